@@ -10,6 +10,8 @@ const AGAIN_AFTER_MS = 2000;
 const LOCKED_EVERY_MS = 30_000;
 // Ages grow also where nothing changes.
 const DRAWN_EVERY_MS = 1000;
+// A node that went away is named for this long, unless it comes back.
+const GONE_MS = 3_600_000;
 // Of so many topics each is read by itself, of more all at once.
 const REREAD_MAX = 4;
 
@@ -66,7 +68,7 @@ const isDown = (topic) => topic?.sink_trouble !== undefined;
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
-  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false };
+  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false, gone: new Map() };
   listeners = new Set();
   timer = 0;
   running = false;
@@ -112,7 +114,7 @@ class Live {
       // These the node answers also while its store is away.
       const me = this.state.me ?? (await ask("GET", "/v1/me"));
       const [{ nodes }, rates] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates")]);
-      this.set({ nodes, rates, me, problem: undefined });
+      this.set({ nodes, rates, me, gone: this.missing(nodes), problem: undefined });
       if (this.locked) {
         this.locked = false;
         this.listen();
@@ -132,6 +134,19 @@ class Live {
     }
     clearTimeout(this.timer);
     if (!document.hidden) this.timer = setTimeout(() => this.refresh(), this.locked ? LOCKED_EVERY_MS : this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS);
+  }
+
+  // Which nodes this page has seen and sees no more, each with since when.
+  missing(nodes) {
+    const now = Date.now();
+    const gone = new Map([...this.state.gone].filter(([, at]) => now - at < GONE_MS));
+    for (const { id } of this.state.nodes) if (!gone.has(id)) gone.set(id, now);
+    for (const { id } of nodes) gone.delete(id);
+    return gone;
+  }
+
+  forget(node) {
+    this.set({ gone: new Map([...this.state.gone].filter(([id]) => id !== node)) });
   }
 
   // Read with `fetch`: an EventSource cannot show a token.
@@ -220,6 +235,10 @@ export function rates(state, topic) {
     p50: seconds(now.late_p50_ms), p99: seconds(now.late_p99_ms), open,
   };
 }
+
+// What is left of the lateness that an objective in per cent allows, since the node started: 1 is all of it.
+export const OBJECTIVE = "99.9";
+export const budgetLeft = ({ lateTotal, handedTotal }, objective = OBJECTIVE) => (handedTotal > 0 ? 1 - lateTotal / handedTotal / (1 - Number(objective) / 100) : undefined);
 
 export function sinks(state) {
   return (state.rates?.sinks ?? []).map((sink) => ({

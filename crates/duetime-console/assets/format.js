@@ -43,11 +43,30 @@ export function moment(ms) {
 }
 
 // How often a message was redriven, and how many of several were; nothing where none was.
-export const redriven = (times) => (times ? `redriven ${times === 1 ? "once" : `${number(times)} times`} before` : "");
+export const redriven = (times) => (times ? `redriven ${times === 1 ? "once" : plural(times, "time")} before` : "");
 export const redrivenOf = (count) => (count ? `${number(count)} of them ${count === 1 ? "was" : "were"} redriven before` : "");
 
+// `1 message`, `1,204 messages`.
+export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
 // `1 message is due`, `2 messages are due`.
-export const isDue = (n) => `${number(n)} ${n === 1 ? "message is" : "messages are"} due`;
+export const isDue = (n) => `${plural(n, "message is", "messages are")} due`;
+
+export const waits = (n) => `${isDue(n)} and ${n === 1 ? "waits" : "wait"}`;
+
+// What an entry of the audit log says was done, in words; what is not known here, as it is written.
+const DEEDS = {
+  "PUT ": "topic created or changed", "DELETE ": "topic deleted", "POST adopt": "topic adopted", "PUT shards": "shard count changed", "POST pause": "paused", "POST resume": "resumed",
+  "POST plans": "bulk action planned", "DELETE plans/{id}": "bulk action forgotten", "POST plans/{id}/start": "bulk action started", "POST plans/{id}/stop": "bulk action stopped",
+  "POST sink/probe": "sink tried", "POST messages": "enqueued", "PATCH messages/{id}": "rescheduled", "DELETE messages/{id}": "cancelled", "POST cancel": "cancelled",
+  "POST claim": "claimed", "POST ack": "acked", "POST nack": "given back", "POST extend": "extended", "DELETE dead": "dead letters purged", "POST dead/redrive": "dead letters redriven",
+  "POST drain": "node drained", "POST undrain": "drain ended",
+};
+const deedKey = ({ action }) => action.replace(/\/v1\/(topics\/\{topic\}|sinks\/\{sink\}|nodes\/\{id\})\/?/, "");
+export const deed = (entry) => DEEDS[deedKey(entry)] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
+// What consumers do all the time.
+const CLAIMS = new Set(["claimed", "acked", "given back", "extended"]);
+export const isOfClaims = (entry) => CLAIMS.has(deed(entry));
 
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { live, may, Problem, readOnly } from "./api.js";
-import { curl, isDue, moment, number } from "./format.js";
+import { curl, moment, waits } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
 
@@ -25,13 +25,15 @@ export function useAnswer(ask, every, keys) {
     const control = new AbortController();
     const run = async () => {
       clearTimeout(timer);
+      let failed = false;
       try {
         const answer = (known = await ask(control.signal));
         if (!ended) set({ answer });
       } catch (problem) {
+        failed = true;
         if (!ended && problem.name !== "AbortError") set((old) => ({ ...old, problem }));
       }
-      const pause = typeof every === "function" ? every(known) : every;
+      const pause = typeof every === "function" ? every(known, failed) : every;
       if (!ended && pause) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(run, pause)) : run()), pause);
     };
     again.current = run;
@@ -50,6 +52,10 @@ export const Failed = ({ problem }) => html`<div class="banner bad" role="alert"
 
 export const Figures = ({ of }) =>
   html`<dl class="figures">${of.map(([name, value, mood, note]) => html`<div class="figure"><dt>${name}</dt><dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd></div>`)}</dl>`;
+
+export const leftMood = (left) => (left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad");
+export const leftText = (left) => (left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`);
+export const Left = ({ left }) => html`<span class=${leftMood(left)}>${leftText(left)}</span>`;
 
 export const Spark = ({ points }) => {
   if (points.length < 2 || points.every(([, y]) => !y)) return html`<svg class="spark" aria-hidden="true"></svg>`;
@@ -71,7 +77,7 @@ export const HowPaused = ({ of }) => {
   return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${reason}</span>` : ""}`;
 };
 
-export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${isDue(topic.due)} and wait.</div>`;
+export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${waits(topic.due)}.</div>`;
 
 // The node refuses what is too long in bytes.
 export const Reason = ({ value, set }) => html`<label>Why? One line, for all who look; it may be left empty<input value=${value} maxlength="200" onInput=${(event) => set(event.target.value)} autocomplete="off" autofocus /></label>`;
@@ -109,6 +115,7 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
   const dialog = useRef();
   const [text, setText] = useState("");
   const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState();
   // Nothing happens in the first moment: a list may have changed under the pointer.
   const steady = useSteady(title);
   useEffect(() => {
@@ -120,11 +127,12 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
   const run = async (event) => {
     event.preventDefault();
     setBusy(true);
+    setProblem();
     try {
       await onDone();
       onClose();
-    } catch (problem) {
-      complain(problem);
+    } catch (error) {
+      setProblem(error);
       setBusy(false);
     }
   };
@@ -133,6 +141,7 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
     ${children}
     ${typed && html`<label>Type <b>${typed}</b> to go on<input value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label>`}
     ${commands}
+    ${problem && html`<${Failed} problem=${problem} />`}
     <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
       <button type="button" onClick=${onClose} autofocus>Leave it</button>
       <button class=${danger ? "danger" : "main"} disabled=${busy || !steady || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>

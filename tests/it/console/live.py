@@ -143,6 +143,9 @@ def main():
         # The other node is killed.
         do("kill other")
         expect(main).not_to_contain_text("2 nodes")
+        expect(main.get_by_role("status").filter(has_text="other is gone since")).to_be_visible()
+        main.get_by_role("button", name="Forget other").click()
+        expect(main).not_to_contain_text("is gone since")
 
         # The store goes away and comes back: the page says so, keeps what it knows, and goes on by itself.
         do("store away")

@@ -124,6 +124,22 @@ def main():
         expect(page.get_by_role("dialog")).to_contain_text("1 of them was redriven before.")
         page.keyboard.press("Escape")
 
+        # A dead letter is redriven on its own page, or purged, with its commands.
+        page.goto(f"{url}/#/message/many/{urllib.parse.quote(NASTY, safe='')}")
+        for verb, said in (("Redrive", "It is due again"), ("Purge", "It is removed for good")):
+            page.get_by_role("button", name=f"{verb} …").click()
+            dialog = page.get_by_role("dialog")
+            expect(dialog).to_contain_text(f"duetime dead {verb.lower()} many '<img")
+            expect(dialog).to_contain_text("/v1/topics/many/dead" + ("/redrive" if verb == "Redrive" else ""))
+            dialog.get_by_role("button", name=f"{verb} it").click()
+            expect(page.get_by_role("status").last).to_contain_text(said)
+            if verb == "Redrive":
+                expect(page.get_by_role("button", name="Due now …")).to_be_visible()
+                taken = api("POST", "/v1/topics/many/claim", {"wait": "10s"})[1]["messages"][0]
+                api("POST", "/v1/topics/many/nack", {"receipts": [taken["receipt"]], "dead": True, "reason": NASTY})
+        expect(page.locator("main")).to_contain_text("It is not there any more")
+        assert api("GET", "/v1/topics/many")[1]["dead"] == 0
+
         # What is known of a message's past, of one that died and of one that was delivered and is not there any more.
         page.goto(f"{url}/#/message/orders/bad-3")
         life = page.locator("ol.life")
@@ -144,7 +160,23 @@ def main():
         expect(row).to_contain_text("0/s")
         expect(row.get_by_role("link", name="12", exact=True)).to_be_visible()
 
-        # An id alone is looked for in all topics.
+        # Topics are filtered with the keyboard, and sorted by what is left of their budgets.
+        api("POST", "/v1/topics/mails/messages", [{"id": "mail-2"}])
+        for mark in "f", "mai":
+            page.keyboard.type(mark)
+        expect(page.locator("main")).to_contain_text("1 of 3 topics")
+        expect(page.locator("tbody").get_by_role("row")).to_have_count(1)
+        page.get_by_label("Only topics with this").fill("nobody")
+        expect(page.locator("tbody")).to_contain_text("No topic has that in its name or sink.")
+        page.get_by_label("Only topics with this").fill("")
+        page.get_by_role("button", name="Budget left").click()
+        expect(page.locator("tbody").get_by_role("row").first).to_contain_text("mails")
+        expect(page.locator("tbody").get_by_role("row").first).to_contain_text("100 %")
+
+        # An id alone is looked for in all topics, by one request, and what is not there is no error of the browser's.
+        noise = len(faults)
+        asked = []
+        page.on("request", lambda request: asked.append(urllib.parse.urlsplit(request.url).path))
         page.goto(f"{url}/#/")
         expect(page.locator("main")).to_contain_text("orders")
         page.keyboard.press("/")
@@ -156,6 +188,9 @@ def main():
         expect(page.locator("main")).to_contain_text("attempts")
         page.goto(f"{url}/#/find/nobody")
         expect(page.locator("main")).to_contain_text("No topic has such a message")
+        assert asked.count("/v1/find") == 2 and len(faults) == noise, (asked.count("/v1/find"), faults[noise:])
+        page.get_by_text("The same as a command").click()
+        expect(page.locator("main")).to_contain_text("duetime find nobody")
 
         # The keys are listed, by a key.
         page.keyboard.press("?")
@@ -215,7 +250,13 @@ def main():
         # The audit log names what was just done.
         see(page, "audit")
         page.get_by_label("Only entries with this in them").fill("order-7")
-        expect(page.locator("tbody")).to_contain_text("DELETE")
+        expect(page.locator("tbody")).to_contain_text("cancelled")
+        expect(page.locator("tbody")).not_to_contain_text("/v1/")
+        # Claims are shown to who asks for them.
+        page.get_by_label("Only entries with this in them").fill("claimed")
+        expect(page.locator("tbody")).to_contain_text("No entry has that in it.")
+        page.get_by_label("Claims and acks too").check()
+        expect(page.locator("tbody")).to_contain_text("claimed")
 
         # Due now.
         page.goto(f"{url}/#/message/orders/order-8")
@@ -234,9 +275,9 @@ def main():
         expect(settings.locator("dt", has_text="visibility_timeout").locator("+ dd")).to_have_text("30s default")
         page.goto(f"{url}/#/topic/mails")
         expect(settings.locator("dt", has_text="sink.name").locator("+ dd")).to_have_text("out the node's file")
-        expect(page.get_by_role("img", name="lateness of the last five minutes: 0 of 1 later than a second")).to_be_visible()
+        expect(page.get_by_role("img", name="lateness of the last five minutes: 0 of 2 later than a second")).to_be_visible()
         report = api("GET", "/v1/topics/mails/report")[1]
-        assert report["flow"]["delivered"] == 1 and report["origins"] == {"sink.name": "file"}, report
+        assert report["flow"]["delivered"] == 2 and report["origins"] == {"sink.name": "file"}, report
 
         # What was left of the budget is a line.
         see(page, "slo")
@@ -265,7 +306,12 @@ def main():
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("Purge 2 messages of orders")
         expect(dialog).to_contain_text("duetime bulk purge orders --reason")
-        purge = dialog.get_by_role("button", name="Start", exact=True)
+        # The dialog says which messages are meant, and its button what it does to how many, in red.
+        reason = api("GET", "/v1/topics/orders/dead/groups")[1]["groups"][0]["reason"]
+        for said in ("dead letters in orders", reason, "takes"):
+            expect(dialog.locator("dl.pairs")).to_contain_text(said)
+        purge = dialog.get_by_role("button", name="Purge 2 messages", exact=True)
+        assert purge.get_attribute("class") == "danger" and purge.evaluate("(button) => getComputedStyle(button).backgroundColor") == "rgb(193, 31, 40)", "a purge is not red"
         page.wait_for_timeout(1200)
         assert purge.is_disabled(), "dead letters are purged without the topic's name"
         page.get_by_label("Type orders to go on").fill("orders")
@@ -280,13 +326,15 @@ def main():
         page.get_by_role("button", name="Look", exact=True).click()
         page.get_by_role("button", name="Cancel all of these …").click()
         expect(page.get_by_role("dialog")).to_contain_text("Cancel 11 messages of orders")
+        cancel = page.get_by_role("dialog").get_by_role("button", name="Cancel 11 messages", exact=True)
         # A rate that is none begins nothing.
         for wrong in ("abc", "0", "", "10001"):
             page.get_by_label("Messages a second, at most").fill(wrong)
             expect(page.get_by_role("dialog")).to_contain_text("Give a whole number from 1 to 10,000")
-            expect(page.get_by_role("dialog").get_by_role("button", name="Start", exact=True)).to_be_disabled()
+            expect(cancel).to_be_disabled()
         page.get_by_label("Messages a second, at most").fill("1")
-        page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text("about 11 s, on the server")
+        cancel.click()
         region = page.get_by_role("region", name="bulk actions")
         expect(region).to_contain_text("running")
         region.get_by_role("button", name="Stop").click()
@@ -297,15 +345,61 @@ def main():
         page.wait_for_timeout(2000)
         assert len(api("GET", "/v1/topics/orders/messages?prefix=order-2")[1]["messages"]) == left, "a plan that was stopped went on"
 
+        # What cannot be counted, or was forgotten meanwhile, keeps its dialog, says what to do, and is counted again.
+        page.goto(f"{url}/#/messages/many")
+        plans = f"{url}/v1/topics/many/plans"
+        away = lambda status, code: lambda route: route.fulfill(status=status, content_type="application/problem+json", body=json.dumps({"code": code, "detail": f"it is {code}"})) if route.request.method == "POST" else route.continue_()
+        noise = len(faults)
+        for status, code, advice in ((507, "store_full", "stop one of those"), (503, "store_unavailable", "When the store answers again")):
+            page.route(plans, away(status, code))
+            page.get_by_role("button", name="Cancel all of these …").click()
+            dialog = page.get_by_role("dialog")
+            expect(dialog.get_by_role("alert")).to_contain_text(f"it is {code}")
+            expect(dialog).to_contain_text(f"Nothing was done, and what was chosen is kept. {advice}" if status == 503 else advice)
+            page.unroute(plans)
+            dialog.get_by_role("button", name="Count again").click()
+            expect(dialog).to_contain_text("Cancel 1,200 messages of many")
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
+        page.get_by_role("button", name="Cancel all of these …").click()
+        expect(dialog).to_contain_text("Cancel 1,200 messages of many")
+        draft = next(plan for plan in api("GET", "/v1/topics/many/plans")[1]["plans"] if plan["state"] == "planned")
+        api("DELETE", f"/v1/topics/many/plans/{draft['id']}")
+        page.get_by_label("Type many to go on").fill("many")
+        dialog.get_by_role("button", name="Cancel 1,200 messages", exact=True).click()
+        expect(dialog).to_contain_text("this one was forgotten")
+        dialog.get_by_role("button", name="Count again").click()
+        expect(dialog).to_contain_text("Cancel 1,200 messages of many")
+        dialog.get_by_role("button", name="Leave it").click()
+        expect(dialog).to_have_count(0)
+        assert api("GET", "/v1/topics/many")[1]["scheduled"] == 1200
+        # The browser notes what it was answered.
+        del faults[noise:]
+
+        # Messages of a page whose node ended are shown, with why.
+        def unrecorded(route):
+            answer = route.fetch()
+            read = answer.json()
+            for plan in read["plans"]:
+                plan["counts"]["unrecorded"] = 37
+            route.fulfill(response=answer, json=read)
+
+        page.route(f"{url}/v1/topics/orders/plans", unrecorded)
+        page.goto(f"{url}/#/messages/orders")
+        expect(page.get_by_role("region", name="bulk actions").get_by_role("row").nth(1)).to_contain_text("37")
+        expect(page.locator("main")).to_contain_text("whose node ended before it wrote down what became of them")
+        page.unroute(f"{url}/v1/topics/orders/plans")
+        see(page, "messages")
+
         # A stop is no start when it is pressed twice.
-        assert region.get_by_role("button", name="Start", exact=True).is_enabled()
+        expect(region.get_by_role("button", name="Start", exact=True)).to_be_enabled()
 
         # More than a thousand want the name of the topic typed, whatever is done to them.
         page.goto(f"{url}/#/messages/many")
         page.get_by_role("button", name="Deliver all of these now …").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("Deliver now 1,200 messages of many")
-        begin = dialog.get_by_role("button", name="Start", exact=True)
+        begin = dialog.get_by_role("button", name="Deliver now 1,200 messages", exact=True)
         page.wait_for_timeout(1500)
         assert begin.is_disabled(), "more than a thousand messages are touched without the topic's name"
         page.get_by_label("Type many to go on").fill("many")
@@ -328,7 +422,7 @@ def main():
         expect(dialog).to_contain_text("Reschedule 11 messages of orders")
         expect(dialog).to_contain_text(f"duetime bulk reschedule orders --prefix order-3 --at {due}")
         expect(dialog).to_contain_text("/start")
-        dialog.get_by_role("button", name="Start", exact=True).click()
+        dialog.get_by_role("button", name="Reschedule 11 messages", exact=True).click()
         row = page.get_by_role("region", name="bulk actions").get_by_role("row").filter(has_text="Reschedule")
         expect(row).to_contain_text("done")
         expect(row).to_contain_text("duetime bulk get orders")
@@ -383,6 +477,27 @@ def main():
         expect(page.get_by_role("dialog")).to_contain_text("at most 20,000 a second, so for 1.0 s or more")
         page.get_by_role("button", name="Begin").click()
         expect(page.locator("main")).to_contain_text("16 shards (fixed)")
+
+        # Many shards are read when the topic's counts change, or by hand, and not all the time. The page's time is moved.
+        api("PUT", "/v1/topics/wide", {"shards": 200})
+        wide = page_of(viewport={"width": 1280, "height": 860})
+        wide.clock.install()
+        reads = []
+        wide.on("request", lambda request: request.url.endswith("/v1/topics/wide/shards") and reads.append(request.url))
+        wide.goto(f"{url}/#/shards/wide")
+        expect(wide.locator("main")).to_contain_text("200 shards (fixed)")
+        for _ in range(5):
+            wide.clock.run_for(20_000)
+        assert len(reads) == 1, f"{len(reads)} reads of shards that nobody changed"
+        wide.get_by_role("button", name="Read them again").click()
+        api("POST", "/v1/topics/wide/messages", {"id": "one", "delay": "1h"})
+        expect(wide.locator("main")).to_contain_text("its counts changed since")
+        assert len(reads) == 2, reads
+        wide.clock.run_for(21_000)
+        expect(wide.locator("main")).not_to_contain_text("its counts changed since")
+        assert len(reads) == 3, reads
+        wide.context.close()
+        api("DELETE", "/v1/topics/wide?force=true")
 
         # Create, enqueue, claim and acknowledge by hand.
         see(page, "try")

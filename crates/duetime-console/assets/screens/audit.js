@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask } from "../api.js";
-import { age, moment, number, seconds } from "../format.js";
+import { age, deed, isOfClaims, moment, number, plural, seconds } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -12,21 +12,23 @@ const PATH = `/v1/audit?limit=${ENTRIES}`;
 export function Audit() {
   const { answer, problem } = useAnswer((signal) => ask("GET", PATH, undefined, signal), 5000, []);
   const [text, setText] = useState("");
+  const [claims, setClaims] = useState(false);
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   // Entries of the same moment are distinguished by their number, so that a row stays the same when others come.
   const same = new Map();
-  const all = answer.entries.map((entry) => {
+  const kept = answer.entries.filter((entry) => claims || !isOfClaims(entry));
+  const all = kept.map((entry) => {
     const key = `${entry.time} ${entry.action} ${entry.id ?? ""}`;
     same.set(key, (same.get(key) ?? 0) + 1);
     return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
   });
-  const has = (entry) => [entry.who, entry.action, entry.topic, entry.sink, entry.reason, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
+  const has = (entry) => [entry.who, deed(entry), entry.action, entry.topic, entry.sink, entry.reason, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
   const rows = text.trim() ? all.filter(has) : all;
   const topicLink = (name) => (name ? html`<${TopicLink} name=${name} />` : "–");
   const columns = [
     { name: "When", left: true, value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
     { name: "Who", left: true, value: (row) => row.who ?? "", cell: (row) => row.who ?? html`<span class="quiet">no token</span>` },
-    { name: "What", left: true, value: (row) => row.action, cell: (row) => html`<span class="mono">${row.action}</span>${row.reason ? `: ${row.reason}` : ""}` },
+    { name: "What", left: true, value: deed, cell: (row) => html`<span title=${row.action}>${deed(row)}</span>${row.reason ? `: ${row.reason}` : ""}` },
     { name: "Topic", left: true, value: (row) => row.topic ?? row.sink ?? "", cell: (row) => (row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic)) },
     { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${row.id}</span>` : "–") },
     { name: "Items", value: (row) => row.count, cell: (row) => html`${number(row.count)}${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}` },
@@ -35,7 +37,7 @@ export function Audit() {
   ];
   return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>
     ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><div class="row spread"><h2>${number(rows.length)}${text.trim() ? ` of ${number(all.length)}` : ""} ${all.length === 1 ? "entry" : "entries"}</h2><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too${claims ? "" : ` (${number(answer.entries.length - kept.length)} hidden)`}</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
       <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
       <${Commands} method="GET" path=${PATH} command="duetime audit --limit ${ENTRIES}" /></div>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, moment, number, redrivenOf, seconds, word } from "../format.js";
+import { age, moment, number, plural, redrivenOf, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -34,7 +34,7 @@ async function exported(topic) {
   link.download = `${topic}-dead.ndjson`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}` : `${number(count)} dead letters are written.`);
+  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
 }
 
 async function read(topic, signal) {
@@ -82,14 +82,14 @@ export function Dead({ topic }) {
   ];
   const ids = doing?.ids;
   return html`${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2>${number(answer.read)}${answer.more ? " and more" : ""} dead letters, ${number(answer.groups.length)} ${answer.groups.length === 1 ? "reason" : "reasons"}${sink ? `, of the sink ${sink}` : ""}</h2>
+    <div class="card"><h2>${answer.more ? `${number(answer.read)} and more dead letters` : plural(answer.read, "dead letter")}, ${plural(answer.groups.length, "reason")}${sink ? `, of the sink ${sink}` : ""}</h2>
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
       <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
       ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${write}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
       <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
-    ${ids && html`<${Confirm} title="Redrive ${number(ids.length)} dead letters of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
+    ${ids && html`<${Confirm} title="Redrive ${plural(ids.length, "dead letter")} of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
       commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`duetime dead redrive ${word(topic)} ${ids.slice(0, 3).map(word).join(" ")} …`} />`}>
       <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).join(", ")} …</p><//>`}
     ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); again(); }} />`}`;

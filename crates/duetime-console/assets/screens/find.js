@@ -1,43 +1,47 @@
 // Which topics have a message of this id?
 
-import { html } from "../vendor/preact.js";
-import { ask, live, topicPath } from "../api.js";
-import { moment, number } from "../format.js";
-import { Failed, TopicLink, useAnswer, useLive } from "../parts.js";
+import { html, useEffect, useState } from "../vendor/preact.js";
+import { ask } from "../api.js";
+import { moment, plural, word } from "../format.js";
+import { Commands, Failed, TopicLink } from "../parts.js";
 import { Table } from "../table.js";
 
-// One request for each topic, so many at a time, and no more than this in all.
-const TOPICS_MAX = 200;
-const AT_ONCE = 4;
-
-async function look(topics, id, signal) {
-  const found = [];
-  const left = [...topics];
-  const one = async () => {
-    for (let topic = left.shift(); topic; topic = left.shift()) {
-      try {
-        found.push({ topic, ...(await ask("GET", topicPath(topic, `/messages/${encodeURIComponent(id)}`), undefined, signal)) });
-      } catch (problem) {
-        // Not there, or nothing of this token's.
-        if (problem.status !== 404 && problem.status !== 403) throw problem;
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, one));
-  return found;
-}
+// So many pages follow one another by themselves; a page asks a bounded number of topics.
+const PAGES = 8;
 
 export function Find({ id }) {
-  const there = useLive().topics !== undefined;
-  const all = (live.state.topics ?? []).map((topic) => topic.name);
-  const { answer, problem } = useAnswer((signal) => look(all.slice(0, TOPICS_MAX), id, signal), 0, [id, there]);
+  const [found, set] = useState({ messages: [], failed: [], asked: 0, busy: true });
+  const path = `/v1/find?id=${encodeURIComponent(id)}`;
+  const read = async (before, signal) => {
+    let now = { ...before, busy: true, problem: undefined };
+    try {
+      for (let pages = 0; pages < PAGES && (pages === 0 || now.next); pages += 1) {
+        set(now);
+        const page = await ask("GET", now.next ? `${path}&cursor=${encodeURIComponent(now.next)}` : path, undefined, signal);
+        now = { ...now, ...page, next: page.next, messages: [...now.messages, ...page.messages], failed: [...now.failed, ...page.failed], asked: now.asked + page.looked_at };
+      }
+      set({ ...now, busy: false });
+    } catch (problem) {
+      if (problem.name !== "AbortError") set({ ...now, busy: false, problem });
+    }
+  };
+  const begin = (signal) => read({ messages: [], failed: [], asked: 0 }, signal);
+  useEffect(() => {
+    const control = new AbortController();
+    begin(control.signal);
+    return () => control.abort();
+  }, [path]);
   const columns = [
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
     { name: "Message", left: true, cell: (row) => html`<a class="mono" href="#/message/${encodeURIComponent(row.topic)}/${encodeURIComponent(id)}">${id}</a>` },
     { name: "State", left: true, cell: (row) => html`<span class="tag ${row.state === "dead" ? "bad" : ""}">${row.state.replace("_", " ")}</span>` },
     { name: "Due", value: (row) => row.due_at, cell: (row) => moment(row.due_at) },
   ];
-  return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${number(Math.min(all.length, TOPICS_MAX))}${all.length > TOPICS_MAX ? ` of ${number(all.length)} topics; for the others search for topic and id` : " topics"}. Payloads and parts of ids are not searched.</p>
-    ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2 class="mono">${id}</h2>${answer && there ? html`<${Table} columns=${columns} rows=${answer.map((row) => ({ key: row.topic, ...row }))} empty="${all.length > TOPICS_MAX ? "None of these topics" : "No topic"} has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id." label="messages of this id" />` : html`<p class="quiet">…</p>`}</div>`;
+  const none = found.busy ? "…" : found.next ? "None of these topics has such a message; look further." : "No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id.";
+  return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${plural(found.asked, "topic")}${found.topics > found.asked ? ` of ${found.topics}` : ""}. Payloads and parts of ids are not searched.</p>
+    ${found.problem && html`<${Failed} problem=${found.problem} />`}
+    ${found.failed.length > 0 && html`<div class="banner bad" role="alert">${plural(found.failed.length, "topic")} did not answer, and may have it: ${found.failed.slice(0, 5).map((one) => one.topic).join(", ")}${found.failed.length > 5 ? " …" : ""}. ${found.failed[0].detail}</div>`}
+    <div class="card"><h2 class="mono">${id}</h2><${Table} columns=${columns} rows=${found.messages.map((row) => ({ key: row.topic, ...row }))} empty=${none} label="messages of this id" />
+      ${(found.next || found.problem || found.failed.length > 0) && html`<p class="row"><button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>${found.next ? "Look further" : "Look again"}</button></p>`}
+      <${Commands} method="GET" path=${path} command=${`duetime find ${word(id)}`} /></div>`;
 }

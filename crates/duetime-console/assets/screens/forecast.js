@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, rates, sees, topicPath } from "../api.js";
-import { date, number, rate, seconds, time, word } from "../format.js";
+import { date, number, plural, rate, seconds, time, word } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Commands, Failed, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -32,14 +32,14 @@ export function Forecast({ topic }) {
   const herds = per ? points.filter(([, count]) => count > per * length).map(([when, count]) => ({ key: when, when, count, late: count / per - length })) : [];
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
-  return html`<div class="card"><div class="row spread"><h2>${answer ? `${number(total)} ${total === 1 ? "message falls" : "messages fall"} due in the ${label}, ${number(answer.due)} ${answer.due === 1 ? "is" : "are"} due already` : `What falls due in the ${label}`}</h2>
+  return html`<div class="card"><div class="row spread"><h2>${answer ? `${plural(total, "message falls", "messages fall")} due in the ${label}, ${plural(answer.due, "is", "are")} due already` : `What falls due in the ${label}`}</h2>
       <div class="row" role="group" aria-label="How far ahead">${SPANS.map(([name], n) => html`<button class=${n === at ? "main" : ""} aria-pressed=${n === at} onClick=${() => setAt(n)}>${name}</button>`)}</div></div>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${problem && !answer && html`<p class="quiet">Nothing is known of what falls due until this is corrected.</p>`}
     ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} hot=${hot} onChoose=${(n) => sees(state, "view") && (location.hash = bucketLink(answer.buckets[n]))} />`}
     <p class="quiet">${!answer ? "" : total ? html`Most in one step: ${number(peak[1])} at ${time(peak[0] * 1000)}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
     <fieldset aria-label="What if">${WHAT_IF.map(([name, label, hint]) => html`<label>${label}<input value=${suppose[name]} placeholder=${hint} onInput=${(event) => setSuppose({ ...suppose, [name]: event.target.value })} /></label>`)}</fieldset>
-    ${given.length > 0 && answer && html`<p class=${supposed && !supposed.late ? "good" : "bad"} role="status">${supposed ? `With ${number(supposed.nodes)} ${supposed.nodes === 1 ? "node" : "nodes"}: ${supposed.summary}.` : "The capacity is not known yet: suppose a rate."}</p>`}
+    ${given.length > 0 && answer && html`<p class=${supposed && !supposed.late ? "good" : "bad"} role="status">${supposed ? `With ${plural(supposed.nodes, "node")}: ${supposed.summary}.` : "The capacity is not known yet: suppose a rate."}</p>`}
     ${herd && html`<p class="bad">${herd.summary}</p>`}
     ${answer && per && !herd && !supposed && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => date(row.when * 1000) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
     <details><summary>As a table</summary><${Table} rows=${(answer?.buckets ?? []).map((one) => ({ key: one.from, ...one }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => (row.count && sees(state, "view") ? html`<a href=${bucketLink(row)}>${date(row.from)}</a>` : date(row.from)) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>

@@ -2,18 +2,18 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, redriven, word } from "../format.js";
+import { moment, plural, redriven, word } from "../format.js";
 import { Life } from "./life.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
-const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it." };
+const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it right now. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it.", redriven: "It is due again, with all its attempts.", purged: "It is removed for good." };
 
 function Payload({ message }) {
   const [open, setOpen] = useState(false);
   const text = message.payload ?? message.payload_base64;
   if (text === undefined) return html`<span class="quiet">not shown to this token</span>`;
   const size = new Blob([text]).size;
-  if (!open) return html`<button onClick=${() => setOpen(true)}>Show ${size} bytes</button>`;
+  if (!open) return html`<button onClick=${() => setOpen(true)}>Show ${plural(size, "byte")}</button>`;
   return html`<pre class="command">${text}</pre>`;
 }
 
@@ -40,7 +40,14 @@ export function Message({ topic, id }) {
     now: { title: `Deliver ${id} now`, label: "Make it due", text: "Its due time becomes now. Its attempts begin again.", method: "PATCH", body: { delay: 0 }, command: `duetime reschedule ${word(topic)} ${word(id)} --delay 0s` },
     later: { title: `Give ${id} another due time`, label: "Reschedule", text: "Counted from now. Its attempts begin again.", method: "PATCH", body: { delay }, command: `duetime reschedule ${word(topic)} ${word(id)} --delay ${word(delay)}` },
   };
+  const dead = (verb, text, method, rest, danger) => ({ title: `${verb} ${id}`, label: `${verb} it`, danger, text, method, path: topicPath(topic, rest), body: { ids: [id] }, command: `duetime dead ${verb.toLowerCase()} ${word(topic)} ${word(id)}` });
+  actions.redrive = dead("Redrive", `It is due at once, with all its attempts, and goes to ${state.topics?.find((one) => one.name === topic)?.sink?.name ?? "consumers"}. Remove the cause first.`, "POST", "/dead/redrive");
+  actions.purge = dead("Purge", "It is removed and cannot be brought back.", "DELETE", "/dead", true);
   const action = actions[doing];
+  const act = async () => {
+    const { outcome, results } = await ask(action.method, action.path ?? path, action.body);
+    done(outcome ?? results?.[0]?.outcome);
+  };
   const gone = problem?.code === "unknown_message";
   return html`${problem && html`<div class="banner">${gone ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
     <div class="card"><div class="row spread"><h2 class="mono">${id}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${gone ? "gone" : answer.state.replace("_", " ")}</span></div>
@@ -49,10 +56,10 @@ export function Message({ topic, id }) {
         ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${answer.death.reason}</dd>`}
         ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${name}</dt><dd class="mono">${value}</dd>`)}
         <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
-      <${Barred} scope="produce" what="Due now, reschedule and cancel" />${!gone && answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
+      ${!gone && answer.state === "dead" ? html`<${Barred} scope="admin" what="Redrive and purge" />${may(state, "admin") && html`<div class="row"><button onClick=${() => setDoing("redrive")}>Redrive …</button><button class="danger" onClick=${() => setDoing("purge")}>Purge …</button></div>`}` : html`<${Barred} scope="produce" what="Due now, reschedule and cancel" />`}${!gone && answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
       <${Commands} method="GET" path="${path}/explain" command=${`duetime explain ${word(topic)} ${word(id)}`} /></div>
     <${Life} topic=${topic} id=${id} message=${gone ? undefined : answer} />
-    ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${async () => done((await ask(action.method, path, action.body)).outcome)}
-      commands=${html`<${Commands} method=${action.method} path=${path} body=${action.body} command=${action.command} />`}>
+    ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${act}
+      commands=${html`<${Commands} method=${action.method} path=${action.path ?? path} body=${action.body} command=${action.command} />`}>
       <p>${action.text}</p>${doing === "later" && html`<label>From now<input value=${delay} onInput=${(event) => setDelay(event.target.value)} placeholder="10m, 1h 30m" /></label>`}<//>`}`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { moment, number, time, word } from "../format.js";
+import { moment, number, plural, time, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Failed, Paused, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -69,8 +69,8 @@ export function Messages({ topic, rest }) {
   return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", bucket ? [...WITHIN, [BUCKET, `${when(bucket[0])} to ${when(bucket[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
-    <div class="card"><h2>${number(rows.length)} ${rows.length === 1 ? "message" : "messages"}${found.next ? " and perhaps more" : ""}</h2>
-      <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${number(found.shards)} shards looked through, one after the other${found.next ? ": what the others have may fall due before these" : ""}. ` : ""}Without payloads; dead letters have a screen of their own.</p>
+    <div class="card"><h2>${plural(rows.length, "message")}${found.next ? " and perhaps more" : ""}</h2>
+      <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${plural(found.shards, "shard")} looked through, one after the other${found.next ? ": what the others have may fall due before these" : ""}. ` : ""}Without payloads; dead letters have a screen of their own.</p>
       <${Barred} scope="admin" what="Acting on all of these" />${may(live, "admin") && rows.length > 0 && html`<div class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button><label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></div>`}
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}

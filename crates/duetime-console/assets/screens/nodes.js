@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
-import { age, bytes, moment, number, rate, seconds, word } from "../format.js";
+import { age, bytes, moment, number, plural, rate, seconds, word } from "../format.js";
 import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -20,7 +20,7 @@ function Drain({ node, left, onClose }) {
     live.refresh();
   };
   return html`<${Confirm} title="${node.drain ? "End the drain of" : "Drain"} ${node.id}" label=${node.drain ? "End it" : "Drain it"} wait=${!node.drain && !left} onClose=${onClose} onDone=${done} commands=${html`<${Commands} method="POST" path=${path} body=${{}} command=${`duetime ${act} ${word(node.id)}`} />`}>
-    <p>${node.drain ? "It takes its share of the shards again." : left ? `Its ${number(node.shards_owned)} shards go to the other ${left === 1 ? "node" : `${number(left)} nodes`} within seconds. It finishes what it has claimed and answers requests; its /readyz is 503, so that a balancer sends them elsewhere. It ends when the node is started again.` : "No other node takes shards, so nobody would deliver. Start one first, or pause the topics."}</p>
+    <p>${node.drain ? "It takes its share of the shards again." : left ? `Its ${plural(node.shards_owned, "shard goes", "shards go")} to the other ${left === 1 ? "node" : `${number(left)} nodes`} within seconds. It finishes what it has claimed and answers requests; its /readyz is 503, so that a balancer sends them elsewhere. It ends when the node is started again.` : "No other node takes shards, so nobody would deliver. Start one first, or pause the topics."}</p>
   <//>`;
 }
 

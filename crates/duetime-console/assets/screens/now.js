@@ -1,9 +1,9 @@
 // Is anything late, and why?
 
-import { html } from "../vendor/preact.js";
-import { history, rates } from "../api.js";
-import { age, isDue, number, rate, seconds } from "../format.js";
-import { Figures, HowPaused, Spark, TopicLink, useLive } from "../parts.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { OBJECTIVE, budgetLeft, history, live, rates } from "../api.js";
+import { age, number, plural, rate, seconds, time, waits } from "../format.js";
+import { Figures, HowPaused, Left, Spark, TopicLink, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const LATE_S = 1;
@@ -14,25 +14,41 @@ export const mood = (s) => (s === undefined || s <= LATE_S ? "" : s > VERY_LATE_
 function Banners({ state, rows }) {
   const wrong = [];
   for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", html`<a href="#/nodes">${node.id}</a> is ${node.state}${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.`]);
+  for (const [id, at] of state.gone) wrong.push([true, html`Node ${id} is gone since ${time(at)}, as this page saw it: it was stopped, died or was cut off. The others take its shards. <button onClick=${() => live.forget(id)}>Forget ${id}</button>`]);
   for (const row of rows) {
-    if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${number(row.due)} messages wait, none of them loses an attempt.`]);
-    if (row.paused && !row.pause?.sink) wrong.push([false, html`<${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${isDue(row.due)} and wait.`]);
+    if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${plural(row.due, "message waits and loses no attempt", "messages wait, none of them loses an attempt")}.`]);
+    if (row.paused && !row.pause?.sink) wrong.push([false, html`<${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${waits(row.due)}.`]);
     const silent = row.silent_shards ?? row.unreachable_shards;
-    if (silent) wrong.push([true, `${row.name}: ${silent} shards are on a server that does not answer.`]);
+    if (silent) wrong.push([true, `${row.name}: ${plural(silent, "shard is", "shards are")} on a server that does not answer.`]);
   }
   // What was paused together is shown together.
   for (const sink of new Set(rows.map((row) => row.paused && row.pause?.sink).filter(Boolean))) {
     const held = rows.filter((row) => row.paused && row.pause?.sink === sink);
     const due = held.reduce((all, row) => all + row.due, 0);
-    wrong.push([false, html`<a href="#/sinks">${number(held.length)} ${held.length === 1 ? "topic is" : "topics are"}</a> paused<${HowPaused} of=${held[0].pause} />. ${isDue(due)} and wait.`]);
+    wrong.push([false, html`<a href="#/sinks">${plural(held.length, "topic is", "topics are")}</a> paused<${HowPaused} of=${held[0].pause} />. ${waits(due)}.`]);
   }
   return wrong.map(([bad, text]) => html`<div class="banner ${bad ? "bad" : ""}" role="status">${text}</div>`);
 }
 
 export function Now() {
   const state = useLive();
+  const [text, setText] = useState("");
+  const field = useRef();
+  useEffect(() => {
+    const key = (event) => {
+      if (event.key !== "f" || event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "") || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      field.current?.focus();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
   if (!state.topics) return html`<p class="quiet">…</p>`;
-  const rows = state.topics.map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name), waited: age(topic.oldest_due_at) }));
+  const rows = state.topics.map((topic) => {
+    const now = rates(state, topic.name);
+    return { key: topic.name, ...topic, ...now, waited: age(topic.oldest_due_at), left: budgetLeft(now) };
+  });
+  const shown = rows.filter((row) => [row.name, row.sink?.name].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase())));
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
   const columns = [
@@ -42,6 +58,7 @@ export function Now() {
     { name: "Oldest due", value: (row) => row.waited, cell: (row) => html`<span class=${mood(row.waited)}>${seconds(row.waited)}</span>` },
     { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => html`<span class=${mood(row.p99)}>${seconds(row.p99)}</span>` },
+    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<${Left} left=${row.left} />` },
     { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
     { name: "Cancelled", value: (row) => row.cancelled, cell: (row) => rate(row.cancelled) },
     { name: "Out", value: (row) => row.delivered, cell: (row) => html`<${Spark} points=${history(state, row.name, "delivered")} /> ${rate(row.delivered)}` },
@@ -51,8 +68,9 @@ export function Now() {
     { name: "Goes to", left: true, value: (row) => row.sink?.name ?? "", cell: (row) => (row.sink ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>` : html`<span class="quiet">consumers</span>`) },
   ];
   const empty = html`No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`;
-  return html`<h1>Now</h1><p class="quiet">${state.nodes.length} ${state.nodes.length === 1 ? "node" : "nodes"}, ${rows.length} ${rows.length === 1 ? "topic" : "topics"}. Rates and lateness are those of this node's last minute.</p>
+  return html`<h1>Now</h1><p class="quiet">${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are those of this node's last minute; the budget is that of ${OBJECTIVE} % within a second since it started.</p>
     <${Banners} state=${state} rows=${rows} />
     <${Figures} of=${[["Oldest due", seconds(oldest), mood(oldest)], ["Due", number(sum("due"))], ["Scheduled", number(sum("scheduled"))], ["In flight", number(sum("in_flight"))], ["Delivered", rate(state.rates ? sum("delivered") : undefined)], ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""]]} />
-    <div class="card"><${Table} columns=${columns} rows=${rows} empty=${empty} first=${{ name: "Oldest due", down: true }} /></div>`;
+    <div class="card"><div class="row spread"><h2>${shown.length < rows.length ? `${number(shown.length)} of ` : ""}${plural(rows.length, "topic")}</h2><input ref=${field} class="short" type="search" aria-label="Only topics with this in their name or sink" placeholder="topic or sink (key f)" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+      <${Table} columns=${columns} rows=${shown} empty=${rows.length ? "No topic has that in its name or sink." : empty} first=${{ name: "Oldest due", down: true }} /></div>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, curl, moment, number, redrivenOf, seconds, word } from "../format.js";
+import { age, curl, date, moment, number, plural, redrivenOf, seconds, word } from "../format.js";
 import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -18,11 +18,38 @@ const WORDS = {
   reschedule: ["Reschedule", "Those that wait get this due time. Their attempts begin again."],
   due_now: ["Deliver now", "Those that wait are due at once. Their attempts begin again."],
 };
+// What is gone afterwards, and what acts on dead letters.
+const DELETES = new Set(["purge", "cancel"]);
+const OF_DEAD = new Set(["redrive", "purge"]);
+// What to do where a plan cannot be counted or started.
+const HELP = {
+  507: "Plans that run are not forgotten for this one: stop one of those of this topic, or wait for one to end, then",
+  503: "When the store answers again,",
+  0: "When the node answers again,",
+  unknown_plan: "Others made so many plans meanwhile that this one was forgotten:",
+};
 const MOODS = { running: "good", done: "good", stopping: "careful", stopped: "careful", failed: "bad" };
 
 const options = ({ action, ...what }) => Object.entries(what).map(([name, value]) => ` --${name === "due_at" ? "at" : name.replace("_", "-")} ${word(String(value))}`).join("");
 const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
 export const acted = ({ counts }) => counts.done + counts.in_flight + counts.unchanged + counts.failed;
+
+// Which messages are meant, and what becomes of them, as the plan has it.
+function Meant({ topic, what, plan, rate }) {
+  const found = useLive().topics?.find((one) => one.name === topic);
+  const dead = OF_DEAD.has(what.action);
+  const from = what.due_from && `from ${date(Number(what.due_from))}`;
+  const rows = [
+    ["of", html`${dead ? "dead letters" : what.state ? `messages that are ${what.state.replace("_", " ")}` : "messages that wait or are in flight"} in <b>${topic}</b>`],
+    ["reason", what.reason && html`<span class="mono">${what.reason}</span>`],
+    ["id begins with", what.prefix && html`<span class="mono">${what.prefix}</span>`],
+    ["fall due", (what.due_from || what.due_to) && [from, what.due_to && `before ${date(Number(what.due_to))}`].filter(Boolean).join(", ")],
+    ["new due time", what.due_at && moment(what.due_at)],
+    ["go to", !DELETES.has(what.action) && (found?.sink ? `the sink ${found.sink.name}` : "consumers that claim")],
+    ["takes", plan?.expected > 0 && rate && `about ${seconds(Math.max(1, plan.expected / rate))}, on the server`],
+  ];
+  return html`<dl class="pairs">${rows.filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+}
 
 // What would be done, and to how many; then does it.
 export function PlanFirst({ topic, what, onClose }) {
@@ -30,9 +57,11 @@ export function PlanFirst({ topic, what, onClose }) {
   const [rate, setRate] = useState(String(RATE));
   const started = useRef(false);
   const path = topicPath(topic, "/plans");
-  useEffect(() => {
+  const count = () => {
+    set({});
     ask("POST", path, what).then((plan) => set({ plan }), (problem) => set({ problem }));
-  }, []);
+  };
+  useEffect(count, []);
   const { plan, problem } = state;
   const close = () => {
     // What was only looked at is forgotten.
@@ -41,7 +70,13 @@ export function PlanFirst({ topic, what, onClose }) {
     onClose();
   };
   const start = async () => {
-    await ask("POST", `${path}/${plan.id}/start`, { per_second: perSecond });
+    try {
+      await ask("POST", `${path}/${plan.id}/start`, { per_second: perSecond });
+    } catch (error) {
+      // Others planned so much meanwhile that this plan was forgotten.
+      if (error.code === "unknown_plan") set({ problem: error });
+      throw error;
+    }
     started.current = true;
     tell("It has begun, on the server; it can be stopped below.");
   };
@@ -49,10 +84,12 @@ export function PlanFirst({ topic, what, onClose }) {
   const valid = rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
   const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
-  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${plan ? matched(plan) : "…"} messages of ${topic}" danger=${what.action !== "redrive"} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? "Start" : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0 || !valid}
+  const all = plan ? `${plan.counted_all ? "" : "at least "}${plural(plan.expected, "message")}` : "… messages";
+  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${all} of ${topic}" danger=${DELETES.has(what.action)} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? `${verb} ${all}` : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0 || !valid}
     commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: valid ? perSecond : RATE }} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${valid ? perSecond : RATE} --start`} />
       ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}</code></p>`}`}>
-    ${problem && html`<${Failed} problem=${problem} />`}
+    <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
+    ${problem && html`<${Failed} problem=${problem} /><p>Nothing was done, and what was chosen is kept. ${HELP[problem.code] ?? HELP[problem.status] ?? ""} <button type="button" onClick=${count}>Count again</button></p>`}
     ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
     ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
       <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} aria-invalid=${!valid} /></label>${!valid && html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`}`}
@@ -87,10 +124,11 @@ export function Plans({ topic, actions }) {
     { name: "Carried out", value: (row) => acted(row), cell: (row) => html`<progress max=${Math.max(1, row.expected, acted(row))} value=${acted(row)} aria-label="carried out"></progress> ${number(acted(row))} of ${matched(row)}` },
     { name: "In flight", value: (row) => row.counts.in_flight, cell: (row) => number(row.counts.in_flight) },
     { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
+    ...(rows.some((row) => row.counts.unrecorded) ? [{ name: "Not recorded", value: (row) => row.counts.unrecorded, cell: (row) => number(row.counts.unrecorded) }] : []),
     { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${one.id}: ${one.reason}`).join("\n")}>${number(row.counts.failed)}</span>` },
     { name: "As a command", left: true, cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />` },
     { name: "Planned", value: (row) => row.created_at, cell: (row) => html`<span title=${moment(row.created_at)}>${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}</span>` },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
   ];
-  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" /><${Commands} method="GET" path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
+  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of pages whose node ended before it wrote down what became of them. Those pages are carried out again; what was done already is left alone, so these are in no other column twice.</p>`}<${Commands} method="GET" path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
 }

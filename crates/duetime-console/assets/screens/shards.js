@@ -1,8 +1,8 @@
 // Who scans what, and where is it hot?
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, may, topicPath } from "../api.js";
-import { age, moment, number, seconds, word } from "../format.js";
+import { age, moment, number, plural, seconds, time, word } from "../format.js";
 import { Squares } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -10,8 +10,7 @@ import { mood } from "./now.js";
 
 // Up to so many each is a button with its number.
 const FEW = 128;
-// A topic of many is read less often.
-const MANY = 1024;
+// Those of a topic of many are read when its counts change, and then no more often than this.
 const SEEN_EVERY_MS = 2000;
 const MANY_EVERY_MS = 20_000;
 // In round-robin a node knows of its own shards only.
@@ -62,7 +61,18 @@ function Resize({ topic, answer, onClose, onStarted }) {
 export function Shards({ topic }) {
   const state = useLive();
   const path = topicPath(topic, "/shards");
-  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), (read) => (read?.shards.length > MANY ? MANY_EVERY_MS : SEEN_EVERY_MS), [path]);
+  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), (read, failed) => (!(read?.shards.length > FEW) ? SEEN_EVERY_MS : read.resize || failed ? MANY_EVERY_MS : 0), [path]);
+  // What the stream of events says of the topic anyway: the store is asked for its shards only when this changes.
+  const now = state.topics?.find((one) => one.name === topic);
+  const counts = now && [now.scheduled, now.due, now.in_flight, now.dead, now.shard_count, now.unreachable_shards, now.version].join();
+  const [seen, setSeen] = useState({});
+  useEffect(() => setSeen({ at: Date.now(), counts }), [answer]);
+  const stale = answer?.shards.length > FEW && seen.at && counts !== undefined && seen.counts !== undefined && counts !== seen.counts;
+  useEffect(() => {
+    if (!stale) return undefined;
+    const timer = setTimeout(again, Math.max(0, seen.at + MANY_EVERY_MS - Date.now()));
+    return () => clearTimeout(timer);
+  }, [stale, seen.at]);
   const [chosen, setChosen] = useState(null);
   const [under, setUnder] = useState();
   const [resizing, setResizing] = useState(false);
@@ -75,20 +85,21 @@ export function Shards({ topic }) {
   const summary = () => {
     const counts = new Map();
     for (const shard of shards) counts.set(colour(shard), (counts.get(colour(shard)) ?? 0) + 1);
-    return `${number(shards.length)} shards${MOODS.filter(([mood]) => counts.has(mood)).map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`).join("")}`;
+    return `${plural(shards.length, "shard")}${MOODS.filter(([mood]) => counts.has(mood)).map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`).join("")}`;
   };
   const owners = new Map();
   for (const shard of shards) owners.set(shard.owner ?? OTHERS, (owners.get(shard.owner ?? OTHERS) ?? 0) + 1);
   return html`${problem && html`<${Failed} problem=${problem} />`}
-    ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${number(resize.to)} shards</h2>
+    ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${plural(resize.to, "shard")}</h2>
       <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
       <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
-      ${resize.desired !== undefined && html`<p>Then ${number(resize.desired)} shards: that request follows this change.</p>`}
+      ${resize.desired !== undefined && html`<p>Then ${plural(resize.desired, "shard")}: that request follows this change.</p>`}
       ${resize.blocked && html`<div class="banner bad">It waits: ${resize.blocked}</div>`}</div>`}
-    <div class="card"><div class="row spread"><h2>${number(answer.shard_count)} shards (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
+    <div class="card"><div class="row spread"><h2>${plural(answer.shard_count, "shard")} (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
       <div class="shards ${few ? "few" : "many"}" role="group" aria-label="shards">${few ? shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shard.index}</button>`)
         : html`<${Squares} shards=${shards} mood=${colour} chosen=${chosen} label=${summary()} onPoint=${(shard) => setUnder(shard?.index)} onChoose=${setChosen} />`}</div>
       ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
+      ${!few && html`<p class="row"><button onClick=${again}>Read them again</button><span class="quiet">read ${seen.at ? time(seen.at) : "now"}${stale ? "; its counts changed since" : ""}. They are read by themselves when the topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of owners alone shows when they are read.</span></p>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
       <${Barred} scope="admin" what="Another number of shards" /><${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { Problem, ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import { age, isDue, moment, number, rate, seconds, word } from "../format.js";
+import { age, isDue, moment, number, plural, rate, seconds, waits, word } from "../format.js";
 import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -29,14 +29,14 @@ function Hour({ outages, begun }) {
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
   const seen = outages.filter((one) => (one.until ?? now) > now - SHOWN_MS);
   const length = seen.reduce((sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS), 0);
-  const text = seen.length ? `down ${seen.length === 1 ? "once" : `${seen.length} times`}, for ${seconds(length / 1000)}` : "not down";
+  const text = seen.length ? `down ${seen.length === 1 ? "once" : plural(seen.length, "time")}, for ${seconds(length / 1000)}` : "not down";
   return html`<svg class="line" viewBox="0 0 ${SHOWN_PX} 12" role="img" aria-label="${text} in the last hour"><title>${text}</title><rect class="up" x=${x(begun)} y="4" width=${SHOWN_PX - x(begun)} height="4" />${seen.map((one) => html`<rect class="down" x=${Math.min(x(one.since), SHOWN_PX - 2)} y="0" width=${Math.max(2, x(one.until ?? now) - x(one.since))} height="12" />`)}</svg>`;
 }
 
 const tags = (errors, mood) => (errors.length ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`);
 
 const sinkPath = (sink, act) => `/v1/sinks/${encodeURIComponent(sink)}/${act}`;
-const topicsSay = (n) => `${number(n)} ${n === 1 ? "topic" : "topics"}`;
+const topicsSay = (n) => plural(n, "topic");
 
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
 function bySink(topics) {
@@ -63,7 +63,7 @@ async function actOnSink(sink, act, body) {
   } while (answer.more && !failed.length);
   if (failed.length) throw new Problem(0, { detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}` });
   const left = answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
-  tell(`${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${number(left)} left as they were` : ""}`);
+  tell(`${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`);
   live.refresh();
 }
 
@@ -74,7 +74,7 @@ function PauseSink({ sink, act, onClose }) {
   const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
   return html`<${Confirm} title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}" label=${pauses ? "Pause it" : "Resume it"} onClose=${onClose} onDone=${() => actOnSink(sink.name, act, body)}
     commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${`duetime sink ${act} ${word(sink.name)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}>
-    <p>${pauses ? `Its ${topicsSay(sink.topics.length)} are paused one by one, at all nodes and over restarts: nothing is claimed, ${isDue(due)} now and wait. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${topicsSay(sink.held.length)} that were paused through it go on: ${isDue(due)} and go out at once. What was paused by itself stays so.`}</p>
+    <p>${pauses ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`}</p>
     ${pauses && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
 }
@@ -137,7 +137,7 @@ export function Sinks() {
   const trouble = (topic) => {
     const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
     const path = topicPath(topic.name, "/sink/probe");
-    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${reason}</span>` : ""}. ${number(topic.due)} messages wait; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > Date.now() ? `again in ${seconds((next - Date.now()) / 1000)}` : "now"}` : ""}.</p>
+    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${reason}</span>` : ""}. ${plural(topic.due, "message waits", "messages wait")}; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > Date.now() ? `again in ${seconds((next - Date.now()) / 1000)}` : "now"}` : ""}.</p>
       ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${`duetime sink probe ${word(topic.name)}`} /></div>`;
   };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>

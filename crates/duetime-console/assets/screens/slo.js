@@ -1,9 +1,9 @@
 // How much lateness may there still be?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, rates, sees, topicPath } from "../api.js";
-import { moment, number, seconds, time, word } from "../format.js";
-import { Commands, Figures, TopicLink, useAnswer, useLive } from "../parts.js";
+import { OBJECTIVE, ask, budgetLeft, rates, sees, topicPath } from "../api.js";
+import { deed, moment, number, plural, seconds, time, word } from "../format.js";
+import { Commands, Figures, Left, TopicLink, leftMood, leftText, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const OBJECTIVES = ["99", "99.9", "99.99"];
@@ -28,12 +28,12 @@ function causes(step, row, usual, entries, outages) {
   if (outage) found.push(`its sink was taken to be down ${outage.until === undefined ? `since ${time(outage.since)}` : `from ${time(outage.since)} to ${time(outage.until)}`}`);
   else if (row.open) found.push("the sink is taken to be down");
   if (row.paused) found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
-  if (row.unreachable_shards) found.push(`${number(row.unreachable_shards)} shards do not answer`);
+  if (row.unreachable_shards) found.push(plural(row.unreachable_shards, "shard does not answer", "shards do not answer"));
   if (!found.length && usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
   const began = step.at - 30_000;
   for (const entry of entries) {
     const when = Date.parse(entry.time);
-    if (when >= began && when <= step.at && (!entry.topic || entry.topic === row.name)) found.push(`${entry.action.replace("/v1/topics/{topic}", "")} by ${entry.who ?? "no token"}`);
+    if (when >= began && when <= step.at && (!entry.topic || entry.topic === row.name)) found.push(`${deed(entry)} by ${entry.who ?? "no token"}`);
   }
   return [...new Set(found)].slice(0, 3).join("; ") || "nothing that this node knows of: compare Sinks and Shards";
 }
@@ -45,14 +45,13 @@ function Line({ name, steps, allowed }) {
   const [first, last] = [points[0], points[points.length - 1]];
   const x = ([at]) => (((at - first[0]) / Math.max(1, last[0] - first[0])) * 1000).toFixed(1);
   const path = points.map((point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - Math.max(0, point[1]) * 96).toFixed(1)}`).join("");
-  const left = (part) => (part < 0 ? "overdrawn" : `${Math.round(part * 100)} %`);
-  return html`<svg class="budget" viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="budget left of ${name}: from ${left(first[1])} to ${left(last[1])}"><path d=${path} /></svg>
-    <p class="row spread quiet"><span>${moment(first[0])}: ${left(first[1])}</span><span>now: ${left(last[1])}</span></p>`;
+  return html`<svg class="budget" viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="budget left of ${name}: from ${leftText(first[1])} to ${leftText(last[1])}"><path d=${path} /></svg>
+    <p class="row spread quiet"><span>${moment(first[0])}: ${leftText(first[1])}</span><span>now: ${leftText(last[1])}</span></p>`;
 }
 
 export function Slo() {
   const state = useLive();
-  const [objective, setObjective] = useState("99.9");
+  const [objective, setObjective] = useState(OBJECTIVE);
   const admin = sees(state, "admin");
   const { answer } = useAnswer(async (signal) => (admin ? ask("GET", "/v1/audit?limit=200", undefined, signal) : { entries: [] }), 10_000, [admin]);
   const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? ask("GET", "/v1/outages", undefined, signal) : { outages: [] }), 10_000, [sees(state, "view")]);
@@ -67,7 +66,7 @@ export function Slo() {
   const rows = state.topics.map((topic) => {
     const now = rates(state, topic.name);
     const spent = share(now.lateTotal, now.handedTotal);
-    return { key: topic.name, ...topic, ...now, spent, left: spent === undefined ? undefined : 1 - spent / allowed, burn: burnOf(now.late, now.handed, allowed) };
+    return { key: topic.name, ...topic, ...now, spent, left: budgetLeft(now, objective), burn: burnOf(now.late, now.handed, allowed) };
   });
   const sum = (name) => rows.reduce((all, row) => all + (row[name] ?? 0), 0);
   const entries = (answer?.entries ?? []).filter((entry) => NOTED.test(entry.action) && !/messages|claim|ack/.test(entry.action));
@@ -82,7 +81,7 @@ export function Slo() {
     { name: "Handed over", value: (row) => row.handedTotal, cell: (row) => number(row.handedTotal) },
     { name: "Late", value: (row) => row.lateTotal, cell: (row) => number(row.lateTotal) },
     { name: "In time", value: (row) => (row.spent === undefined ? undefined : 1 - row.spent), cell: (row) => percent(row.spent === undefined ? undefined : 1 - row.spent) },
-    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<span class=${row.left === undefined || row.left > 0.25 ? "" : row.left > 0 ? "careful" : "bad"}>${row.left === undefined ? "–" : row.left < 0 ? "overdrawn" : `${Math.round(row.left * 100)} %`}</span>` },
+    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<${Left} left=${row.left} />` },
     { name: "Burns now", value: (row) => row.burn, cell: (row) => html`<span class=${mood(row.burn)}>${times(row.burn)}</span>` },
     { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
@@ -96,10 +95,10 @@ export function Slo() {
   ];
   const spent = share(sum("lateTotal"), sum("handedTotal"));
   const burn = burnOf(sum("late"), sum("handed"), allowed);
-  const left = spent === undefined ? undefined : 1 - spent / allowed;
+  const left = budgetLeft({ lateTotal: sum("lateTotal"), handedTotal: sum("handedTotal") }, objective);
   return html`<div class="row spread"><h1>SLO</h1><label>Objective<select value=${objective} onChange=${(event) => setObjective(event.target.value)}>${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}</select></label></div>
     <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
-    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`, left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad"], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
+    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", leftText(left), leftMood(left)], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
     <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
     ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label>Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${report && html`<${Line} name=${drawn} steps=${report.budget} allowed=${allowed} />`}<${Commands} method="GET" path=${topicPath(drawn, "/report")} command=${`duetime report ${word(drawn)}`} /></div>`}
     <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, history, live, rates, may, topicPath } from "../api.js";
-import { age, isDue, number, rate, seconds, word } from "../format.js";
+import { age, isDue, number, plural, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Barred, Commands, Confirm, Figures, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
@@ -32,7 +32,7 @@ function Heat({ report }) {
   return html`<svg class="heat" viewBox="0 0 ${left + 30 * HEAT_COLUMN} ${height}" role="img" aria-label="lateness of the last five minutes: ${number(late)} of ${number(all)} later than a second">
     ${HEAT.map(([, name], n) => html`<text x=${left - 6} y=${(HEAT.length - n) * HEAT_ROW - 4} text-anchor="end">${name}</text>`)}
     ${rows.map((row, column) => row.map((count, n) => html`<rect class=${count ? (n > 2 ? "late" : "fine") : ""} x=${left + (30 - rows.length + column) * HEAT_COLUMN} y=${(HEAT.length - 1 - n) * HEAT_ROW} width=${HEAT_COLUMN - 1} height=${HEAT_ROW - 1} fill-opacity=${count ? 0.3 + 0.7 * (count / row.reduce((sum, one) => sum + one, 0)) : 1}><title>${count} ${HEAT[n][1]}</title></rect>`))}
-  </svg><p class="quiet">The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${number(all)} hand-overs were later than a second.</p>`;
+  </svg><p class="quiet">The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${plural(all, "hand-over was", "hand-overs were")} later than a second.</p>`;
 }
 
 // What became of what was taken in, as one bar.
@@ -42,7 +42,7 @@ function Flow({ flow, node }) {
   const waits = whole - flow.delivered - flow.cancelled - flow.dead;
   let x = 0;
   const parts = [...ends, ["not yet", waits, "line"]].map(([name, n, kind]) => [name, n, kind, (x += (n / whole) * 100) - (n / whole) * 100]);
-  return html`<svg class="flow" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="what became of ${number(flow.scheduled)} messages">${parts.map(([name, n, kind, from]) => html`<rect class=${kind} x=${from} y="0" width=${(n / whole) * 100} height="6"><title>${name} ${number(n)}</title></rect>`)}</svg>
+  return html`<svg class="flow" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="what became of ${plural(flow.scheduled, "message")}">${parts.map(([name, n, kind, from]) => html`<rect class=${kind} x=${from} y="0" width=${(n / whole) * 100} height="6"><title>${name} ${number(n)}</title></rect>`)}</svg>
     <p><b>${number(flow.scheduled)}</b> taken in ${ends.map(([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>${name} <b>${number(n)}</b>${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}</span>`)}${flow.retried + flow.redriven > 0 && html` <span class="quiet">· ${number(flow.retried)} retried, ${number(flow.redriven)} redriven</span>`}</p>
     <p class="quiet">At ${node} since it started; the rest waits, or went through another node.</p>`;
 }
@@ -96,7 +96,7 @@ function Delete({ topic, counts, onClose }) {
   return html`<${Confirm} title="Delete ${topic} with everything in it" typed=${topic} label="Delete it" danger=${true} onClose=${onClose}
     commands=${html`<${Commands} method="DELETE" path=${path} command=${`duetime topic delete ${word(topic)} --force`} />`}
     onDone=${async () => { await ask("DELETE", `${path}?force=true`).catch((problem) => (problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem))); tell(`${topic} is deleted`); location.hash = "#/"; }}>
-    <p>${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${number(counts.dead)} dead letters are lost. This cannot be undone.</p>
+    <p>${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${plural(counts.dead, "dead letter")} are lost. This cannot be undone.</p>
   <//>`;
 }
 

@@ -55,7 +55,7 @@ def main():
         expect(dialog).to_contain_text("""duetime sink pause out --reason 'it'\\''s moved <b>today</b>'""")
         expect(dialog).to_contain_text("/v1/sinks/out/pause")
         dialog.get_by_role("button", name="Pause it").click()
-        expect(page.locator("body")).to_contain_text("2 topics of out paused, 1 left as they were")
+        expect(page.locator("body")).to_contain_text("2 topics of out paused, 1 left as it was")
         through = {"reason": WHY, "by": "ops", "sink": "out"}
         assert [pause_of(topic) for topic in ("mails", "letters", "parcels")] == [(True, through), (True, through), (True, {"reason": "its own", "by": "ops"})]
         expect(page.locator("main")).to_contain_text("2 topics since")

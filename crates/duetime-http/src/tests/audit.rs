@@ -147,6 +147,7 @@ async fn entries_are_filtered_by_kind_operation_and_topic_and_claims_push_out_no
     api.put("/v1/topics/shop", "{}").await;
     api.enqueue(r#"{"id":"a","delay":"1h"}"#).await;
     assert_eq!(api.delete("/v1/topics/orders/messages/a").await.status, 200);
+    api.advance("1s");
     api.post("/v1/topics/orders/pause", r#"{"reason":"stock"}"#).await;
     api.post("/v1/topics/orders/resume", "{}").await;
     for _ in 0..1_100 {

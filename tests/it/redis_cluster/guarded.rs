@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, ScheduleStore as _, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _};
+use duetime_core::{
+    Clock as _, ScheduleStore as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+};
 use duetime_metrics::Meters;
 use duetime_settings::{ClientTls, PemFile};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -12,6 +14,9 @@ use duetime_testkit::servers::{RedisCluster, Sentinel};
 
 const USER: &str = "watcher";
 const PASSWORD: &str = "canary-of-the-sentinels";
+/// A master that is about to be deposed takes the first step of a creation, and loses it with its other writes. The
+/// catalogue then begins anew, as is done here.
+const CREATIONS_MAX: usize = 3;
 
 async fn connect(config: RedisStoreConfig) -> Result<Arc<RedisStore>, String> {
     let config = RedisStoreConfig { retry_for: Duration::from_secs(8), ..config };
@@ -27,7 +32,13 @@ async fn use_all_of(store: &RedisStore, name: &str) {
     let topic = TopicName::new(name).unwrap();
     let config = TopicConfig { shards: ShardCount::Fixed(16), ..TopicConfig::default() };
     let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), WallClock.now());
-    let record = store.put_topic(&record, None).await.unwrap();
+    let mut created = Err(StoreError::Conflict);
+    for _ in 0..CREATIONS_MAX {
+        if matches!(created, Err(StoreError::Conflict)) {
+            created = store.put_topic(&record, None).await;
+        }
+    }
+    let record = created.unwrap();
     let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
     assert_eq!(store.counts(&shards, WallClock.now()).await.unwrap().len(), 16);
 }

@@ -73,7 +73,7 @@ impl LeanScript {
     fn code(&mut self, rest: &[u8]) -> usize {
         let (last, next) = (self.last(), rest.get(1).copied().unwrap_or(b'\n'));
         let len = match rest[0] {
-            b' ' if !(is_word(last) && is_word(next)) && !(last == next && b"+-".contains(&last)) => return 1,
+            b' ' if !(is_word(last) && is_word(next) || last == next && b"+-".contains(&last)) => return 1,
             b'\n' if b",;{([\n".contains(&last) || b"})]".contains(&next) => return 1,
             b'/' if next == b'/' => return rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len()),
             b'/' if !self.is_after_a_value() => expression(rest),

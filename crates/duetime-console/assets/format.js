@@ -56,17 +56,14 @@ export const waits = (n) => `${isDue(n)} and ${n === 1 ? "waits" : "wait"}`;
 
 // What an entry of the audit log says was done, in words; what is not known here, as it is written.
 const DEEDS = {
-  "PUT ": "topic created or changed", "DELETE ": "topic deleted", "POST adopt": "topic adopted", "PUT shards": "shard count changed", "POST pause": "paused", "POST resume": "resumed",
-  "POST plans": "bulk action planned", "DELETE plans/{id}": "bulk action forgotten", "POST plans/{id}/start": "bulk action started", "POST plans/{id}/stop": "bulk action stopped",
-  "POST sink/probe": "sink tried", "POST messages": "enqueued", "PATCH messages/{id}": "rescheduled", "DELETE messages/{id}": "cancelled", "POST cancel": "cancelled",
-  "POST claim": "claimed", "POST ack": "acked", "POST nack": "given back", "POST extend": "extended", "DELETE dead": "dead letters purged", "POST dead/redrive": "dead letters redriven",
-  "POST drain": "node drained", "POST undrain": "drain ended",
+  put_topic: "topic created or changed", delete_topic: "topic deleted", adopt_topic: "topic adopted", put_shards: "shard count changed", pause_topic: "paused", resume_topic: "resumed",
+  create_plan: "bulk action planned", delete_plan: "bulk action forgotten", start_plan: "bulk action started", stop_plan: "bulk action stopped", probe_sink: "sink tried", pause_sink: "sink paused",
+  resume_sink: "sink resumed", enqueue: "enqueued", reschedule_message: "rescheduled", cancel_message: "cancelled", cancel_messages: "cancelled", claim: "claimed", ack: "acked", nack: "given back",
+  extend: "extended", purge_dead: "dead letters purged", redrive_dead: "dead letters redriven", drain_node: "node drained", undrain_node: "drain ended",
 };
-const deedKey = ({ action }) => action.replace(/\/v1\/(topics\/\{topic\}|sinks\/\{sink\}|nodes\/\{id\})\/?/, "");
-export const deed = (entry) => DEEDS[deedKey(entry)] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
+export const deed = (entry) => DEEDS[entry.operation] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
 // What consumers do all the time.
-const CLAIMS = new Set(["claimed", "acked", "given back", "extended"]);
-export const isOfClaims = (entry) => CLAIMS.has(deed(entry));
+export const isOfClaims = (entry) => entry.kind === "claims";
 
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);

@@ -394,7 +394,7 @@ impl Screen {
         });
         let widths = [Constraint::Min(10)].into_iter().chain([7, 8, 12, 8, 8].map(Constraint::Length));
         let widths = widths.chain([Constraint::Min(18)]);
-        let head = Row::new(["Sink", "State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted so far"]);
+        let head = Row::new(["Sink", "State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 

@@ -106,7 +106,7 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
     }
     press(&mut screen, "k");
     let sinks = drawn_in(&screen, 80);
-    for name in ["State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted so far"] {
+    for name in ["State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted"] {
         assert!(sinks.contains(name), "{name}: {sinks}");
     }
     press(&mut screen, "n");

@@ -97,6 +97,8 @@ def main():
         refused = main.get_by_role("region", name="hand-overs").get_by_role("row").filter(has_text="hook")
         expect(refused.get_by_text("unavailable").first).to_be_visible()
         do("sink back")
+        # The node that tries it later may find that the other one delivered all: it tries again with the next that is due.
+        api("POST", "/v1/topics/herd/messages", [{"id": f"back-{n}", "delay": f"{n * 250}ms"} for n in range(80)])
         expect(trouble).to_have_count(0)
         expect(outages).not_to_contain_text("it lasts")
         known = api("GET", "/v1/outages?topic=herd")["outages"]

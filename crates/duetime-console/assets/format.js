@@ -62,8 +62,6 @@ const DEEDS = {
   extend: "extended", purge_dead: "dead letters purged", redrive_dead: "dead letters redriven", drain_node: "node drained", undrain_node: "drain ended",
 };
 export const deed = (entry) => DEEDS[entry.operation] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
-// What consumers do all the time.
-export const isOfClaims = (entry) => entry.kind === "claims";
 
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);

@@ -1,23 +1,29 @@
 // Who did that?
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask } from "../api.js";
-import { age, deed, isOfClaims, moment, number, plural, seconds } from "../format.js";
+import { age, deed, moment, number, plural, seconds } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
 import { Table } from "../table.js";
 
 const ENTRIES = 500;
-const PATH = `/v1/audit?limit=${ENTRIES}`;
+// What consumers do all the time is asked for only where it is wanted.
+const WRITES = "administration,messages";
 
 export function Audit() {
-  const { answer, problem } = useAnswer((signal) => ask("GET", PATH, undefined, signal), 5000, []);
   const [text, setText] = useState("");
   const [claims, setClaims] = useState(false);
+  const path = `/v1/audit?limit=${ENTRIES}${claims ? "" : `&kind=${WRITES}`}`;
+  const wanted = useRef();
+  wanted.current = path;
+  const { answer, problem, again } = useAnswer((signal) => ask("GET", wanted.current, undefined, signal), 5000, []);
+  useEffect(() => {
+    if (answer) again();
+  }, [path]);
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   // Entries of the same moment are distinguished by their number, so that a row stays the same when others come.
   const same = new Map();
-  const kept = answer.entries.filter((entry) => claims || !isOfClaims(entry));
-  const all = kept.map((entry) => {
+  const all = answer.entries.map((entry) => {
     const key = `${entry.time} ${entry.action} ${entry.id ?? ""}`;
     same.set(key, (same.get(key) ?? 0) + 1);
     return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
@@ -37,7 +43,7 @@ export function Audit() {
   ];
   return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>
     ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too${claims ? "" : ` (${number(answer.entries.length - kept.length)} hidden)`}</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
       <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
-      <${Commands} method="GET" path=${PATH} command="duetime audit --limit ${ENTRIES}" /></div>`;
+      <${Commands} method="GET" path=${path} command="duetime audit --limit ${ENTRIES}${claims ? "" : ` --kind ${WRITES}`}" /></div>`;
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
+use tower::ServiceBuilder;
 
 use crate::problem::Problem;
 use crate::scrape::Scrapes;
@@ -30,18 +31,23 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
     let (hosts, request_memory) = (options.hosts.clone(), options.memory.clone());
     let audit = (options.audit.clone(), state.clock.clone());
     let (routes, _) = routes::documented().split_for_parts();
-    routes
-        .route_layer(from_fn_with_state(state.clone(), guard::let_in))
+    // In one piece: each `.layer` of a router is a box that is made anew for each request, with all that is inside it.
+    let around_all = ServiceBuilder::new()
+        .layer(from_fn_with_state(state.clone(), guard::counted))
+        .layer(from_fn_with_state(audit, audit::recorded))
+        .layer(from_fn_with_state(hosts, origin::check))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
+        .layer(from_fn_with_state(state.clone(), guard::in_time))
+        .layer(from_fn_with_state(request_memory, memory::counted));
+    let around_routes = ServiceBuilder::new()
         .layer(Extension(Document(openapi::text())))
         .layer(Extension(Scrapes::default()))
+        .layer(from_fn_with_state(state.clone(), guard::let_in));
+    routes
+        .route_layer(around_routes)
         .merge(pages.with_state(()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(from_fn_with_state(request_memory, memory::counted))
-        .layer(from_fn_with_state(state.clone(), guard::in_time))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
-        .layer(from_fn_with_state(hosts, origin::check))
-        .layer(from_fn_with_state(audit, audit::recorded))
-        .layer(from_fn_with_state(state.clone(), guard::counted))
+        .layer(around_all)
         .with_state(state)
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
+use axum::Extension;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::topic::check_visibility;
@@ -36,6 +36,8 @@ use crate::{audit, fields, memory};
 
 /// A claimed payload is there as the store gave it, as text for JSON, and in the answer.
 const CLAIM_COPIES: usize = 3;
+/// About what a claimed message takes in the answer beside its payload; more makes the buffer grow.
+const CLAIMED_BYTES: usize = 400;
 
 /// Largest body of a claim: a few small fields.
 const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
@@ -169,8 +171,10 @@ pub(crate) async fn claim(
     };
     audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
     note_claimed(&app, &caller, &given);
-    let payloads = given.iter().flat_map(|given| given.messages.iter()).map(|message| message.payload.len());
-    memory::add_answer(CLAIM_COPIES * payloads.sum::<usize>());
+    let all = || given.iter().flat_map(|given| given.messages.iter());
+    let payloads: usize = all().map(|message| message.payload.len()).sum();
+    memory::add_answer(CLAIM_COPIES * payloads);
+    let mut answer = Vec::with_capacity(payloads + CLAIMED_BYTES * all().count());
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
     let now = app.clock.now();
     let messages = claimed.map(|(shard, message)| ClaimedView {
@@ -184,7 +188,8 @@ pub(crate) async fn claim(
         traceparent: span_of(&app, shard, message, now).map(|span| span.to_string()),
         receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
-    let mut response = Json(ClaimedViews { messages: messages.collect() }).into_response();
+    serde_json::to_writer(&mut answer, &ClaimedViews { messages: messages.collect() }).expect("a Vec takes all");
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
     response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.go_back.unless_sent())));
     Ok(response)
 }
@@ -300,7 +305,7 @@ async fn settle(
     let mut answers = app.router.settle(topic, asks).await.into_iter();
     let (at, by): (_, Option<Arc<str>>) = (app.clock.now(), caller.name().map(Arc::from));
     let mut settled = Vec::with_capacity(answers.len());
-    let mut results = Results::new(Style::Object);
+    let mut results = Results::new(Style::Object, read.len());
     for receipt in &read {
         let receipt = match receipt {
             Ok(receipt) => receipt,

@@ -199,7 +199,7 @@ async fn many(
     caller.take_messages(raw.len())?;
     let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
     let rules = rules(app, record, longest, trace.as_ref()).await?;
-    let mut results = Results::new(style);
+    let mut results = Results::new(style, raw.len());
     for some in raw.chunks(ARRAY_ITEMS) {
         let mut batch = EnqueueBatch::default();
         for item in some {
@@ -399,7 +399,7 @@ async fn stream(
         chunks: body.into_data_stream(),
         lines: Lines::new(line_bytes_max),
         line_bytes_max,
-        results: Results::new(style),
+        results: Results::new(style, 0),
         end: RequestEnd::of_task().unwrap_or_else(|| RequestEnd::after(BATCH_MAX)),
         ended: false,
     };

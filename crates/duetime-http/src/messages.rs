@@ -328,7 +328,7 @@ pub(crate) async fn cancel_many(
     let ids = read_ids(&ask.ids, bytes.len()).await?;
     let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
     let mut answers = app.router.edit(&topic, edits).await.into_iter();
-    let mut results = Results::new(Style::Object);
+    let mut results = Results::new(Style::Object, ids.len());
     for id in &ids {
         let id = match id {
             Ok(id) => id.as_str(),

@@ -16,6 +16,11 @@ use crate::view::OutcomeView;
 /// An answer that has so many bytes explains no more: with its bound of items it ends below 64 MiB.
 const SHORT_AFTER_BYTES: usize = 8 << 20;
 
+/// About what the answer of one item takes; more makes the buffer grow.
+const ITEM_BYTES: usize = 64;
+/// An answer begins with no larger buffer than this.
+const FIRST_BYTES_MAX: usize = 64 << 10;
+
 /// What is said instead.
 const SHORT: &str = "not explained: the answer is long already; send fewer at once";
 
@@ -103,8 +108,10 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub fn new(style: Style) -> Self {
-        let mut results = Self { style, out: Vec::new(), index: 0, entry: Entry::current() };
+    /// `items`: how many there will be, as far as that is known.
+    pub fn new(style: Style, items: usize) -> Self {
+        let out = Vec::with_capacity((ITEM_BYTES * (items + 1)).min(FIRST_BYTES_MAX));
+        let mut results = Self { style, out, index: 0, entry: Entry::current() };
         if style == Style::Object {
             results.out.extend_from_slice(b"{\"results\":[");
         }

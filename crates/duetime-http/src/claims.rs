@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::Extension;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::topic::check_visibility;

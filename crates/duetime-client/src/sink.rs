@@ -85,7 +85,7 @@ pub struct Outage {
     /// Absent: it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
-    /// How it ended: `accepted` or `dropped`.
+    /// How it ended: `accepted`, `nothing_due` or `dropped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
     /// What was said first.

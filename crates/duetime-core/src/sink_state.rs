@@ -56,6 +56,9 @@ impl SinkDown {
 pub enum OutageEnd {
     /// The sink accepted again.
     Accepted,
+    /// Nothing waited for it any more on this node, because another node delivered it or it was cancelled: nobody here
+    /// saw the sink accept, and it is tried with what is due next.
+    NothingDue,
     /// The topic was paused, changed or deleted, or the node ended its loops: nobody saw the sink accept.
     Dropped,
 }
@@ -66,6 +69,7 @@ impl OutageEnd {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
+            Self::NothingDue => "nothing_due",
             Self::Dropped => "dropped",
         }
     }

@@ -1,7 +1,7 @@
 //! The breaker of one topic's sink: while the target as a whole is down, nothing is claimed.
 //!
 //! Closed: claims go. Open: nothing goes until the wait is over. Then a probe, one small claim, and
-//! its verdicts decide. A probe has several messages, and more after each that failed though the target
+//! its verdicts decide. Where nothing waits any more, the outage is over, and what is due next is the probe. A probe has several messages, and more after each that failed though the target
 //! answered, so that messages whose own destinations are down cannot keep the breaker open. Upstream:
 //! `deliverer` reports the verdicts. Downstream: `claimer` asks what may go.
 
@@ -65,6 +65,8 @@ struct Outage {
     logged: Instant,
     /// Until when its time is counted.
     counted: Instant,
+    /// When something was last said of it or put off: a survey that began before that knows nothing of it.
+    changed: Instant,
     /// As it is kept beyond this breaker.
     kept: OutageId,
 }
@@ -199,6 +201,7 @@ impl Breaker {
             let mut inner = self.inner.lock();
             match inner.state {
                 BreakerState::Closed => return Tried::WasUp,
+                BreakerState::Open { .. } if inner.outage.is_none() => return Tried::WasUp,
                 BreakerState::Open { .. } => {
                     inner.state = BreakerState::Open { until: now };
                     self.changed.notify_waiters();
@@ -260,9 +263,7 @@ impl Breaker {
         inner.probe = PROBE_MESSAGES;
         if inner.state != BreakerState::Closed {
             inner.state = BreakerState::Closed;
-            self.count_open(&mut inner);
-            let seconds = self.outage_ends(&mut inner, OutageEnd::Accepted).as_secs();
-            self.meters.breaker_open.set(0);
+            let seconds = self.outage_is_over(&mut inner, OutageEnd::Accepted).as_secs();
             self.changed.notify_waiters();
             info!(topic = %self.topic, seconds, "sink answers again, claims go on");
         }
@@ -278,19 +279,7 @@ impl Breaker {
                 inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
                 inner.probe = PROBE_MESSAGES;
                 inner.state = BreakerState::Open { until: now + inner.wait.max(asked) };
-                let since_at = self.clock.now();
-                inner.outage = Some(Outage {
-                    since: now,
-                    since_at,
-                    put_off_until: since_at,
-                    reason: reason.to_owned(),
-                    logged: now,
-                    counted: now,
-                    kept: self.outages.began(&self.topic, &self.sink, since_at, reason),
-                });
-                self.meters.breaker_open.set(1);
-                self.meters.breaker_opens.inc();
-                warn!(topic = %self.topic, reason, "sink is down, claims stop until it answers");
+                self.outage_begins(&mut inner, reason);
                 self.changed.notify_waiters();
             }
             // Calls that were under way when it opened say nothing new, except a longer pause.
@@ -310,17 +299,39 @@ impl Breaker {
         inner.wait = (inner.wait * 2).min(self.wait_max);
         inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
         inner.probes += 1;
-        inner.state = BreakerState::Open { until: Instant::now() + inner.wait.max(asked) };
-        if let Some(outage) = &mut inner.outage {
-            reason.clone_into(&mut outage.reason);
-            self.outages.tried(outage.kept, reason);
+        let now = Instant::now();
+        inner.state = BreakerState::Open { until: now + inner.wait.max(asked) };
+        match &mut inner.outage {
+            Some(outage) => {
+                outage.changed = now;
+                reason.clone_into(&mut outage.reason);
+                self.outages.tried(outage.kept, reason);
+            }
+            None => self.outage_begins(&mut inner, reason),
         }
         self.changed.notify_waiters();
+    }
+
+    /// A survey that began at `surveyed` found nothing on this node that waits for the sink: another node delivered it,
+    /// or it was cancelled. The outage is over then, for it could not end before something is due; what is due next is
+    /// still claimed as a probe.
+    pub(crate) fn nothing_waits(&self, surveyed: Instant) {
+        let mut inner = self.inner.lock();
+        let BreakerState::Open { until } = inner.state else { return };
+        let stale = inner.outage.as_ref().is_none_or(|outage| outage.changed >= surveyed);
+        // What is claimed at most once waits here, and a pause that the target asked for is kept.
+        if stale || inner.kept || until > Instant::now() {
+            return;
+        }
+        (inner.wait, inner.probe) = (PROBE_WAIT_MIN, PROBE_MESSAGES);
+        let seconds = self.outage_is_over(&mut inner, OutageEnd::NothingDue).as_secs();
+        info!(topic = %self.topic, seconds, "nothing waits for the sink any more, it is tried with what is due next");
     }
 
     /// A message is given back and not visible for this long: it waits all the same.
     pub(crate) fn put_off(&self, wait: Duration) {
         if let Some(outage) = &mut self.inner.lock().outage {
+            outage.changed = Instant::now();
             // The store counts from the later of its clock and this one.
             outage.put_off_until = outage.put_off_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
         }
@@ -343,6 +354,30 @@ impl Breaker {
             let (due, next_try_ms) = (self.meters.due.get(), next_try.as_millis() as u64);
             warn!(topic = %self.topic, reason, seconds, due, next_try_ms, "sink is still down");
         }
+    }
+
+    fn outage_begins(&self, inner: &mut BreakerInner, reason: &str) {
+        let (now, since_at) = (Instant::now(), self.clock.now());
+        inner.outage = Some(Outage {
+            since: now,
+            since_at,
+            put_off_until: since_at,
+            reason: reason.to_owned(),
+            logged: now,
+            counted: now,
+            changed: now,
+            kept: self.outages.began(&self.topic, &self.sink, since_at, reason),
+        });
+        self.meters.breaker_open.set(1);
+        self.meters.breaker_opens.inc();
+        warn!(topic = %self.topic, reason, "sink is down, claims stop until it answers");
+    }
+
+    /// How long it was.
+    fn outage_is_over(&self, inner: &mut BreakerInner, how: OutageEnd) -> Duration {
+        self.count_open(inner);
+        self.meters.breaker_open.set(0);
+        self.outage_ends(inner, how)
     }
 
     /// How long it was.

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::ShardCounts;
-use duetime_core::{Shard, SinkDown, SinkStates, Timestamp, TopicName};
+use duetime_core::{Shard, SinkDown, SinkStates as _, Timestamp, TopicName};
 use duetime_metrics::{Meters, ShardBacklog};
 use tokio::time::Instant;
 
-/// This node has no shard of the topic, so it has nothing to report.
-pub(crate) fn clear(all: &Meters, topic: &TopicName) {
+use crate::sink_states::EngineSinks;
+
+/// This node has no shard of the topic, so it has nothing to report, and nothing waits for its sink here.
+pub(crate) fn clear(all: &Meters, sinks: &EngineSinks, topic: &TopicName) {
+    sinks.nothing_waits(topic, Instant::now());
     all.shard_backlogs(topic, Vec::new());
     let meters = all.topic(topic);
     for gauge in [&meters.scheduled, &meters.due, &meters.in_flight, &meters.dead] {
@@ -27,11 +30,11 @@ pub(crate) fn clear(all: &Meters, topic: &TopicName) {
 pub(crate) struct Gauges {
     every: Duration,
     next: Instant,
-    sinks: Arc<dyn SinkStates>,
+    sinks: Arc<EngineSinks>,
 }
 
 impl Gauges {
-    pub(crate) fn new(every: Duration, sinks: Arc<dyn SinkStates>) -> Self {
+    pub(crate) fn new(every: Duration, sinks: Arc<EngineSinks>) -> Self {
         Self { every, next: Instant::now(), sinks }
     }
 
@@ -45,8 +48,15 @@ impl Gauges {
         self.next = Instant::now() + self.every;
     }
 
-    /// Sets the gauges of every topic that was surveyed.
-    pub(crate) fn set(&self, meters: &Meters, shards: &[Shard], surveys: &[ShardCounts], now: Timestamp) {
+    /// Sets the gauges of every topic that was surveyed, and ends outages for which nothing waits. `surveyed`: when the
+    /// survey began; `None`: something was not surveyed, so nobody knows whether anything waits.
+    pub(crate) fn set(
+        &self,
+        meters: &Meters,
+        (shards, surveys): (&[Shard], &[ShardCounts]),
+        now: Timestamp,
+        surveyed: Option<Instant>,
+    ) {
         let mut sums: HashMap<&TopicName, ShardCounts> = HashMap::new();
         let mut backlogs: HashMap<&TopicName, Vec<ShardBacklog>> = HashMap::new();
         for (shard, survey) in shards.iter().zip(surveys) {
@@ -67,6 +77,9 @@ impl Gauges {
         for (topic, sum) in sums {
             let down = self.sinks.state(topic).and_then(|state| state.down);
             let oldest = SinkDown::oldest_due(down.as_ref(), &sum);
+            if let (Some(_), None, Some(surveyed)) = (&down, oldest, surveyed) {
+                self.sinks.nothing_waits(topic, surveyed);
+            }
             let meters = meters.topic(topic);
             meters.scheduled.set(gauge(sum.scheduled));
             meters.due.set(gauge(sum.due));

@@ -206,7 +206,7 @@ impl Scheduler {
     }
 
     async fn survey_once(&self, gauges: &Gauges) -> Result<(), StoreError> {
-        let now = self.clock.now();
+        let (now, began) = (self.clock.now(), Instant::now());
         self.meters.retries_due(now);
         let schedules: Vec<Arc<TopicSchedule>> = self.schedules.read().values().cloned().collect();
         // Shards that are only polled for consumers are another node's to report.
@@ -217,11 +217,12 @@ impl Scheduler {
             return Ok(());
         }
         let surveys = self.store.counts_available(&shards, now).await?;
+        let surveyed = surveys.iter().all(Option::is_some).then_some(began);
         // Of a silent server's shards nothing is known: what was reported before stays.
         let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
         let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
         self.meters.surveys.keep(now, shards.iter().zip(&surveys));
-        gauges.set(&self.meters, &shards, &surveys, now);
+        gauges.set(&self.meters, (&shards, &surveys), now, surveyed);
         Ok(())
     }
 

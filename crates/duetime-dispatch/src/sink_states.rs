@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{SinkOutage, SinkState, SinkStates, TopicName, Tried};
 use parking_lot::RwLock;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::breaker::Breaker;
@@ -41,6 +42,13 @@ impl EngineSinks {
         match sink {
             Some(sink) => drop(sinks.insert(topic.clone(), sink)),
             None => drop(sinks.remove(topic)),
+        }
+    }
+
+    /// A survey that began at `surveyed` found nothing of `topic` on this node that waits for its sink.
+    pub(crate) fn nothing_waits(&self, topic: &TopicName, surveyed: Instant) {
+        if let Some(BoundSink { bound: Ok((_, Some(breaker))), .. }) = self.bound.read().get(topic) {
+            breaker.nothing_waits(surveyed);
         }
     }
 

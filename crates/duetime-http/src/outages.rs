@@ -25,7 +25,7 @@ pub(crate) struct OutageView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     until: Option<i64>,
-    /// How it ended. `accepted`: the sink did again; `dropped`: the topic was paused, changed or deleted meanwhile.
+    /// How it ended. `accepted`: the sink did again; `nothing_due`: nothing waited for it on this node any more; `dropped`: the topic was paused, changed or deleted meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     end: Option<&'static str>,

@@ -131,7 +131,7 @@ export function Sinks() {
     { name: "Down since", left: true, value: (row) => row.since, cell: (row) => moment(row.since) },
     { name: "For", value: (row) => (row.until ?? Date.now()) - row.since, cell: (row) => (row.until === undefined ? html`<span class="tag bad">it lasts</span>` : seconds((row.until - row.since) / 1000)) },
     { name: "Tried", value: (row) => row.probes, cell: (row) => number(row.probes) },
-    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${row.reason}</span>${row.last_reason && html`; at last <span class="mono">${row.last_reason}</span>`}${row.end === "dropped" && html` <span class="tag">paused or changed meanwhile</span>`}` },
+    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${row.reason}</span>${row.last_reason && html`; at last <span class="mono">${row.last_reason}</span>`}${row.end !== "accepted" && row.end && html` <span class="tag">${row.end === "dropped" ? "paused or changed meanwhile" : "nothing waited any more"}</span>`}` },
   ];
   const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
   const trouble = (topic) => {

@@ -141,3 +141,39 @@ async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
         assert_eq!(tried.await.unwrap(), expected);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_all_the_same() {
+    let breaker = breaker();
+    let second = Duration::from_secs(1);
+    breaker.unavailable("connection refused", None);
+    probe_fails(&breaker, "connection refused", false).await;
+    breaker.nothing_waits(Instant::now());
+    assert!(breaker.down().is_some(), "the wait before the next try is not over");
+    let surveyed = Instant::now();
+    tokio::time::advance(second).await;
+    breaker.put_off(second);
+    breaker.nothing_waits(surveyed);
+    assert!(breaker.down().is_some(), "something was put off since the survey began");
+    tokio::time::advance(second).await;
+    breaker.probe_is_kept(true);
+    breaker.nothing_waits(Instant::now());
+    assert!(breaker.down().is_some(), "what was claimed at most once waits in this node");
+    breaker.probe_is_kept(false);
+    breaker.nothing_waits(Instant::now());
+    assert_eq!((breaker.down(), breaker.meters.breaker_open.get()), (None, 0));
+    assert_eq!(breaker.outages.latest()[0].ended.unwrap().1, OutageEnd::NothingDue);
+    assert_eq!(breaker.try_now(second).await, Tried::WasUp);
+    assert!(!breaker.is_closed());
+    assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
+    breaker.nothing_waits(Instant::now());
+    breaker.probe_failed("503", None, true);
+    let down = breaker.down().unwrap();
+    assert_eq!((&*down.reason, breaker.outages.latest().len()), ("503", 2), "another outage");
+    assert_eq!((breaker.meters.breaker_open.get(), breaker.meters.breaker_opens.get()), (1, 2));
+    breaker.passable().await;
+    breaker.admit();
+    breaker.answered();
+    assert!(breaker.is_closed());
+    assert_eq!(breaker.outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
+}

@@ -1,6 +1,6 @@
 //! A sink that is down: the breaker.
 
-use duetime_core::{DeliveryMode, RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_core::{DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig, Verdict};
 use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
@@ -53,6 +53,34 @@ async fn the_age_of_what_waits_grows_as_long_as_its_sink_is_down_whatever_each_t
     node.put("later", secs(3_600)).await;
     node.pass(secs(60)).await;
     assert_eq!(node.counts().oldest_due_age.get(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_for_which_nothing_waits_any_more_is_not_said_to_be_down() {
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| unavailable()));
+    node.put_all(&ids("o", 3), ms(0)).await;
+    node.put("later", secs(3_600)).await;
+    node.pass(secs(60)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    for id in ids("o", 2) {
+        node.cancel(&id).await;
+    }
+    node.pass(secs(60)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1, "one waits still");
+    node.cancel("o-2").await;
+    node.pass(secs(60)).await;
+    assert_eq!((node.counts().breaker_open.get(), node.counts().oldest_due_age.get()), (0, 0.0));
+    let over = node.engine.sinks().outages();
+    assert_eq!(over.iter().map(|outage| outage.ended.unwrap().1).collect::<Vec<_>>(), [OutageEnd::NothingDue]);
+    // What is due next finds it down still, and that costs it no attempt.
+    node.put("next", ms(0)).await;
+    node.pass(secs(20)).await;
+    assert_eq!(node.counts().breaker_open.get(), 1);
+    assert_eq!(node.get("next").await.unwrap().attempts, 0);
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(3_700)).await;
+    assert_eq!((node.survey().await, node.counts().breaker_open.get()), (Default::default(), 0));
 }
 
 #[tokio::test(start_paused = true)]

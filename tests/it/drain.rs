@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use duetime_testkit::servers::{EtcdServers, Node, RedisServer};
+use duetime_testkit::servers::{EtcdServers, Node, Proxy, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{Webhook, in_time};
 use reqwest::Method;
@@ -151,6 +151,67 @@ async fn a_node_that_is_drained_through_another_leaves_its_shards_to_it_with_etc
     let (redis, etcd) = (RedisServer::start().await, EtcdServers::start(1).await);
     let ownership = format!("[ownership]\nmode = \"etcd\"\netcd = [\"{}\"]\nlease_ttl = \"2s\"\n", etcd.urls()[0]);
     one_of_two_is_drained(&redis, &ownership).await;
+}
+
+/// What was sent to Redis may be carried out within this.
+const REDIS_WAITS: Duration = Duration::from_millis(1_500);
+
+/// A drain goes to a node whose bytes with `pattern` are kept back by `proxy`; the drain is ended at another node; then
+/// the bytes arrive.
+async fn a_drain_comes_late(proxy: &Proxy, pattern: &[u8], [held, other, drained]: [&Node; 3]) {
+    for node in [held, other] {
+        until(node, "drained", "all nodes are there", |node| node["state"] == "serving").await;
+        until(node, "other", "all nodes are there", |node| node["state"] == "serving").await;
+    }
+    proxy.keep_back(pattern, false);
+    let (status, why) = ask(held, Method::POST, "/v1/nodes/drained/drain", &json!({})).await;
+    assert!(proxy.kept() > 0);
+    // Over another connection the same may be done in time; what was kept back comes late all the same.
+    if status != 200 {
+        assert_eq!((status, &why["code"]), (503, &json!("authority_unavailable")));
+        assert!(why["detail"].as_str().unwrap().contains("it is not known"), "{why}");
+    }
+    let_pass(2 * REDIS_WAITS, Because::Fault).await;
+    assert_eq!(ask(other, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
+    proxy.deliver();
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * REDIS_WAITS {
+        for node in [other, drained] {
+            assert_eq!(seen(node, "drained").await["state"], "serving", "a late drain undid the end of it");
+        }
+        let_pass(LOOK_EVERY, Because::Quiet).await;
+    }
+    // A drain that is asked for from then on holds.
+    assert_eq!(ask(other, Method::POST, "/v1/nodes/drained/drain", &json!({})).await.0, 200);
+    until(drained, "drained", "it is drained", |node| node["state"] == "draining").await;
+}
+
+fn on(store: &str, id: &str, ownership: &str) -> impl Future<Output = Node> {
+    let config = format!("[node]\nid = \"{id}\"\n{ownership}[store]\nresponse_timeout = \"{REDIS_WAITS:?}\"\n");
+    let store = store.to_owned();
+    async move { Node::start(PROGRAM, &store, &config).await }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_comes_late_undoes_nothing_that_was_asked_of_another_node_in_round_robin() {
+    let redis = RedisServer::start().await;
+    let proxy = Proxy::before(redis.port()).await;
+    let ownership = "[ownership]\nmode = \"round-robin\"\n";
+    let held = on(&format!("redis://127.0.0.1:{}/0", proxy.port()), "held", ownership).await;
+    let (other, drained) = (on(&redis.url(), "other", ownership).await, on(&redis.url(), "drained", ownership).await);
+    a_drain_comes_late(&proxy, b"drain:", [&held, &other, &drained]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_comes_late_undoes_nothing_that_was_asked_of_another_node_with_etcd() {
+    let (redis, etcd) = (RedisServer::start().await, EtcdServers::start(1).await);
+    let port = etcd.urls()[0].rsplit_once(':').unwrap().1.parse().unwrap();
+    let proxy = Proxy::before(port).await;
+    let with = |url: &str| format!("[ownership]\nmode = \"etcd\"\netcd = [\"{url}\"]\nlease_ttl = \"2s\"\n");
+    let held = on(&redis.url(), "held", &with(&format!("http://127.0.0.1:{}", proxy.port()))).await;
+    let direct = with(&etcd.urls()[0]);
+    let (other, drained) = (on(&redis.url(), "other", &direct).await, on(&redis.url(), "drained", &direct).await);
+    a_drain_comes_late(&proxy, b"at_ms", [&held, &other, &drained]).await;
 }
 
 #[tokio::test]

@@ -49,7 +49,8 @@ async fn set(
     let drain = draining.then(|| Drain { by: caller.name().map(str::to_owned), at_ms });
     for name in &names {
         app.ownership.drain(name, drain.clone()).await.map_err(|why| {
-            let detail = format!("the nodes cannot be notified: {why}");
+            let detail =
+                format!("it is not known whether the node is notified: {why}; ask again, and see GET /v1/nodes");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "authority_unavailable", detail)
         })?;
     }

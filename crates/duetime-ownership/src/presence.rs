@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Drain, Member, Namespace};
-use duetime_redis::Link;
+use duetime_redis::{Link, Script};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,18 @@ impl Presence for NoPresence {
 /// What the field of a node begins with that an operator drains, beside the node's own.
 const DRAINED: &str = "drain:";
 
+/// Has a node drained, or no longer. A sending that comes late must not undo what was asked of another node meanwhile, so
+/// it says until when, by the server's clock, it may be carried out.
+///
+/// KEYS: the hash. ARGV: the field, its value or "", the time in ms after which nothing is done any more.
+const SET_DRAIN: &str = "
+local clock = redis.call('TIME')
+local late = clock[1] * 1000 + math.floor(clock[2] / 1000) - ARGV[3]
+if late > 0 then return redis.error_reply(string.format('LATE %.0f', late)) end
+if ARGV[2] == '' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
+return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+";
+
 #[derive(Serialize, Deserialize)]
 struct Heartbeat {
     seen_ms: i64,
@@ -69,13 +81,15 @@ struct Heartbeat {
 pub struct RedisPresence {
     link: Arc<Link>,
     key: String,
+    set_drain: Script,
 }
 
 impl RedisPresence {
     /// Beside the shards of `namespace`.
     #[must_use]
     pub fn new(link: Arc<Link>, namespace: &Namespace) -> Arc<Self> {
-        Arc::new(Self { link, key: format!("{namespace}:{{nodes}}") })
+        let set_drain = Script::new("set_drain", true, &[SET_DRAIN]);
+        Arc::new(Self { link, key: format!("{namespace}:{{nodes}}"), set_drain })
     }
 
     async fn ask(&self, name: &'static str, cmd: redis::Cmd) -> Option<Value> {
@@ -131,12 +145,11 @@ impl Presence for RedisPresence {
 
     async fn drain(&self, name: &str, drain: Option<&Drain>) -> bool {
         let field = format!("{DRAINED}{name}");
-        let (command, mut cmd) = if drain.is_some() { ("hset", self.cmd("HSET")) } else { ("hdel", self.cmd("HDEL")) };
-        cmd.arg(field);
-        if let Some(drain) = drain {
-            cmd.arg(serde_json::to_string(drain).expect("words are plain"));
-        }
-        self.ask(command, cmd).await.is_some()
+        let value = drain.map(|drain| serde_json::to_string(drain).expect("words are plain")).unwrap_or_default();
+        let set = self.link.script(&self.set_drain, &self.key, |cmd, sending| {
+            cmd.arg(1).arg(&self.key).arg(&field).arg(&value).arg(sending.not_after_ms);
+        });
+        matches!(tokio::time::timeout(ANSWER_WITHIN, set).await, Ok(Ok(_)))
     }
 
     async fn forget(&self, name: &str) {

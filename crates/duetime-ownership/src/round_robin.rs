@@ -146,7 +146,7 @@ impl Ownership for RoundRobin {
 
     async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
         if !self.presence.drain(member, drain.as_ref()).await {
-            return Err("Redis did not keep it; ask again".to_owned());
+            return Err("Redis did not answer in time".to_owned());
         }
         if *member == *self.name {
             self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);

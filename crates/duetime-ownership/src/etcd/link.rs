@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_core::{Drain, Member, Namespace, TopicName, Vitals};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
-    Txn, TxnOp, WatchOptions, WatchStream,
+    Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
 };
 use futures::StreamExt;
 use tracing::debug;
@@ -103,6 +103,17 @@ fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
     Ok(options)
 }
 
+/// What became of a drain that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainSet {
+    /// It is written, or its end is.
+    Done,
+    /// The node is gone.
+    Gone,
+    /// Somebody else changed it at the same time.
+    Changed,
+}
+
 /// Sends a call until it is answered.
 async fn call<T, F>(mut send: impl FnMut() -> F) -> Result<T, EtcdError>
 where
@@ -188,16 +199,33 @@ impl EtcdLink {
         }
     }
 
-    /// Has the node `name` leave its shards to others, for as long as its lease lives; `None`: no longer. False: it is
-    /// gone.
-    pub async fn drain(&self, name: &str, drain: Option<&Drain>) -> Result<bool, EtcdError> {
-        let Some(drain) = drain else {
-            call(|| async { self.client.kv_client().delete(self.drain_key(name), None).await }).await?;
-            return Ok(true);
-        };
-        let found = call(|| async { self.client.kv_client().get(self.node_key(name), None).await }).await?;
-        let Some(node) = found.kvs().first() else { return Ok(false) };
-        self.put_drain(name, drain, node.lease()).await.map(|()| true)
+    /// Has the node `name` leave its shards to others, for as long as its lease lives; `None`: no longer. Changes only
+    /// what was found, so that a call that comes late undoes nothing that was asked of another node meanwhile; that a
+    /// drain has ended is therefore written too, as `null`.
+    pub async fn drain(&self, name: &str, drain: Option<&Drain>) -> Result<DrainSet, EtcdError> {
+        let (key, word) = (self.drain_key(name), serde_json::to_string(&drain).expect("words are plain"));
+        let get = |key: String| call(move || self.get(key.clone()));
+        let found = get(key.clone()).await?;
+        let revision = found.kvs().first().map_or(0, etcd_client::KeyValue::mod_revision);
+        let node = get(self.node_key(name)).await?;
+        let Some(node) = node.kvs().first() else { return Ok(DrainSet::Gone) };
+        let put = TxnOp::put(key.clone(), word.clone(), Some(PutOptions::new().with_lease(node.lease())));
+        let set = Txn::new()
+            .when([Compare::mod_revision(key.clone(), CompareOp::Equal, revision)])
+            .and_then([put])
+            .or_else([TxnOp::get(key, None)]);
+        let answer = call(|| async { self.client.kv_client().txn(set.clone()).await }).await?;
+        let found = answer.op_responses().into_iter().find_map(|answer| match answer {
+            TxnOpResponse::Get(found) => Some(found),
+            _ => None,
+        });
+        // Where the answer to an earlier sending was lost, this is what it wrote.
+        let is_ours = found.is_some_and(|found| found.kvs().iter().any(|kv| kv.value() == word.as_bytes()));
+        Ok(if answer.succeeded() || is_ours { DrainSet::Done } else { DrainSet::Changed })
+    }
+
+    async fn get(&self, key: String) -> Result<etcd_client::GetResponse, etcd_client::Error> {
+        self.client.kv_client().get(key, None).await
     }
 
     /// Keeps with `lease` that the node `name` is drained.
@@ -243,7 +271,7 @@ impl EtcdLink {
             return Some(Change::Member(name.into(), member));
         }
         if let Some(name) = rest.strip_prefix("drains/") {
-            let drain = value.and_then(|value| serde_json::from_slice(value).ok());
+            let drain = value.and_then(|value| serde_json::from_slice::<Option<Drain>>(value).ok()).flatten();
             return Some(Change::Drain(name.into(), drain));
         }
         if let Some(name) = rest.strip_prefix("vitals/") {

@@ -32,6 +32,7 @@ use tracing::{info, warn};
 
 pub use config::EtcdConfig;
 
+use self::link::{DrainSet, EtcdLink};
 use crate::ShardName;
 use crate::history::OwnerHistory;
 use crate::overdue::OverdueShards;
@@ -65,7 +66,7 @@ impl Etcd {
     ///
     /// What it said; never shows a password.
     pub async fn check(config: &EtcdConfig, namespace: &Namespace) -> Result<(), String> {
-        let asked = async { link::EtcdLink::connect(config, namespace).await?.read().await };
+        let asked = async { EtcdLink::connect(config, namespace).await?.read().await };
         asked.await.map(drop).map_err(|error: link::EtcdError| error.to_string())
     }
 
@@ -153,12 +154,15 @@ impl Ownership for Etcd {
 
     async fn drain(&self, member: &str, drain: Option<Drain>) -> Result<(), String> {
         let asked = async {
-            let link = link::EtcdLink::connect(&self.config, &self.namespace).await?;
+            let link = EtcdLink::connect(&self.config, &self.namespace).await?;
             link.drain(member, drain.as_ref()).await
         };
         match asked.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err("the node has just gone".to_owned()),
+            Ok(DrainSet::Done) => Ok(()),
+            // A node that is gone is not drained any more.
+            Ok(DrainSet::Gone) if drain.is_none() => Ok(()),
+            Ok(DrainSet::Gone) => Err("the node has just gone".to_owned()),
+            Ok(DrainSet::Changed) => Err("somebody else changed it at the same time".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }

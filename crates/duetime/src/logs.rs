@@ -45,7 +45,7 @@ fn is_ours(said: &Metadata<'_>) -> bool {
 struct Escaping<W>(W);
 
 /// Whether a character may change how others are shown. Control characters are the layer's own.
-fn misleads(c: char) -> bool {
+pub(crate) fn misleads(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
@@ -55,7 +55,8 @@ fn misleads(c: char) -> bool {
         | '\u{e0000}'..='\u{10ffff}')
 }
 
-fn escaped(text: &str) -> String {
+/// With those characters as JSON escapes them.
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if misleads(c) {

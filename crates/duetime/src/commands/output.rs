@@ -11,6 +11,7 @@ use duetime_core::{Clock as _, Timestamp, units};
 use serde::Serialize;
 
 use crate::clock::SystemClock;
+use crate::logs::{escaped, misleads};
 
 /// How much of a payload a table shows.
 const SHOWN_MAX: usize = 60;
@@ -23,19 +24,29 @@ pub fn raw(bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes one line.
+/// Writes one line for people, or several. What producers and consumers wrote is in it, and must not steer a terminal.
 pub fn line(text: &str) -> anyhow::Result<()> {
-    raw(format!("{text}\n").as_bytes())
+    raw(format!("{}\n", harmless(text)).as_bytes())
+}
+
+/// With what steers a terminal, or changes how the rest is shown, written as `\u001b` and the like.
+fn harmless(text: &str) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if !text.contains(|c: char| steers(c) || misleads(c)) {
+        return text.to_owned();
+    }
+    let part = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    escaped(&text.chars().map(part).collect::<String>())
 }
 
 /// Writes JSON: indented on a terminal, one line otherwise.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     let text = if std::io::stdout().is_terminal() {
-        serde_json::to_string_pretty(value)?
+        escaped(&serde_json::to_string_pretty(value)?)
     } else {
         serde_json::to_string(value)?
     };
-    line(&text)
+    raw(format!("{text}\n").as_bytes())
 }
 
 /// Writes a table, or a word where it has no rows.
@@ -56,7 +67,7 @@ pub fn pairs(rows: Vec<(&str, String)>) -> anyhow::Result<()> {
 fn plain(rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.add_rows(rows);
+    table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|cell| harmless(&cell)).collect::<Vec<_>>()));
     table
 }
 
@@ -177,6 +188,18 @@ mod tests {
     #[test]
     fn one_is_not_called_as_many_are() {
         assert_eq!([0, 1, 2].map(|number| count(number, "shard")), ["0 shards", "1 shard", "2 shards"]);
+    }
+
+    #[test]
+    fn what_others_wrote_does_not_steer_a_terminal() {
+        let shown = harmless("\u{1b}[31mRED\u{1b}]0;title\u{7} \0 \u{202e}abc\u{9b}2J\r\nnext \u{e9} \u{1f600}");
+        assert_eq!(
+            shown,
+            "\\u001b[31mRED\\u001b]0;title\\u0007 \\u0000 \\u202eabc\\u009b2J\\u000d\nnext \u{e9} \u{1f600}"
+        );
+        assert_eq!(harmless("plain: \u{fc}ber 30 m\n"), "plain: \u{fc}ber 30 m\n");
+        let table = plain(vec![vec!["\u{1b}[2J".to_owned()]]);
+        assert_eq!(trimmed(&table).trim(), "\\u001b[2J");
     }
 
     #[test]

@@ -74,6 +74,9 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     let leap_ms = if text.get(LEAP_SECOND_AT) == Some(":60") { 1_000 } else { 0 };
     let millis = match text.parse::<i64>() {
         Ok(millis) => millis,
+        Err(_) if offset_hours(text).is_some_and(|hours| hours > 23) => {
+            return Err(format!("{text:?} is not a time: an offset from UTC has at most 23 hours"));
+        }
         Err(_) => match text.parse::<jiff::Timestamp>() {
             // Rounded up: a message is never handed over before the moment that was written.
             Ok(at) => {
@@ -93,6 +96,13 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
         return Err(format!("{text} lies before 1970; give milliseconds since the Unix epoch"));
     }
     Ok(Timestamp::from_millis(millis))
+}
+
+/// The hours of the offset from UTC in RFC 3339.
+fn offset_hours(text: &str) -> Option<u8> {
+    let (_, clock) = text.split_once(['T', 't', ' '])?;
+    let (_, offset) = clock.split_once(['+', '-'])?;
+    offset.get(..2)?.parse().ok()
 }
 
 /// Refuses a moment further ahead of `now` than [`DUE_AHEAD_MAX`].
@@ -242,6 +252,12 @@ mod tests {
         assert!(parse_size("x").is_err());
         assert_eq!(parse_time("1970-01-01T00:00:01Z").unwrap().as_millis(), 1000);
         assert_eq!(parse_time("1970-01-01T00:00:00.001000001Z").unwrap().as_millis(), 2, "never too early");
+        for offset in ["+24:00", "+25:00", "-24:00"] {
+            let error = parse_time(&format!("2027-01-01T00:00:00{offset}")).unwrap_err();
+            assert!(error.contains("at most 23 hours"), "{error}");
+        }
+        let early = parse_time("2027-01-01T00:00:00+02:00").unwrap();
+        assert_eq!(early.as_millis() + 7_200_000, parse_time("2027-01-01 00:00:00Z").unwrap().as_millis());
         assert_eq!(parse_time("2016-12-31T23:59:60Z"), parse_time("2017-01-01T00:00:00Z"), "nor by a leap second");
         for before in ["-5", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00+14:00"] {
             assert!(parse_time(before).unwrap_err().contains("1970"));

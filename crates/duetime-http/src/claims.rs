@@ -20,6 +20,7 @@ use duetime_core::{
 };
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
@@ -32,7 +33,7 @@ use crate::schema;
 use crate::state::HttpParts;
 use crate::unsent::IfUnsent;
 use crate::view::{HeadersView, OutcomeView, PayloadView};
-use crate::{audit, fields, memory};
+use crate::{audit, fields, memory, message_in};
 
 /// A claimed payload is there as the store gave it, as text for JSON, and in the answer.
 const CLAIM_COPIES: usize = 3;
@@ -249,7 +250,7 @@ fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timest
 #[serde(deny_unknown_fields)]
 struct AckIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<String>,
+    receipts: AtMost<Box<RawValue>>,
 }
 
 /// Receipts of claimed messages that were not done.
@@ -258,7 +259,7 @@ struct AckIn {
 #[serde(deny_unknown_fields)]
 struct NackIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<String>,
+    receipts: AtMost<Box<RawValue>>,
     /// Until the next attempt; the topic's backoff if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
@@ -278,27 +279,30 @@ struct NackIn {
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<String>,
+    receipts: AtMost<Box<RawValue>>,
     /// From now on; the topic's own if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
 }
 
+fn read_receipt(topic: &TopicName, raw: &RawValue) -> Result<Receipt, Refusal> {
+    let text = message_in::text(raw, "receipts", "invalid_receipt")?;
+    Receipt::parse(topic, &text).map_err(|error| Refusal::new("invalid_receipt", error).at("receipts"))
+}
+
 async fn settle(
     app: &HttpParts,
     caller: &Caller,
     topic: &TopicName,
-    receipts: &[String],
+    receipts: &[Box<RawValue>],
     ask: SettleAsk,
 ) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
-    memory::take_items(receipts.len(), receipts.iter().map(String::len).sum())?;
+    memory::take_items(receipts.len(), receipts.iter().map(|raw| raw.get().len()).sum())?;
     let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
     for some in receipts.chunks(ITEMS_AT_ONCE) {
-        let parse = |text: &String| Receipt::parse(topic, text);
-        let refuse = |error| Refusal::new("invalid_receipt", error).at("receipts");
-        read.extend(some.iter().map(|text| parse(text).map_err(refuse)));
+        read.extend(some.iter().map(|raw| read_receipt(topic, raw)));
         tokio::task::yield_now().await;
     }
     let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();

@@ -2,6 +2,8 @@
 
 use duetime_core::suggest;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
 use serde_json::error::Category;
 
 use crate::at_most::TOO_MANY;
@@ -20,10 +22,34 @@ pub(crate) fn unknown_field(name: &str, known: &[&str]) -> Refusal {
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     // A struct is read from an array of its fields too, which nobody means.
-    if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-        return Err(Refusal::new("invalid_value", "this is an array; send a JSON object"));
+    let is_object = bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
+    if !is_object && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+        return Err(Refusal::new("invalid_value", "this is no JSON object; send one: {…}"));
     }
-    serde_json::from_slice(bytes).map_err(|error| refuse(&error))
+    serde_json::from_slice(bytes).map_err(|error| {
+        let refusal = refuse(&error);
+        // The reader alone does not say where it was: it is asked once more, for refusals only.
+        let unnamed = refusal.field.is_none() && error.classify() == Category::Data;
+        let read = unnamed.then(|| serde_path_to_error::deserialize::<_, T>(&mut Deserializer::from_slice(bytes)));
+        match read.and_then(Result::err) {
+            Some(found) if found.path().iter().len() > 0 => refusal.at(found.path().to_string()),
+            _ => refusal,
+        }
+    })
+}
+
+/// What the reader says of types, in the words of JSON.
+fn in_words(what: &str) -> String {
+    let Some((before, expected)) = what.rsplit_once("expected ") else { return what.to_owned() };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i64" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        other if other.starts_with("struct ") => "a JSON object",
+        other => other,
+    };
+    format!("{before}expected {expected}")
 }
 
 /// Puts an error of the JSON reader into words. The reader has nothing but a text for what is wrong with data, so this
@@ -45,7 +71,7 @@ pub(crate) fn refuse(error: &serde_json::Error) -> Refusal {
         return Refusal::new("too_many_items", what.to_owned());
     }
     let field = what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
-    let refusal = Refusal::new("invalid_value", what.to_owned());
+    let refusal = Refusal::new("invalid_value", in_words(what));
     match field {
         Some(field) => refusal.at(field),
         None => refusal,
@@ -74,5 +100,30 @@ mod tests {
         assert!(far.detail.contains("known here: visibility_timeout, receipts"), "{}", far.detail);
         assert_eq!(read::<Ask>(b"{}").unwrap_err().field.as_deref(), Some("receipts"));
         assert_eq!(read::<Ask>(b"{").unwrap_err().code, "malformed_json");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_answered_with_its_field_and_with_what_is_wanted() {
+        for (body, field, said) in [
+            (
+                &br#"{"visibility_timeout": -1, "receipts": []}"#[..],
+                Some("visibility_timeout"),
+                "a whole number, 0 or more",
+            ),
+            (
+                br#"{"visibility_timeout": 1.5, "receipts": []}"#,
+                Some("visibility_timeout"),
+                "a whole number, 0 or more",
+            ),
+            (br#"{"receipts": ["a", 5]}"#, Some("receipts[1]"), "integer `5`, expected a string"),
+            (b"null", None, "send one"),
+            (br#""text""#, None, "send one"),
+            (b"[]", None, "send one"),
+        ] {
+            let refusal = read::<Ask>(body).unwrap_err();
+            assert_eq!((refusal.code, refusal.field.as_deref()), ("invalid_value", field));
+            assert!(refusal.detail.contains(said), "{}", refusal.detail);
+        }
+        assert_eq!(read::<Ask>(b"nonsense").unwrap_err().code, "malformed_json");
     }
 }

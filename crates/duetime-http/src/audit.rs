@@ -58,6 +58,19 @@ pub enum AuditTarget {
     File(AuditFile),
 }
 
+impl AuditTarget {
+    /// Why nothing can be written there, as far as that is seen without making the file.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let Self::File(AuditFile { file }) = self else { return None };
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if file.is_dir() {
+            return Some(format!("{} is a folder; name a file in it", file.display()));
+        }
+        (!folder.is_dir()).then(|| format!("there is no folder {}; make it first", folder.display()))
+    }
+}
+
 /// The word `log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum LogWord {

@@ -197,57 +197,69 @@ fn read_hash(text: &str) -> Option<Hash> {
     Some(hash)
 }
 
-fn read_token(config: &TokenConfig) -> Result<Token, String> {
-    let complaint = |what: String| format!("auth token {:?}: {what}", config.name);
+/// The token, or all that is wrong with it.
+fn read_token(config: &TokenConfig) -> Result<Token, Vec<String>> {
+    let mut faults = Vec::new();
+    let hash = read_secret(config).map_err(|fault| faults.push(fault)).ok();
+    if config.name.trim().is_empty() {
+        faults.push("its name is empty; give one, for the audit log and for limits go by it".to_owned());
+    }
+    if config.scopes.is_empty() {
+        faults.push("give it scopes: view, produce, consume, admin".to_owned());
+    }
+    for topic in config.topics.iter().flatten() {
+        let beginning = topic.strip_suffix('*').unwrap_or(topic);
+        if topic.is_empty() || beginning.contains('*') {
+            faults.push(format!("topics has {topic:?}; write names, or beginnings of names followed by one *"));
+        }
+    }
+    let mut rate = |name: &str, per_second: Option<f64>| {
+        if per_second.is_some_and(|rate| !(rate >= RATE_MIN && rate.is_finite())) {
+            faults.push(format!("{name} must be a number above 0; leave it out for no limit"));
+            return None;
+        }
+        per_second.map(RequestRate::new)
+    };
+    let requests = rate("requests_per_second", config.requests_per_second);
+    let messages = rate("messages_per_second", config.messages_per_second);
+    let Some(hash) = hash.filter(|_| faults.is_empty()) else { return Err(faults) };
+    let TokenConfig { name, scopes, topics, topics_max, .. } = config.clone();
+    Ok(Token { name, hash, scopes, topics, requests, messages, topics_max })
+}
+
+fn read_secret(config: &TokenConfig) -> Result<Hash, String> {
     let source = match (&config.secret, &config.secret_file, &config.hash) {
         (Some(source), None, None) => Some(source.clone()),
         (None, Some(file), None) => Some(SecretSource::file(file)),
         (None, None, Some(_)) => None,
-        _ => return Err(complaint("give one of secret, secret_file and hash".to_owned())),
+        _ => return Err("give one of secret, secret_file and hash".to_owned()),
     };
-    let hash = match (source, &config.hash) {
+    match (source, &config.hash) {
         (Some(source), _) => {
-            let secret = source.read().map_err(complaint)?;
+            let secret = source.read()?;
             let secret = secret.trim();
             if secret.len() < SECRET_BYTES_MIN {
-                return Err(complaint(format!("its secret is shorter than {SECRET_BYTES_MIN} bytes")));
+                return Err(format!("its secret is shorter than {SECRET_BYTES_MIN} bytes"));
             }
-            duetime_settings::hash_of(secret)
+            Ok(duetime_settings::hash_of(secret))
         }
         (None, Some(text)) => read_hash(text).ok_or_else(|| {
-            complaint("its hash is not \"sha256:\" and 64 hexadecimal digits; take it from `duetime token new`".into())
-        })?,
+            "its hash is not \"sha256:\" and 64 hexadecimal digits; take it from `duetime token new`".to_owned()
+        }),
         (None, None) => unreachable!("one of them is given"),
-    };
-    if config.scopes.is_empty() {
-        return Err(complaint("give it scopes: view, produce, consume, admin".to_owned()));
     }
-    let rate = |name: &str, per_second: Option<f64>| match per_second {
-        Some(rate) if !(rate >= RATE_MIN && rate.is_finite()) => {
-            Err(complaint(format!("{name} must be a number above 0; leave it out for no limit")))
-        }
-        rate => Ok(rate.map(RequestRate::new)),
-    };
-    Ok(Token {
-        name: config.name.clone(),
-        hash,
-        scopes: config.scopes.clone(),
-        topics: config.topics.clone(),
-        requests: rate("requests_per_second", config.requests_per_second)?,
-        messages: rate("messages_per_second", config.messages_per_second)?,
-        topics_max: config.topics_max,
-    })
 }
 
 fn read(config: &AuthConfig) -> Result<Tokens, Vec<(usize, String)>> {
     let (mut all, mut faults) = (Vec::<Arc<Token>>::new(), Vec::new());
-    for (at, config) in config.tokens.iter().enumerate() {
-        match read_token(config) {
+    for (at, one) in config.tokens.iter().enumerate() {
+        let mut add = |what: String| faults.push((at, format!("auth token {:?}: {what}", one.name)));
+        match read_token(one) {
             Ok(token) if all.iter().any(|other| other.hash == token.hash) => {
-                faults.push((at, format!("auth token {:?}: another token has the same secret", config.name)));
+                add("another token has the same secret".to_owned());
             }
             Ok(token) => all.push(Arc::new(token)),
-            Err(fault) => faults.push((at, fault)),
+            Err(found) => found.into_iter().for_each(add),
         }
     }
     if faults.is_empty() { Ok(Tokens { all, metrics: config.metrics }) } else { Err(faults) }

@@ -121,7 +121,7 @@ impl SinkRegistry {
                 Ok(target) => {
                     targets.insert(name.clone(), target);
                 }
-                Err(fault) => faults.push((name.clone(), fault)),
+                Err(fault) => faults.extend(all_faults(config, fault).into_iter().map(|fault| (name.clone(), fault))),
             }
         }
         (Arc::new(Self { targets }), faults)
@@ -173,6 +173,21 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         #[cfg(feature = "redis-stream")]
         SinkConfig::RedisStream(config) => Arc::new(RedisStreamTarget::new(config)?),
     })
+}
+
+/// `first`, which was met when the sink was made, and what else is wrong with it.
+fn all_faults(config: &SinkConfig, first: SinkFault) -> Vec<SinkFault> {
+    match config {
+        #[cfg(feature = "http")]
+        SinkConfig::Http(config) => {
+            let mut all = HttpTarget::faults(config);
+            if !all.contains(&first) {
+                all.push(first);
+            }
+            all
+        }
+        _ => vec![first],
+    }
 }
 
 impl SinkBinder for SinkRegistry {

@@ -108,6 +108,8 @@ impl Default for RedisStoreConfig {
 const SCHEMES: [&str; 6] = ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 /// Most replicas that are waited for.
 const REPLICAS_MAX: u8 = 16;
+/// Shortest wait for a connection or an answer.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 /// Most connections one node may hold.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -123,6 +125,15 @@ impl RedisStoreConfig {
         let mut found = Vec::new();
         if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
             found.push(("connections", format!("must be 1 to {CONNECTIONS_MAX}")));
+        }
+        for (key, wait) in [
+            ("connect_timeout", self.connect_timeout),
+            ("response_timeout", self.response_timeout),
+            ("retry_for", self.retry_for),
+        ] {
+            if wait < WAIT_MIN {
+                found.push((key, "must be 1ms or more, or no call is ever answered in time".to_owned()));
+            }
         }
         let url = match RedisUrl::parse(self.url.expose()) {
             Ok(url) => Some(url),

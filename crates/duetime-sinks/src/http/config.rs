@@ -106,25 +106,24 @@ impl HttpSettings {
 }
 
 impl HttpConfig {
-    /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), SinkFault> {
+    /// All values that make no sense by themselves: the key, and a sentence with the fix.
+    #[must_use]
+    pub fn faults(&self) -> Vec<SinkFault> {
+        let mut found = Vec::new();
+        let mut add = |key, text: &str| found.push(SinkFault::at(key, text));
         if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
-            return Err(SinkFault::at("timeout", "timeout must be 10ms to 5m"));
+            add("timeout", "timeout must be 10ms to 5m");
         }
         if self.connect_timeout.is_zero() {
-            return Err(SinkFault::at("connect_timeout", "connect_timeout must be above 0"));
+            add("connect_timeout", "connect_timeout must be above 0");
         }
         if !(1..=4096).contains(&self.concurrency) {
-            return Err(SinkFault::at("concurrency", "concurrency must be 1 to 4096"));
+            add("concurrency", "concurrency must be 1 to 4096");
         }
         if self.per_second.is_some_and(|rate| !(0.001..=1_000_000.0).contains(&rate)) {
-            return Err(SinkFault::at("per_second", "per_second must be 0.001 to 1000000"));
+            add("per_second", "per_second must be 0.001 to 1000000");
         }
-        Ok(())
+        found
     }
 
     /// How many requests of one topic are worth having in flight: under a rate limit, no more than

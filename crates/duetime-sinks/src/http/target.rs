@@ -46,9 +46,22 @@ pub(crate) struct HttpTarget {
 }
 
 impl HttpTarget {
+    /// All that is wrong with the configuration, as far as it is seen without a connection.
+    pub(crate) fn faults(config: &HttpConfig) -> Vec<SinkFault> {
+        let mut found = config.faults();
+        let signer = Signer::new(&config.signing_secrets);
+        found.extend(signer.err().map(|fault| SinkFault::at("signing_secrets", fault)));
+        let url = Guard::new(&config.allow, config.only.as_deref()).and_then(|guard| address(config, &guard));
+        let template = url.and_then(|url| RequestTemplate::new(config, url));
+        found.extend(template.err());
+        found
+    }
+
     /// Checks the configuration; opens no connection.
     pub(crate) fn new(config: &HttpConfig, clock: Arc<dyn Clock>) -> Result<Self, SinkFault> {
-        config.check()?;
+        if let Some(fault) = config.faults().into_iter().next() {
+            return Err(fault);
+        }
         let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
         let signer = Signer::new(&config.signing_secrets);
         let url = address(config, &guard)?;

@@ -100,6 +100,12 @@ impl ConfigRules<'_> {
         if let Err(fault) = refuse_dots("name", &self.config.node_id()) {
             self.add(&["node", "id"], fault.to_string());
         }
+        if node.id.as_deref().is_some_and(str::is_empty) {
+            self.add(&["node", "id"], "is empty; give a name, or leave it out for that of the machine");
+        }
+        if let Some(fault) = node.audit.as_ref().and_then(duetime_http::AuditTarget::fault) {
+            self.add(&["node", "audit"], fault);
+        }
         let hosts = duetime_http::Hosts::new(&node.hosts);
         if let Err(fault) = &hosts {
             self.add(&["node", "hosts"], fault.clone());

@@ -84,6 +84,54 @@ shards_at_once = 100
 }
 
 #[test]
+fn everything_that_is_wrong_within_one_section_is_named_too() {
+    let hash = format!("sha256:{}", "0".repeat(64));
+    let found = complaints(&format!(
+        "\
+[node]
+id = \"\"
+audit = {{ file = \"/nowhere/at/all\" }}
+[store]
+url = \"redis://h\"
+response_timeout = \"0s\"
+retry_for = \"0s\"
+[[auth.tokens]]
+name = \"\"
+hash = {hash:?}
+scopes = [\"view\"]
+topics = [\"a*b\", \"\", \"a*\"]
+requests_per_second = -1
+messages_per_second = 0
+[sinks.h]
+type = \"http\"
+url = \"ftp://x\"
+timeout = \"0s\"
+concurrency = 0
+signing_secrets = [\"x\"]
+"
+    ));
+    for wanted in [
+        "2: node.id: is empty",
+        "3: node.audit: there is no folder /nowhere/at",
+        "6: store.response_timeout: must be 1ms or more",
+        "7: store.retry_for: must be",
+        "8: auth.tokens.0: auth token \"\": its name is empty",
+        "8: auth.tokens.0: auth token \"\": topics has \"a*b\"",
+        "8: auth.tokens.0: auth token \"\": topics has \"\"",
+        "8: auth.tokens.0: auth token \"\": requests_per_second must be",
+        "8: auth.tokens.0: auth token \"\": messages_per_second must be",
+        "17: sinks.h: url ftp://x is refused",
+        "18: sinks.h: timeout must be",
+        "19: sinks.h: concurrency must be",
+        "20: sinks.h: ",
+    ] {
+        let times = found.iter().filter(|one| one.starts_with(&format!("duetime.toml:{wanted}"))).count();
+        assert_eq!(times, 1, "{wanted} in {found:#?}");
+    }
+    assert_eq!(found.len(), 13, "{found:#?}");
+}
+
+#[test]
 fn the_key_to_blame_is_known_whatever_else_the_sentence_speaks_of() {
     let begin = "[sinks.a]\ntype = \"nats\"\nurl = \"nats://h\"\n";
     for (keys, line) in [

@@ -59,8 +59,13 @@ impl Gauges {
     ) {
         let mut sums: HashMap<&TopicName, ShardCounts> = HashMap::new();
         let mut backlogs: HashMap<&TopicName, Vec<ShardBacklog>> = HashMap::new();
+        let age_s = |oldest: Option<Timestamp>| oldest.map_or(0.0, |due| now.since(due).as_secs_f64());
+        let mut downs: HashMap<&TopicName, Option<SinkDown>> = HashMap::new();
         for (shard, survey) in shards.iter().zip(surveys) {
-            let oldest_age_s = survey.head.map_or(0.0, |head| now.since(head).as_secs_f64());
+            let down = downs
+                .entry(&shard.topic)
+                .or_insert_with(|| self.sinks.state(&shard.topic).and_then(|state| state.down));
+            let oldest_age_s = age_s(SinkDown::oldest_due(down.as_ref(), survey));
             let backlog = ShardBacklog { index: shard.index, due: survey.due, oldest_age_s };
             backlogs.entry(&shard.topic).or_default().push(backlog);
             let sum = sums.entry(&shard.topic).or_default();
@@ -75,9 +80,9 @@ impl Gauges {
             meters.shard_backlogs(topic, backlog);
         }
         for (topic, sum) in sums {
-            let down = self.sinks.state(topic).and_then(|state| state.down);
-            let oldest = SinkDown::oldest_due(down.as_ref(), &sum);
-            if let (Some(_), None, Some(surveyed)) = (&down, oldest, surveyed) {
+            let down = downs[topic].as_ref();
+            let oldest = SinkDown::oldest_due(down, &sum);
+            if let (Some(_), None, Some(surveyed)) = (down, oldest, surveyed) {
                 self.sinks.nothing_waits(topic, surveyed);
             }
             let meters = meters.topic(topic);
@@ -85,7 +90,7 @@ impl Gauges {
             meters.due.set(gauge(sum.due));
             meters.in_flight.set(gauge(sum.in_flight));
             meters.dead.set(gauge(sum.dead));
-            meters.oldest_due_age.set(oldest.map_or(0.0, |due| now.since(due).as_secs_f64()));
+            meters.oldest_due_age.set(age_s(oldest));
         }
     }
 }

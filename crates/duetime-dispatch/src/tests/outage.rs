@@ -43,6 +43,10 @@ async fn the_age_of_what_waits_grows_as_long_as_its_sink_is_down_whatever_each_t
     for _ in 0..40 {
         node.pass(secs(7)).await;
         let age = node.counts().oldest_due_age.get();
+        let text = node.meters.render();
+        let of_shards = text.lines().filter(|line| line.starts_with("duetime_shard_oldest_due_age_seconds{"));
+        let of_shards = of_shards.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        assert!((of_shards.fold(0.0, f64::max) - age).abs() < 0.001, "no shard is as late as the topic\n{text}");
         assert!(age > before && age - before <= 15.0, "{age} s after {before} s");
         before = age;
     }

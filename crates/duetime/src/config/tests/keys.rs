@@ -15,6 +15,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor
 
 use super::complaints;
 use crate::config::file::SECTIONS;
+use crate::config::read::FieldNames;
 use crate::config::{ConsoleConfig, NodeConfig};
 use crate::kept;
 
@@ -30,21 +31,22 @@ struct Below<'a> {
 impl<'de> serde::Deserializer<'de> for Below<'_> {
     type Error = ValueError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, ValueError> {
-        Err(serde::de::Error::custom("nothing is read"))
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        FieldNames(self.found).deserialize_any(visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ValueError> {
-        if let Some((key, path)) = self.path.split_first() {
-            return visitor.visit_map(Only { key: Some(key), value: Some(Below { path, found: self.found }) });
+        match self.path.split_first() {
+            Some((key, path)) => {
+                visitor.visit_map(Only { key: Some(key), value: Some(Below { path, found: self.found }) })
+            }
+            None => FieldNames(self.found).deserialize_struct(name, fields, visitor),
         }
-        self.found.extend(fields);
-        self.deserialize_any(visitor)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {

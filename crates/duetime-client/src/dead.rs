@@ -23,7 +23,25 @@ impl Client {
     ///
     /// See [`ClientError`]; so with all calls.
     pub async fn dead(&self, topic: &str, cursor: Option<&str>, limit: usize) -> Result<DeadPage, ClientError> {
+        self.dead_of(topic, None, cursor, limit).await
+    }
+
+    /// The same, only those of `reason`, as a group has it. A page may have few, or none, and a `next` all the same.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn dead_of(
+        &self,
+        topic: &str,
+        reason: Option<&str>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<DeadPage, ClientError> {
         let mut path = format!("/v1/topics/{}/dead?limit={limit}", part(topic));
+        if let Some(reason) = reason {
+            path += &format!("&reason={}", value(reason));
+        }
         if let Some(cursor) = cursor {
             path += &format!("&cursor={}", value(cursor));
         }

@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use duetime_core::TopicName;
 use duetime_core::store::DeadAction;
-use duetime_router::DeadCursor;
+use duetime_core::{StoredMessage, TopicName};
+use duetime_router::{DeadCursor, DeadList, normalised};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -33,6 +33,8 @@ use crate::{audit, fields};
 const PAGE: usize = 50;
 /// Most on one page.
 const PAGE_MAX: usize = 500;
+/// Most pages that are read for one of a single reason.
+const READS_MAX: usize = 16;
 const NDJSON: &str = "application/x-ndjson";
 /// The cursor of the page after this one.
 const NEXT: HeaderName = HeaderName::from_static("duetime-next");
@@ -95,6 +97,9 @@ fn lines(view: &DeadView<'_>) -> Response {
 
 /// List dead letters
 ///
+/// With `reason`, only those of one group (see `GET …/dead/groups`): the letters of others are read and left out, and of
+/// one page so many are read at most that it may have few messages, or none, and `next` all the same.
+///
 /// To export them, ask for `application/x-ndjson`: one message a line, and `next` as the header `Duetime-Next`.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
@@ -102,6 +107,7 @@ fn lines(view: &DeadView<'_>) -> Response {
         ("topic" = String, Path, description = "Name of the topic"),
         ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
+        ("reason" = inline(Option<String>), Query, description = "Only those of this reason, as a group has it or as a dead letter has it"),
     ),
     responses(
         (status = 200, description = "One page", content((DeadView = "application/json"), (String = "application/x-ndjson")),
@@ -115,13 +121,40 @@ pub(crate) async fn list(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["limit", "cursor"])?;
+    let query = Query::read(query.as_deref(), &["limit", "cursor", "reason"])?;
     let limit = query.get("limit", PAGE, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
-    let page = app.router.dead.page(&topic, cursor, limit).await?;
+    let reason = query.get("reason", None, |text| Ok(Some(normalised(text))))?;
+    let page = match reason {
+        Some(reason) => page_of(&app, &topic, cursor, limit, &reason).await?,
+        None => app.router.dead.page(&topic, cursor, limit).await?,
+    };
     let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
     let view = DeadView { messages: messages.collect(), next: page.next.map(show_cursor) };
     Ok(if wants_lines(&headers) { lines(&view) } else { Json(view).into_response() })
+}
+
+/// A page of the letters of one reason: others are read and left out.
+async fn page_of(
+    app: &HttpParts,
+    topic: &TopicName,
+    mut cursor: Option<DeadCursor>,
+    limit: usize,
+    reason: &str,
+) -> Result<DeadList, Problem> {
+    let mut found = DeadList::default();
+    for _ in 0..READS_MAX {
+        let page = app.router.dead.page(topic, cursor, limit - found.messages.len()).await?;
+        let is_wanted =
+            |message: &StoredMessage| message.death.as_ref().is_some_and(|death| normalised(&death.reason) == reason);
+        found.messages.extend(page.messages.into_iter().filter(|(_, message)| is_wanted(message)));
+        found.next = page.next;
+        cursor = page.next;
+        if cursor.is_none() || found.messages.len() == limit {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Dead letters: some by id, or all.

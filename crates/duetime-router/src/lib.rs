@@ -40,7 +40,7 @@ pub use bulk_plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanC
 pub use catalog::Catalog;
 pub use change::{CatalogPut, TopicChange, TopicPut};
 pub use dead::{DeadCursor, DeadLetters, DeadList, DeadSettled, DeadSweep};
-pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX};
+pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX, normalised};
 pub use error::{CatalogError, RouteError};
 pub use forecast::Forecaster;
 pub use forecasts::{Buckets, FORECAST_KEPT, Forecast, Herd};

@@ -295,6 +295,12 @@ def main():
             lines = answer.read().decode().splitlines()
             assert len(lines) == 5 and answer.headers["duetime-next"], lines
         assert all(json.loads(line) in written for line in lines) and written[0]["death"]["at"] > 0, lines
+        # And those of one reason.
+        group = api("GET", "/v1/topics/orders/dead/groups")[1]["groups"][0]
+        with page.expect_download() as download:
+            page.get_by_role("row").filter(has_text=group["example"]).get_by_role("button", name="Export these").click()
+        these = [json.loads(line) for line in pathlib.Path(download.value.path()).read_text().splitlines()]
+        assert len(these) == group["count"] and all(one in written for one in these), these
 
         # Redrive ten of the dead, then purge the rest by a plan, with the name typed.
         see(page, "dead")

@@ -18,13 +18,13 @@ const FEW_EVERY_MS = 1000;
 const EXPORT_MAX = 10_000;
 const EXPORT_PAGE = 500;
 
-// All as a file of lines, page by page.
-async function exported(topic) {
+// All, or those of one reason, as a file of lines, page by page.
+async function exported(topic, reason) {
   const parts = [];
   let count = 0;
   let cursor;
   do {
-    const answer = await ask("GET", topicPath(topic, `/dead?limit=${EXPORT_PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`));
+    const answer = await ask("GET", topicPath(topic, `/dead?limit=${EXPORT_PAGE}${reason ? `&reason=${encodeURIComponent(reason)}` : ""}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`));
     parts.push(answer.messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
     count += answer.messages.length;
     cursor = answer.next;
@@ -34,7 +34,7 @@ async function exported(topic) {
   link.download = `${topic}-dead.ndjson`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
+  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}${reason ? ` --reason ${word(reason)}` : ""}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
 }
 
 async function read(topic, signal) {
@@ -60,9 +60,9 @@ export function Dead({ topic }) {
   }, [dead]);
   const [doing, setDoing] = useState(null);
   const [writing, setWriting] = useState(false);
-  const write = async () => {
+  const write = async (reason) => {
     setWriting(true);
-    await exported(topic).catch(complain);
+    await exported(topic, reason).catch(complain);
     setWriting(false);
   };
   if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
@@ -74,7 +74,7 @@ export function Dead({ topic }) {
   const fresh = answer.groups.filter((group) => group.first > Date.now() - DAY_MS);
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}</span>` },
+    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
     { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
     { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
     { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
@@ -86,7 +86,7 @@ export function Dead({ topic }) {
       ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
       <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
-      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${write}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
+      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
       <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${ids && html`<${Confirm} title="Redrive ${plural(ids.length, "dead letter")} of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}

@@ -26,6 +26,9 @@ pub enum DeadCommand {
         /// Most to list.
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
+        /// Only those of this reason, as `duetime dead groups` has it.
+        #[arg(long)]
+        reason: Option<String>,
         #[command(flatten)]
         connection: NodeArgs,
     },
@@ -36,6 +39,9 @@ pub enum DeadCommand {
         /// Most to write.
         #[arg(long, value_name = "N", default_value_t = 100_000)]
         limit: usize,
+        /// Only those of this reason, as `duetime dead groups` has it.
+        #[arg(long)]
+        reason: Option<String>,
         #[command(flatten)]
         connection: NodeArgs,
     },
@@ -73,15 +79,19 @@ pub struct ChoiceArgs {
 /// Runs one.
 pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
     match command {
-        DeadCommand::List { topic, limit, connection } => list(&topic, limit, &connection).await,
-        DeadCommand::Export { topic, limit, connection } => export(&topic, limit, &connection).await,
+        DeadCommand::List { topic, limit, reason, connection } => {
+            list(&topic, reason.as_deref(), limit, &connection).await
+        }
+        DeadCommand::Export { topic, limit, reason, connection } => {
+            export(&topic, reason.as_deref(), limit, &connection).await
+        }
         DeadCommand::Groups { topic, samples, connection } => groups(&topic, samples, &connection).await,
         DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
         DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
     }
 }
 
-async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
+async fn list(topic: &str, reason: Option<&str>, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let (mut messages, mut cursor) = (Vec::new(), None);
     loop {
@@ -89,7 +99,7 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
         if wanted == 0 {
             break;
         }
-        let page = client.dead(topic, cursor.as_deref(), wanted).await?;
+        let page = client.dead_of(topic, reason, cursor.as_deref(), wanted).await?;
         messages.extend(page.messages);
         cursor = page.next;
         if cursor.is_none() {
@@ -119,11 +129,11 @@ async fn list(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Resul
 }
 
 /// False: there are more than were asked for.
-async fn export(topic: &str, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
+async fn export(topic: &str, reason: Option<&str>, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let (mut written, mut cursor) = (0, None);
     while written < limit {
-        let page = client.dead(topic, cursor.as_deref(), (limit - written).min(PAGE_MAX)).await?;
+        let page = client.dead_of(topic, reason, cursor.as_deref(), (limit - written).min(PAGE_MAX)).await?;
         for message in &page.messages {
             output::line(&serde_json::to_string(message)?)?;
         }

@@ -5,9 +5,15 @@ use std::net::SocketAddr;
 
 use crate::version;
 
-/// Prints it to standard output, with the addresses of the node and of its console: whole on a terminal and where there is no topic yet, else its first line. A closed output is no reason
+/// Prints it to standard output, with the addresses of the node and of its console, if there is one: whole on a terminal and where there is no topic yet, else its first line. A closed output is no reason
 /// not to serve.
-pub fn print(addresses: [SocketAddr; 2], store: &str, with_token: bool, with_tls: bool, has_topics: bool) {
+pub fn print(
+    addresses: (SocketAddr, Option<SocketAddr>),
+    store: &str,
+    with_token: bool,
+    with_tls: bool,
+    has_topics: bool,
+) {
     let text = text(addresses, store, with_token, with_tls);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     let shown = if std::io::stdout().is_terminal() || !has_topics { &text } else { first };
@@ -25,8 +31,9 @@ fn url_of(address: SocketAddr, with_tls: bool) -> String {
     format!("{}://{host}:{port}", if with_tls { "https" } else { "http" })
 }
 
-fn text(addresses: [SocketAddr; 2], store: &str, with_token: bool, with_tls: bool) -> String {
-    let [url, console] = addresses.map(|address| url_of(address, with_tls));
+fn text((address, console): (SocketAddr, Option<SocketAddr>), store: &str, with_token: bool, with_tls: bool) -> String {
+    let url = url_of(address, with_tls);
+    let page = console.map(|address| format!("{}/ or ", url_of(address, with_tls))).unwrap_or_default();
     let token = if with_token { " -H \"authorization: Bearer $DUETIME_TOKEN\"" } else { "" };
     let json = "-H 'content-type: application/json'";
     format!(
@@ -37,7 +44,7 @@ An order timeout, to try: a topic, a message that falls due in 30 minutes, and i
   curl -X POST{token} {url}/v1/topics/orders/messages {json} -d '{{\"id\":\"order-42\",\"delay\":\"30m\",\"payload\":\"close order 42\"}}'
   curl -X DELETE{token} {url}/v1/topics/orders/messages/order-42
 
-Look at it: {console}/ or `duetime top`. Stop it: Ctrl-C.
+Look at it: {page}`duetime top`. Stop it: Ctrl-C.
 ",
         version = version::VERSION,
     )
@@ -50,11 +57,13 @@ mod tests {
     #[test]
     fn three_lines_to_try_name_an_address_that_can_be_reached() {
         let at = |address: &str| address.parse().unwrap();
-        let text = text([at("0.0.0.0:3830"), at("127.0.0.1:3831")], "embedded:./duetime-data", true, false);
+        let text = text((at("0.0.0.0:3830"), Some(at("127.0.0.1:3831"))), "embedded:./duetime-data", true, false);
         let lines: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("curl")).collect();
         assert_eq!(lines.len(), 3);
         assert!(lines.iter().all(|line| line.contains("http://127.0.0.1:3830/v1/topics/orders")));
         assert!(text.contains("Look at it: http://127.0.0.1:3831/ or"), "{text}");
         assert!(lines.iter().all(|line| line.contains("Bearer $DUETIME_TOKEN")));
+        let text = super::text((at("127.0.0.1:3830"), None), "embedded:./duetime-data", false, false);
+        assert!(text.contains("Look at it: `duetime top`"), "{text}");
     }
 }

@@ -262,12 +262,13 @@ fn serve_http(
         }
         None => None,
     };
-    let shown_at = console.as_ref().map_or(*address, |(_, address)| *address);
+    let has_page = config.console.mode() != duetime_console::Mode::Off;
+    let shown_at = has_page.then(|| console.as_ref().map_or(*address, |(_, address)| *address));
     let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off) } else { pages };
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     // Before the first request is answered: who waits for that finds it printed.
     if config.node.log_format == LogFormat::Text {
-        banner::print([*address, shown_at], &opened.shown, !auth.is_open(), options.tls.is_some(), has_topics);
+        banner::print((*address, shown_at), &opened.shown, !auth.is_open(), options.tls.is_some(), has_topics);
     }
     let http = supervisor.start_once("listener", shutdown, async move {
         let console = async {

@@ -369,6 +369,14 @@ impl Caller {
         })
     }
 
+    /// Refuses a caller who is not for all topics: what it asks for concerns them all.
+    pub fn check_all(&self, asked: &str) -> Result<(), Problem> {
+        let Some(token) = self.0.as_ref().filter(|_| !self.sees_all()) else { return Ok(()) };
+        let detail =
+            format!("{asked} concerns all topics, and token {:?} is for some; use one without topics", token.name);
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+    }
+
     /// What it may do.
     pub fn scopes(&self) -> Vec<Scope> {
         [Scope::View, Scope::Produce, Scope::Consume, Scope::Admin]

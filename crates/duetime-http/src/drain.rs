@@ -33,6 +33,7 @@ async fn set(
     draining: bool,
 ) -> Result<Response, Problem> {
     body::json_only(headers)?;
+    caller.check_all("where a node's shards go")?;
     let cluster = app.cluster.borrow().clone();
     let names: Vec<&Arc<str>> =
         cluster.members.iter().filter(|(_, member)| member.id == id).map(|(name, _)| name).collect();
@@ -61,7 +62,7 @@ async fn set(
 ///
 /// It leaves its shards to the other nodes within seconds, finishes what it has claimed, claims no more for sinks, and
 /// goes on answering requests; its `/readyz` answers 503, so that a balancer sends them elsewhere. Any node may be
-/// asked. It holds for as long as that node runs: one that is started again takes its share. While no other node
+/// asked, with a token for all topics. It holds for as long as that node runs: one that is started again takes its share. While no other node
 /// takes shards, it scans on.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "operations", operation_id = "drain_node",
@@ -84,7 +85,7 @@ pub(crate) async fn drain(
 
 /// End the drain of a node
 ///
-/// It takes its share of the shards again.
+/// It takes its share of the shards again. Asks for a token for all topics.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "operations", operation_id = "undrain_node",
     params(("id" = String, Path, description = "Name of the node")),

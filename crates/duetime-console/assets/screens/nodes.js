@@ -41,7 +41,7 @@ export function Nodes() {
     { name: "Version", left: true, value: (row) => row.version, cell: (row) => row.version },
     { name: "Shares by", left: true, cell: (row) => row.mode },
     { name: "Address", left: true, cell: (row) => html`<span class="mono">${row.address}</span>` },
-    ...(!may(state, "admin") || rows.every((row) => row.mode === "solo") ? [] : [{ name: "Do", left: true, cell: (row) => html`<button onClick=${() => setDoing(row)}>${row.drain ? "End the drain …" : "Drain …"}</button>` }]),
+    ...(!may(state, "admin") || state.me?.topics || rows.every((row) => row.mode === "solo") ? [] : [{ name: "Do", left: true, cell: (row) => html`<button onClick=${() => setDoing(row)}>${row.drain ? "End the drain …" : "Drain …"}</button>` }]),
   ];
   const left = (node) => state.nodes.filter((one) => one.id !== node.id && one.state === "serving").length;
   const versions = new Set(rows.map((row) => row.version));

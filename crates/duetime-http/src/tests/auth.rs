@@ -10,12 +10,14 @@ use crate::{Auth, AuthConfig};
 const ADMIN: &str = "admin-secret-0123";
 const PRODUCER: &str = "producer-secret-0";
 const CONSUMER: &str = "consumer-secret-0";
+const SHOP_ADMIN: &str = "shop-admin-secret-0";
 
 async fn api() -> TestApi {
     let config: AuthConfig = serde_json::from_str(&format!(
         r#"{{"tokens":[
             {{"name":"ops","secret":"{ADMIN}","scopes":["admin"]}},
             {{"name":"shop","secret":"{PRODUCER}","scopes":["produce"],"topics":["orders","shop-*"]}},
+            {{"name":"shop-ops","secret":"{SHOP_ADMIN}","scopes":["admin"],"topics":["shop-*"]}},
             {{"name":"worker","secret":"{CONSUMER}","scopes":["consume"],"topics":["orders"]}}]}}"#
     ))
     .unwrap();
@@ -76,6 +78,10 @@ async fn a_token_may_do_what_its_scopes_say_on_its_topics() {
         (CONSUMER, "POST", "/v1/topics/orders/cancel", "{\"ids\":[]}", 403),
         (CONSUMER, "DELETE", "/v1/topics/orders/messages/a", "", 403),
         (CONSUMER, "GET", "/v1/nodes", "", 200),
+        (SHOP_ADMIN, "PUT", "/v1/topics/shop-1", "", 200),
+        (SHOP_ADMIN, "POST", "/v1/nodes/nobody/drain", "{}", 403),
+        (SHOP_ADMIN, "POST", "/v1/nodes/nobody/undrain", "{}", 403),
+        (ADMIN, "POST", "/v1/nodes/nobody/drain", "{}", 404),
         (ADMIN, "POST", "/v1/topics/bills/messages", "{}", 201),
         (ADMIN, "DELETE", "/v1/topics/bills/dead", "{\"all\":true}", 200),
     ] {

@@ -84,17 +84,12 @@ impl Cluster {
     }
 
     /// The master of a slot; any master for a command without a key.
-    pub(crate) async fn node(&self, slot: Option<u16>) -> Result<Arc<Node>, Failure> {
-        let known = |map: &Map| match slot {
-            Some(slot) => map.owners.get(usize::from(slot)).cloned().flatten(),
-            None if map.masters.is_empty() => None,
-            None => Some(map.masters[rand::random_range(0..map.masters.len())].clone()),
-        };
-        if let Some(node) = known(&self.map.read()) {
+    pub(crate) async fn node(self: &Arc<Self>, slot: Option<u16>) -> Result<Arc<Node>, Failure> {
+        if let Some(node) = self.known_node(slot) {
             return Ok(node);
         }
         self.refresh(true).await;
-        known(&self.map.read()).ok_or_else(|| Failure::Transient {
+        self.known_node(slot).ok_or_else(|| Failure::Transient {
             reconnect: false,
             text: match slot {
                 Some(slot) => format!("no master is known for slot {slot} of {}", self.config.url),
@@ -106,8 +101,18 @@ impl Cluster {
         })
     }
 
+    /// The same without asking anybody.
+    pub(crate) fn known_node(&self, slot: Option<u16>) -> Option<Arc<Node>> {
+        let map = self.map.read();
+        match slot {
+            Some(slot) => map.owners.get(usize::from(slot)).cloned().flatten(),
+            None if map.masters.is_empty() => None,
+            None => Some(map.masters[rand::random_range(0..map.masters.len())].clone()),
+        }
+    }
+
     /// Every master at present.
-    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+    pub(crate) async fn masters(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Failure> {
         self.node(None).await?;
         Ok(self.map.read().masters.clone())
     }
@@ -122,18 +127,22 @@ impl Cluster {
     }
 
     /// Asks for the map again, unless that was done a moment ago or, without `wait`, is being done.
-    pub(crate) async fn refresh(&self, wait: bool) {
-        let mut refreshed = match self.refreshed.try_lock() {
-            Ok(guard) => guard,
-            Err(_) if !wait => return,
-            Err(_) => self.refreshed.lock().await,
-        };
+    pub(crate) async fn refresh(self: &Arc<Self>, wait: bool) {
+        if !wait && self.refreshed.try_lock().is_err() {
+            return;
+        }
+        // In a task of its own: others wait for it, and the caller may be polled no more for long.
+        let cluster = self.clone();
+        let _ = tokio::spawn(async move { cluster.ask_again().await }).await;
+    }
+
+    async fn ask_again(&self) {
+        let mut refreshed = self.refreshed.lock().await;
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return;
         }
         let candidates = self.candidates(&[]);
-        // In a box: every call of the link has this in it, and is itself deep in others.
-        if let Some(ranges) = Box::pin(self.told_by_any(candidates)).await {
+        if let Some(ranges) = self.told_by_any(candidates).await {
             self.take(ranges);
         }
         *refreshed = Some(Instant::now());

@@ -49,7 +49,7 @@ struct ConfirmedCall {
 
 /// The connection for it, and who waits for it.
 pub(crate) struct Confirms {
-    connection: ServerConnection,
+    connection: Arc<ServerConnection>,
     server: Arc<Server>,
     waiting: Mutex<Vec<ConfirmedCall>>,
     sending: Arc<tokio::sync::Mutex<()>>,

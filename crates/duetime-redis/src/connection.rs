@@ -1,4 +1,8 @@
 //! One multiplexed connection that is made again when it breaks.
+//!
+//! Callers share it, so no caller's future drives what others wait for: a caller may be polled no more for long, where
+//! it is one of many futures of a loop that waits for something else, perhaps for one of those others. Connections are
+//! made, and ended, in tasks of their own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,8 +70,8 @@ pub(crate) struct ServerConnection {
 }
 
 impl ServerConnection {
-    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        Self {
+    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Arc<Self> {
+        Arc::new(Self {
             client: client.clone(),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
@@ -75,7 +79,7 @@ impl ServerConnection {
             state: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             fencing: tokio::sync::Mutex::default(),
-        }
+        })
     }
 
     fn open(&self) -> Option<OpenConnection> {
@@ -84,10 +88,17 @@ impl ServerConnection {
     }
 
     /// The open connection, or a new one.
-    pub(crate) async fn get(&self) -> Result<OpenConnection, Failure> {
+    pub(crate) async fn get(self: &Arc<Self>) -> Result<OpenConnection, Failure> {
         if let Some(open) = self.open() {
             return Ok(open);
         }
+        let connection = self.clone();
+        let made = tokio::spawn(async move { connection.make().await }).await;
+        made.unwrap_or_else(|ended| Err(Failure::Transient { reconnect: false, text: ended.to_string() }))
+    }
+
+    /// Makes a connection, unless somebody else has meanwhile.
+    async fn make(&self) -> Result<OpenConnection, Failure> {
         let _one_at_a_time = self.connecting.lock().await;
         if let Some(open) = self.open() {
             return Ok(open);
@@ -145,26 +156,29 @@ impl ServerConnection {
     /// Ends a connection on which a call got no answer, and returns when none that was sent on it by `over_at`'s
     /// call can be carried out any more: the server ended it, or the call's own end has passed. Whoever waits for
     /// the same connection shares one word to the server.
-    pub(crate) async fn fence(&self, lost: &OpenConnection, over_at: Instant) {
+    pub(crate) async fn fence(self: &Arc<Self>, lost: &OpenConnection, over_at: Instant) {
         self.broken(lost.generation);
         self.server.debts.tell(&lost.seen);
-        let ended = async {
-            let _one_at_a_time = self.fencing.lock().await;
-            while !lost.seen.is_over() {
-                match self.get().await {
-                    Ok(mut open) => match lost.seen.end(&mut open.connection).await {
-                        Ok(true) => break,
-                        Ok(false) => return tokio::time::sleep_until(over_at).await,
-                        Err(_) => self.broken(open.generation),
-                    },
-                    Err(_) if lost.seen.kills && self.is_gone() && self.server.debts.owe(&lost.seen, over_at) => break,
-                    Err(_) => {}
-                }
-                tokio::time::sleep(RECONNECT_EVERY).await;
-            }
-        };
         let longest = if lost.seen.kills { over_at.max(Instant::now() + FENCE_WITHIN) } else { over_at };
-        let _ = tokio::time::timeout_at(longest, ended).await;
+        let (connection, lost) = (self.clone(), lost.clone());
+        let ended = async move { connection.end_lost(&lost, over_at).await };
+        let _ = tokio::spawn(tokio::time::timeout_at(longest, ended)).await;
+    }
+
+    async fn end_lost(self: &Arc<Self>, lost: &OpenConnection, over_at: Instant) {
+        let _one_at_a_time = self.fencing.lock().await;
+        while !lost.seen.is_over() {
+            match self.get().await {
+                Ok(mut open) => match lost.seen.end(&mut open.connection).await {
+                    Ok(true) => break,
+                    Ok(false) => return tokio::time::sleep_until(over_at).await,
+                    Err(_) => self.broken(open.generation),
+                },
+                Err(_) if lost.seen.kills && self.is_gone() && self.server.debts.owe(&lost.seen, over_at) => break,
+                Err(_) => {}
+            }
+            tokio::time::sleep(RECONNECT_EVERY).await;
+        }
     }
 
     /// Ends the connection of `generation` where the failure calls for it.
@@ -176,7 +190,7 @@ impl ServerConnection {
     }
 
     /// Why a call got no answer, once it cannot be carried out any more.
-    pub(crate) async fn given_up(&self, open: &OpenConnection, end: End, error: RedisError) -> Failure {
+    pub(crate) async fn given_up(self: &Arc<Self>, open: &OpenConnection, end: End, error: RedisError) -> Failure {
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         let failure = self.end_if_broken(open.generation, Failure::from(error));
         if !answered {

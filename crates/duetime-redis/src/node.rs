@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) waits: ReplicaWaits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
-    connections: Vec<ServerConnection>,
+    connections: Vec<Arc<ServerConnection>>,
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
     /// becomes a master again is a new `Node`.
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    fn connection(&self) -> &ServerConnection {
+    fn connection(&self) -> &Arc<ServerConnection> {
         &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 

@@ -37,7 +37,7 @@ pub struct Backing {
 
 /// The connections for it, and how many replicas to wait for.
 pub(crate) struct ReplicaWaits {
-    connections: Vec<ServerConnection>,
+    connections: Vec<Arc<ServerConnection>>,
     server: Arc<Server>,
     turn: AtomicUsize,
     /// Replicas that followed when the server was last asked; [`UNKNOWN`] before that.
@@ -50,7 +50,7 @@ impl ReplicaWaits {
         Self { connections, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 
-    fn connection(&self) -> &ServerConnection {
+    fn connection(&self) -> &Arc<ServerConnection> {
         &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
     }
 

@@ -112,7 +112,7 @@ impl Sentinels {
     }
 
     /// The primary.
-    pub(crate) async fn node(&self) -> Result<Arc<Node>, Failure> {
+    pub(crate) async fn node(self: &Arc<Self>) -> Result<Arc<Node>, Failure> {
         if let Some(node) = self.present.read().clone() {
             return Ok(node);
         }
@@ -127,17 +127,21 @@ impl Sentinels {
     }
 
     /// Asks again, unless that was done a moment ago or, without `wait`, is being done.
-    pub(crate) async fn refresh(&self, wait: bool) -> Result<(), Failure> {
-        let mut refreshed = match self.refreshed.try_lock() {
-            Ok(guard) => guard,
-            Err(_) if !wait => return Ok(()),
-            Err(_) => self.refreshed.lock().await,
-        };
+    pub(crate) async fn refresh(self: &Arc<Self>, wait: bool) -> Result<(), Failure> {
+        if !wait && self.refreshed.try_lock().is_err() {
+            return Ok(());
+        }
+        // In a task of its own: others wait for it, and the caller may be polled no more for long.
+        let sentinels = self.clone();
+        tokio::spawn(async move { sentinels.ask_again().await }).await.unwrap_or(Ok(()))
+    }
+
+    async fn ask_again(&self) -> Result<(), Failure> {
+        let mut refreshed = self.refreshed.lock().await;
         if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
             return Ok(());
         }
-        // In a box: every call of the link has this in it, and is itself deep in others.
-        let done = Box::pin(self.ask()).await;
+        let done = self.ask().await;
         *refreshed = Some(Instant::now());
         done
     }

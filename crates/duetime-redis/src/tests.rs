@@ -15,6 +15,8 @@ use crate::url::RedisUrl;
 
 /// Until the call is over by its own end.
 const LIFE: Duration = Duration::from_millis(600);
+/// What takes longer does not happen any more.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// What is done at once takes less.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
@@ -83,7 +85,7 @@ impl World {
 
     fn slot(&self) -> Arc<ServerConnection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
-        Arc::new(ServerConnection::new(&client, &self.config, &self.server))
+        ServerConnection::new(&client, &self.config, &self.server)
     }
 
     fn killed(&self) -> usize {
@@ -92,7 +94,7 @@ impl World {
 }
 
 /// Waits until a connection that was refused is tried again, which is after a pause.
-async fn tried_again(slot: &ServerConnection) {
+async fn tried_again(slot: &Arc<ServerConnection>) {
     let connected = async {
         while slot.get().await.is_err() {
             tokio::task::yield_now().await;
@@ -115,6 +117,24 @@ async fn all_who_wait_for_one_connection_share_the_word_that_ends_it() {
     assert!(began.elapsed() < AT_ONCE, "nobody waits for the end of the call");
     assert_eq!(world.killed(), 1);
     assert_ne!(slot.get().await.unwrap().generation, lost.generation);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_is_polled_no_more_keeps_no_other_from_the_connection() {
+    let world = World::new().await;
+    let slot = world.slot();
+    let polled_once = async |caller: std::pin::Pin<&mut (dyn Future<Output = ()> + Send)>| {
+        assert!(futures::poll!(caller).is_pending(), "it waits for the server");
+    };
+    let mut connects = Box::pin(async { drop(slot.get().await) });
+    polled_once(connects.as_mut()).await;
+    let lost = tokio::time::timeout(PATIENCE, slot.get()).await.expect("another one connects all the same").unwrap();
+    let mut ends = Box::pin(slot.fence(&lost, Instant::now() + PATIENCE * 2));
+    polled_once(ends.as_mut()).await;
+    let other = slot.fence(&lost, Instant::now() + PATIENCE * 2);
+    tokio::time::timeout(PATIENCE, other).await.expect("another one is told that it is over");
+    assert_eq!(world.killed(), 1);
+    drop((connects, ends));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

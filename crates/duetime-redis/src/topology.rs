@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::Place;
-use futures::FutureExt;
 
 use crate::cluster::Cluster;
 use crate::config::{LinkConfig, client};
@@ -22,9 +21,9 @@ pub(crate) enum Topology {
     /// One server.
     Standalone(Arc<Node>),
     /// One server at a time; sentinels say which.
-    Sentinel(Box<Sentinels>),
+    Sentinel(Arc<Sentinels>),
     /// Many masters.
-    Cluster(Box<Cluster>),
+    Cluster(Arc<Cluster>),
 }
 
 impl Topology {
@@ -35,11 +34,11 @@ impl Topology {
                 Ok(Self::Standalone(Arc::new(Node::new(info.addr().to_string(), made, config))))
             }
             RedisUrl::Cluster { nodes, base } => {
-                Ok(Self::Cluster(Box::new(Cluster::new(base.as_ref().clone(), nodes.clone(), config.clone())?)))
+                Ok(Self::Cluster(Arc::new(Cluster::new(base.as_ref().clone(), nodes.clone(), config.clone())?)))
             }
             RedisUrl::Sentinel { sentinels, master, base } => {
                 let made = Sentinels::new(base.as_ref().clone(), sentinels, master.clone(), config.clone())?;
-                Ok(Self::Sentinel(Box::new(made)))
+                Ok(Self::Sentinel(Arc::new(made)))
             }
         }
     }
@@ -65,11 +64,10 @@ impl Topology {
     pub(crate) fn place_of(&self, key: &[u8]) -> Place {
         match self {
             Self::Standalone(_) | Self::Sentinel(_) => Place::default(),
-            // A slot whose master is known is answered without a wait.
-            Self::Cluster(cluster) => match cluster.node(Some(slot_of_key(key))).now_or_never() {
-                Some(Ok(node)) => Place::of_address(&node.name),
-                _ => Place::default(),
-            },
+            Self::Cluster(cluster) => {
+                let master = cluster.known_node(Some(slot_of_key(key)));
+                master.map_or_else(Place::default, |node| Place::of_address(&node.name))
+            }
         }
     }
 

@@ -119,7 +119,8 @@ async fn all_who_wait_for_one_connection_share_the_word_that_ends_it() {
     assert_ne!(slot.get().await.unwrap().generation, lost.generation);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread, so that what a caller begins cannot be done before the caller was polled.
+#[tokio::test]
 async fn a_caller_that_is_polled_no_more_keeps_no_other_from_the_connection() {
     let world = World::new().await;
     let slot = world.slot();

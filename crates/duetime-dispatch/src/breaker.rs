@@ -1,9 +1,10 @@
 //! The breaker of one topic's sink: while the target as a whole is down, nothing is claimed.
 //!
-//! Closed: claims go. Open: nothing goes until the wait is over. Then a probe, one small claim, and
-//! its verdicts decide. Where nothing waits any more, the outage is over, and what is due next is the probe. A probe has several messages, and more after each that failed though the target
-//! answered, so that messages whose own destinations are down cannot keep the breaker open. Upstream:
-//! `deliverer` reports the verdicts. Downstream: `claimer` asks what may go.
+//! Closed: claims go. Open: nothing goes until the wait is over. Then a probe, one small claim, and its verdicts decide.
+//! Where nothing has waited for a while, the outage is over, and what is due next is the probe. A probe has several
+//! messages, and more after each that failed though the target answered, so that messages whose own destinations are
+//! down cannot keep the breaker open. Upstream: `deliverer` reports the verdicts, `gauges` that nothing waits.
+//! Downstream: `claimer` asks what may go.
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,9 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Most messages of the first probe.
 pub(crate) const PROBE_MESSAGES: usize = 8;
+/// An outage of which nothing was seen for this long is over, once a survey finds nothing that waits: in round-robin the
+/// shard of the one message that waits may be another node's for some turns.
+pub(crate) const NOTHING_FOR: Duration = Duration::from_secs(60);
 /// A try at once finds no message if none was claimed for it within this.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -65,7 +69,7 @@ struct Outage {
     logged: Instant,
     /// Until when its time is counted.
     counted: Instant,
-    /// When something was last said of it or put off: a survey that began before that knows nothing of it.
+    /// When something was last said of it or put off.
     changed: Instant,
     /// As it is kept beyond this breaker.
     kept: OutageId,
@@ -318,9 +322,9 @@ impl Breaker {
     pub(crate) fn nothing_waits(&self, surveyed: Instant) {
         let mut inner = self.inner.lock();
         let BreakerState::Open { until } = inner.state else { return };
-        let stale = inner.outage.as_ref().is_none_or(|outage| outage.changed >= surveyed);
+        let is_recent = |outage: &Outage| surveyed.saturating_duration_since(outage.changed) < NOTHING_FOR;
         // What is claimed at most once waits here, and a pause that the target asked for is kept.
-        if stale || inner.kept || until > Instant::now() {
+        if inner.outage.as_ref().is_none_or(is_recent) || inner.kept || until > Instant::now() {
             return;
         }
         (inner.wait, inner.probe) = (PROBE_WAIT_MIN, PROBE_MESSAGES);

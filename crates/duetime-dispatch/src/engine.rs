@@ -320,7 +320,7 @@ impl Reconciler {
         topic_meters.paused.set(i64::from(record.config.paused));
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
         if indices.is_empty() {
-            gauges::clear(&parts.meters, &self.sinks, name);
+            gauges::clear(&parts.meters, name);
         }
         let changed = running.record.config != record.config;
         running.record = record.clone();

@@ -14,9 +14,8 @@ use tokio::time::Instant;
 
 use crate::sink_states::EngineSinks;
 
-/// This node has no shard of the topic, so it has nothing to report, and nothing waits for its sink here.
-pub(crate) fn clear(all: &Meters, sinks: &EngineSinks, topic: &TopicName) {
-    sinks.nothing_waits(topic, Instant::now());
+/// This node has no shard of the topic, so it has nothing to report.
+pub(crate) fn clear(all: &Meters, topic: &TopicName) {
     all.shard_backlogs(topic, Vec::new());
     let meters = all.topic(topic);
     for gauge in [&meters.scheduled, &meters.due, &meters.in_flight, &meters.dead] {
@@ -46,6 +45,11 @@ impl Gauges {
     /// A survey was taken.
     pub(crate) fn taken(&mut self) {
         self.next = Instant::now() + self.every;
+    }
+
+    /// This node had no shard of the topic when a survey began at `surveyed`, so nothing waits for its sink here.
+    pub(crate) fn has_no_shard(&self, topic: &TopicName, surveyed: Instant) {
+        self.sinks.nothing_waits(topic, surveyed);
     }
 
     /// Sets the gauges of every topic that was surveyed, and ends outages for which nothing waits. `surveyed`: when the

@@ -209,6 +209,9 @@ impl Scheduler {
         let (now, began) = (self.clock.now(), Instant::now());
         self.meters.retries_due(now);
         let schedules: Vec<Arc<TopicSchedule>> = self.schedules.read().values().cloned().collect();
+        for schedule in schedules.iter().filter(|schedule| schedule.shards().is_empty()) {
+            gauges.has_no_shard(&schedule.topic, began);
+        }
         // Shards that are only polled for consumers are another node's to report.
         let owned = self.owned.borrow().clone();
         let shards = schedules.iter().flat_map(|schedule| schedule.shards()).filter(|s| owned.has(&s.topic, s.index));

@@ -97,10 +97,12 @@ def main():
         refused = main.get_by_role("region", name="hand-overs").get_by_role("row").filter(has_text="hook")
         expect(refused.get_by_text("unavailable").first).to_be_visible()
         do("sink back")
+        # The node that tries it later may find that the other one delivered all: it tries again with the next that is due.
+        api("POST", "/v1/topics/herd/messages", [{"id": f"back-{n}", "delay": f"{n * 250}ms"} for n in range(80)])
         expect(trouble).to_have_count(0)
         expect(outages).not_to_contain_text("it lasts")
         known = api("GET", "/v1/outages?topic=herd")["outages"]
-        assert len(known) >= 1 and known[0]["end"] in ("accepted", "nothing_due") and known[0]["probes"] > 0 and known[0]["until"] > known[0]["since"], known
+        assert len(known) >= 1 and known[0]["end"] == "accepted" and known[0]["probes"] > 0 and known[0]["until"] > known[0]["since"], known
         expect(main.get_by_role("region", name="topics with a sink")).to_contain_text("nothing waits")
         page.evaluate("location.hash = '#/'")
         expect(main).not_to_contain_text("is taken to be down")

@@ -150,11 +150,11 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     probe_fails(&breaker, "connection refused", false).await;
     breaker.nothing_waits(Instant::now());
     assert!(breaker.down().is_some(), "the wait before the next try is not over");
-    let surveyed = Instant::now();
-    tokio::time::advance(second).await;
+    tokio::time::advance(NOTHING_FOR).await;
     breaker.put_off(second);
-    breaker.nothing_waits(surveyed);
-    assert!(breaker.down().is_some(), "something was put off since the survey began");
+    tokio::time::advance(NOTHING_FOR - second).await;
+    breaker.nothing_waits(Instant::now());
+    assert!(breaker.down().is_some(), "something was put off not long ago");
     tokio::time::advance(second).await;
     breaker.probe_is_kept(true);
     breaker.nothing_waits(Instant::now());
@@ -176,4 +176,8 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     breaker.answered();
     assert!(breaker.is_closed());
     assert_eq!(breaker.outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
+    breaker.unavailable("429", Some(2 * NOTHING_FOR));
+    tokio::time::advance(NOTHING_FOR + second).await;
+    breaker.nothing_waits(Instant::now());
+    assert!(breaker.down().is_some(), "a pause that the target asked for is kept");
 }

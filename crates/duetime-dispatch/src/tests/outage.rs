@@ -73,7 +73,7 @@ async fn a_sink_for_which_nothing_waits_any_more_is_not_said_to_be_down() {
     node.pass(secs(60)).await;
     assert_eq!(node.counts().breaker_open.get(), 1, "one waits still");
     node.cancel("o-2").await;
-    node.pass(secs(60)).await;
+    node.pass(secs(70)).await;
     assert_eq!((node.counts().breaker_open.get(), node.counts().oldest_due_age.get()), (0, 0.0));
     let over = node.engine.sinks().outages();
     assert_eq!(over.iter().map(|outage| outage.ended.unwrap().1).collect::<Vec<_>>(), [OutageEnd::NothingDue]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Drain, Member, Namespace};
-use duetime_redis::{Link, Script};
+use duetime_redis::{Link, NOT_AFTER, Script};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
@@ -60,11 +60,8 @@ const DRAINED: &str = "drain:";
 /// Has a node drained, or no longer. A sending that comes late must not undo what was asked of another node meanwhile, so
 /// it says until when, by the server's clock, it may be carried out.
 ///
-/// KEYS: the hash. ARGV: the field, its value or "", the time in ms after which nothing is done any more.
+/// KEYS: the hash. ARGV: the field, its value or "", see [`NOT_AFTER`].
 const SET_DRAIN: &str = "
-local clock = redis.call('TIME')
-local late = clock[1] * 1000 + math.floor(clock[2] / 1000) - ARGV[3]
-if late > 0 then return redis.error_reply(string.format('LATE %.0f', late)) end
 if ARGV[2] == '' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 ";
@@ -88,7 +85,7 @@ impl RedisPresence {
     /// Beside the shards of `namespace`.
     #[must_use]
     pub fn new(link: Arc<Link>, namespace: &Namespace) -> Arc<Self> {
-        let set_drain = Script::new("set_drain", true, &[SET_DRAIN]);
+        let set_drain = Script::new("set_drain", true, &[NOT_AFTER, SET_DRAIN]);
         Arc::new(Self { link, key: format!("{namespace}:{{nodes}}"), set_drain })
     }
 

@@ -36,6 +36,6 @@ pub use error::LinkError;
 pub use facts::MasterFacts;
 pub use link::Link;
 pub use replicated::Backing;
-pub use script::{Script, Sending};
+pub use script::{NOT_AFTER, Script, Sending};
 pub use setup::{Checks, ClockSkews, ServerFacts};
 pub use url::RedisUrl;

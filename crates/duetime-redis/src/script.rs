@@ -1,5 +1,8 @@
 //! A Lua script as both old and new servers take it.
 
+/// Opens a script whose last argument is [`Sending::not_after_ms`], and which is not carried out after that.
+pub const NOT_AFTER: &str = include_str!("../lua/not_after.lua");
+
 /// What one sending of a call has to say of itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Sending {

@@ -1,12 +1,11 @@
 //! The scripts, put together from the files under `lua/`.
 
-use duetime_redis::Script;
+use duetime_redis::{NOT_AFTER, Script};
 
 use crate::present::HINT_WITHIN;
 
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const PRESENT: &str = include_str!("../lua/present.lua");
-const NOT_AFTER: &str = include_str!("../lua/not_after.lua");
 const LAYOUT: &str = include_str!("../lua/layout.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
 const RING: &str = include_str!("../lua/ring.lua");

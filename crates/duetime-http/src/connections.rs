@@ -6,11 +6,13 @@
 //! a new one is served briefly and only its `/healthz`, so that a node under attack still says that it is alive.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+
+use crate::peer::network;
 
 /// Most connections that are over the bounds and still get a short answer.
 const BRIEF_MAX: usize = 256;
@@ -210,17 +212,6 @@ impl Connections {
                 return;
             }
         }
-    }
-}
-
-/// IPv4 as it is; IPv6 by its network of 64 bits, which one customer usually has.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        v4 => v4,
     }
 }
 

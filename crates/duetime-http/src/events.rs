@@ -4,13 +4,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::feed::{FeedChange, LISTENERS_MAX, Listener};
+use crate::auth::Caller;
+use crate::feed::{FeedChange, Listener};
+use crate::listeners::{LISTENERS_MAX, ListenerGroup};
+use crate::peer::{Peer, network};
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -45,7 +49,7 @@ fn event(name: &str, id: Option<String>, data: &impl Serialize) -> String {
 
 impl EventStream {
     /// What is to be sent now; `None`: nothing.
-    fn news(&mut self, caller: &crate::auth::Caller) -> Option<String> {
+    fn news(&mut self, caller: &Caller) -> Option<String> {
         match self.listener.after(self.seen)? {
             Err(detail) if self.in_trouble => {
                 drop(detail);
@@ -76,15 +80,17 @@ impl EventStream {
         }
         loop {
             let caller = self.app.auth.caller(&self.headers).ok()?;
-            if self.app.draining.is_cancelled() {
+            if self.app.draining.is_cancelled() || self.listener.ended().is_cancelled() {
                 return None;
             }
             if let Some(text) = self.news(&caller) {
                 return Some((Ok(text.into()), self));
             }
+            let ended = self.listener.ended().clone();
             tokio::select! {
                 biased;
                 () = self.app.draining.cancelled() => return None,
+                () = ended.cancelled() => return None,
                 () = self.listener.changed() => {}
                 () = tokio::time::sleep(SIGN_EVERY) => return Some((Ok(Bytes::from_static(b":\n\n")), self)),
             }
@@ -97,15 +103,25 @@ impl EventStream {
 /// Server-sent events: `topics` with all topics, then `change` with those that changed and those that are gone, at most
 /// one a second; `trouble` while they cannot be counted. The topics are counted once for all who listen. A client that
 /// comes back sends the id of the last event as `Last-Event-ID` and is sent what changed since; all, where the node does
-/// not know that id. A node has 128 listeners at most, and ends the streams when it drains.
+/// not know that id. A node has 128 listeners at most, of whom the oldest of the token that has most makes way for one of a
+/// token that has fewer, and ends the streams when it drains.
 #[utoipa::path(
     get, path = "/v1/events", tag = "operations", operation_id = "get_events",
     params(("Last-Event-ID" = inline(Option<String>), Header, description = "The id of the last event that was seen")),
     responses((status = 200, description = "A stream without an end; `data` of `topics` and `change` has `at`, `topics` and `gone`",
         body = String, content_type = "text/event-stream"))
 )]
-pub(crate) async fn get(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Response, Problem> {
-    let listener = app.feed.listen().ok_or_else(|| {
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let group = match caller.name() {
+        Some(name) => ListenerGroup::Token(name.to_owned()),
+        None => ListenerGroup::Network(peer.map(|Extension(peer)| network(peer.0.ip()))),
+    };
+    let listener = app.feed.listen(group).ok_or_else(|| {
         let detail = format!("{LISTENERS_MAX} clients listen to this node already; close some, or ask another node");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_in(RETRY_IN_S)
     })?;

@@ -14,12 +14,12 @@ use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router, TopicSurvey};
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-/// Listeners at one node.
-pub(crate) const LISTENERS_MAX: usize = 128;
+use crate::listeners::{ListenerGroup, ListenerPlace, ListenerPlaces};
+
 /// Topics are counted once in this time at most.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// A count that takes long is followed by a rest of so many times as long, so that it never takes more than a part of
@@ -184,7 +184,7 @@ pub struct Feed {
     known: Mutex<Known>,
     /// The time of the last change; who listens is woken by it.
     changes: watch::Sender<i64>,
-    listeners: Arc<Semaphore>,
+    listeners: ListenerPlaces,
     /// Somebody listens again.
     listened: Notify,
 }
@@ -194,7 +194,7 @@ pub struct Feed {
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     changes: watch::Receiver<i64>,
-    _place: OwnedSemaphorePermit,
+    place: ListenerPlace,
 }
 
 impl Feed {
@@ -216,17 +216,17 @@ impl Feed {
             life: rand::random(),
             known: Mutex::default(),
             changes: watch::Sender::new(0),
-            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            listeners: ListenerPlaces::default(),
             listened: Notify::new(),
         })
     }
 
     /// One more listener; `None`: there are too many.
-    pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
-        let place = self.listeners.clone().try_acquire_owned().ok()?;
+    pub(crate) fn listen(self: &Arc<Self>, group: ListenerGroup) -> Option<Listener> {
+        let place = self.listeners.admit(group)?;
         let changes = self.changes.subscribe();
         self.listened.notify_one();
-        Some(Listener { feed: self.clone(), changes, _place: place })
+        Some(Listener { feed: self.clone(), changes, place })
     }
 
     /// Counts while anybody listens, until `stop`.
@@ -274,6 +274,11 @@ impl Listener {
     pub fn time(&self, id: &str) -> Option<i64> {
         let (at, life) = id.split_once('.')?;
         if u64::from_str_radix(life, 16).ok()? == self.feed.life { at.parse().ok() } else { None }
+    }
+
+    /// Cancelled when it has to make way for another one.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.place.ended
     }
 
     /// Waits for something to change.

@@ -32,6 +32,7 @@ pub mod fuzz;
 mod guard;
 mod life;
 mod list;
+mod listeners;
 mod me;
 mod memory;
 mod message_in;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::{TestApi, within};
-use crate::feed::LISTENERS_MAX;
+use crate::listeners::LISTENERS_MAX;
 use crate::{Auth, AuthConfig};
 
 /// The next event: its name, its id and its data.
@@ -119,6 +119,26 @@ async fn there_are_only_so_many_listeners_and_a_node_that_drains_ends_them() {
     }
     drop(last);
     assert_eq!(listen(&api, None, None).await.0, 200, "there is a place again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_has_all_places_makes_way_for_another_one() {
+    let tokens = json!({"tokens": [
+        {"name": "greedy", "secret": "a-secret-of-greedy-01", "scopes": ["view"]},
+        {"name": "shop", "secret": "a-secret-of-shop-0123", "scopes": ["view"]}]});
+    let api = TestApi::with(Auth::load(&serde_json::from_value(tokens).unwrap()).unwrap()).await;
+    let (mut greedy, secret) = (Vec::new(), Some("a-secret-of-greedy-01"));
+    for _ in 0..LISTENERS_MAX {
+        greedy.push(listen(&api, None, secret).await);
+    }
+    assert_eq!(listen(&api, None, secret).await.0, 503);
+    let (status, mut stream) = listen(&api, None, Some("a-secret-of-shop-0123")).await;
+    assert_eq!((status, next(&mut stream).await.0.as_str()), (200, "topics"));
+    let (_, mut oldest) = greedy.remove(0);
+    while let Some(chunk) = within(Duration::from_secs(60), oldest.next()).await {
+        chunk.unwrap();
+    }
+    assert_eq!(next(&mut greedy.last_mut().unwrap().1).await.0, "topics", "the others listen on");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,11 +38,16 @@ pub struct Running {
     pub supervisor: Supervisor,
 }
 
-/// The signals that end the program.
+/// What ends a program that writes beyond a limit of a file's size (`ulimit -f`), unless it listens; tokio has no name for it.
+const SIGXFSZ: i32 = 25;
+
+/// The signals that end the program, or would.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// A file reached a limit of its size: as it is listened to, the write fails and the program lives.
+    _file_is_at_limit: Signal,
 }
 
 impl Signals {
@@ -52,7 +57,11 @@ impl Signals {
     ///
     /// The system's.
     pub fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            _file_is_at_limit: signal(SignalKind::from_raw(SIGXFSZ))?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {

@@ -279,3 +279,40 @@ async fn a_file_cut_short_or_of_another_kind_says_what_to_do() {
         assert!(told.to_string().contains("restore a backup"), "{what}: {told}");
     }
 }
+
+#[tokio::test]
+async fn a_limit_of_the_size_of_files_refuses_new_messages_and_does_not_end_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(PROGRAM, &format!("embedded:{}", folder.path().join("data").display()), "").await;
+    done(&node, Method::PUT, "own", &json!({"shards": 2})).await;
+    let limit = |bytes: &str| {
+        let pid = node.id().to_string();
+        let set = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={bytes}:")]).status();
+        assert!(set.expect("prlimit, of util-linux, is there").success());
+    };
+    limit("33554432");
+    let payload = "x".repeat(NODE_PAYLOAD_BYTES);
+    let enqueue = async |n: usize| {
+        let item = json!([{"id": format!("m-{n}"), "delay": "1h", "payload": payload}]);
+        done(&node, Method::POST, "own/messages", &item).await["results"][0].clone()
+    };
+    let mut taken = 0;
+    let refused = loop {
+        let result = enqueue(taken).await;
+        if result["outcome"] != "scheduled" {
+            break result;
+        }
+        taken += 1;
+        assert!(taken < 10_000, "the files grow beyond their limit");
+    };
+    assert_eq!(refused["error"]["code"], "store_full", "{refused}");
+    limit("unlimited");
+    let again = async {
+        while enqueue(taken).await["outcome"] != "scheduled" {
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), again).await.expect("messages are taken again");
+    let topic = done(&node, Method::GET, "own", &Value::Null).await;
+    assert_eq!(topic["scheduled"], taken + 1, "{topic}");
+}

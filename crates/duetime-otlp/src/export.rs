@@ -151,7 +151,7 @@ impl Export {
 /// Unless its address begins with `http://`, the collector is believed if the authorities of the system vouch for it, as
 /// over HTTP.
 fn grpc() -> Result<SpanExporter, ExporterBuildError> {
-    let variables = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+    let variables = crate::settings::ADDRESSES;
     let given = variables.into_iter().filter_map(|name| std::env::var(name).ok()).find(|address| !address.is_empty());
     let builder = SpanExporter::builder().with_tonic();
     if given.is_some_and(|address| !address.starts_with("http://")) {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+/// The variables that have the collector's address; the one that is about traces alone wins.
+pub(crate) const ADDRESSES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 /// Spans that wait to be sent, unless `OTEL_BSP_MAX_QUEUE_SIZE` says otherwise.
 const QUEUE_SPANS: usize = 2048;
 /// The largest queue that may be asked for.
@@ -46,15 +48,21 @@ impl Settings {
         let given = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         let disabled = given("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let exporter = given("OTEL_TRACES_EXPORTER");
-        let has_address = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
-            .into_iter()
-            .any(|name| given(name).is_some());
+        let address = ADDRESSES.into_iter().find_map(|name| Some((name, given(name)?)));
         match exporter.as_deref() {
             _ if disabled => return Ok(None),
             Some("otlp") => {}
-            None if has_address => {}
+            None if address.is_some() => {}
             Some("none") | None => return Ok(None),
             Some(other) => return Err(format!("OTEL_TRACES_EXPORTER is {other:?}; set it to \"otlp\" or \"none\"")),
+        }
+        let protocol = protocol(&given)?;
+        // Without a scheme gRPC takes it, too.
+        let is_bare = |url: &str| protocol == Protocol::Grpc && !url.contains("://");
+        let is_url = |url: &str| url.starts_with("http://") || url.starts_with("https://") || is_bare(url);
+        // Never shown: it may have a password in it.
+        if let Some((name, _)) = address.filter(|(_, url)| !is_url(url)) {
+            return Err(format!("{name} is no URL of http or https; set it to one like \"http://collector:4318\""));
         }
         let number = |name: &str, default: usize, most: usize| match given(name) {
             None => Ok(default),
@@ -67,13 +75,7 @@ impl Settings {
         let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, QUEUE_SPANS_MAX)?;
         let batch = number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS.min(queue), queue)?;
         let delay = number("OTEL_BSP_SCHEDULE_DELAY", DELAY.as_millis() as usize, 3_600_000)?;
-        Ok(Some(Self {
-            protocol: protocol(&given)?,
-            ratio: ratio(&given)?,
-            queue,
-            batch,
-            delay: Duration::from_millis(delay as u64),
-        }))
+        Ok(Some(Self { protocol, ratio: ratio(&given)?, queue, batch, delay: Duration::from_millis(delay as u64) }))
     }
 }
 
@@ -161,6 +163,8 @@ mod tests {
         for (name, value, fix) in [
             ("OTEL_TRACES_EXPORTER", "zipkin", "\"otlp\""),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "\"grpc\""),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://collector", "\"http://"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318", "\"http://"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "1 to"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2049", "1 to 2048"),
             ("OTEL_BSP_SCHEDULE_DELAY", "5s", "whole number"),
@@ -168,6 +172,9 @@ mod tests {
             let refused = read(&[ON, (name, value)]).unwrap_err();
             assert!(refused.contains(name) && refused.contains(fix), "{refused}");
         }
+        let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        assert!(read(&[grpc, ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317")]).is_ok());
+        assert!(read(&[grpc, ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://collector:4317")]).is_err());
         let small = read(&[ON, ("OTEL_BSP_MAX_QUEUE_SIZE", "10"), ("OTEL_BSP_SCHEDULE_DELAY", "20")]).unwrap().unwrap();
         assert_eq!((small.queue, small.batch, small.delay), (10, 10, Duration::from_millis(20)));
     }

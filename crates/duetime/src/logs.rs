@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write};
 use clap::ValueEnum;
 use serde::Deserialize;
 use tracing::field::Field;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Metadata, Subscriber, warn};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn, format};
@@ -143,7 +143,10 @@ where
 /// Starts logging to standard error. Once per program.
 pub fn start(format: LogFormat) {
     panics::look_like_log(matches!(format, LogFormat::Json));
-    let levels = EnvFilter::try_from_env(LEVELS).unwrap_or_else(|_| EnvFilter::new("info"));
+    let said = std::env::var(LEVELS).ok();
+    let levels = said.as_deref().map(EnvFilter::try_new).and_then(Result::ok);
+    let is_wrong = said.is_some() && levels.is_none();
+    let levels = levels.unwrap_or_else(|| EnvFilter::new("info"));
     let kept = levels.and(filter_fn(is_ours)).and(log_rate::OURS.clone());
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));
     let all = tracing_subscriber::registry();
@@ -154,6 +157,11 @@ pub fn start(format: LogFormat) {
             all.with(lines.with_ansi(ansi).with_target(false).fmt_fields(fields).with_filter(kept)).init();
         }
         LogFormat::Json => all.with(lines.json().event_format(Flat::new()).with_filter(kept)).init(),
+    }
+    if is_wrong {
+        warn!(
+            "{LEVELS} cannot be read, so \"info\" is logged; write it like \"info\" or \"warn,duetime_dispatch=debug\""
+        );
     }
 }
 

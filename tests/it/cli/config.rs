@@ -70,13 +70,14 @@ fn a_file_is_judged_with_the_variables_that_the_node_would_have() {
         said(command.arg("check-config").arg(file).args(args).output().unwrap())
     };
     let keys = "[store]\ndurability = \"replicas:1\"\nretry_for = \"10ms\"\n";
-    let away = check(keys, &[], "redis://127.0.0.1:1/0").refused(1, &["--store: store.url: "]);
+    let away = check(keys, &[], "redis://127.0.0.1:1/0").refused(1, &["--store or DUETIME_STORE: store.url: "]);
     assert!(!away.err.contains("embedded") && away.out.contains("by flag or variable: --store"), "{}", away.out);
     check(keys, &[], "embedded:./data")
         .refused(1, &["duetime.toml:2: store.durability: is for Redis, and the store is"]);
     // A flag beats its variable, as with `serve`.
     let args = ["--store", "embedded:./data", "--node-id", ".."];
-    check("", &args, "redis://127.0.0.1:1/0").refused(1, &["--node-id: node.id: name \"..\" is refused"]);
+    check("", &args, "redis://127.0.0.1:1/0")
+        .refused(1, &["--node-id or DUETIME_NODE_ID: node.id: name \"..\" is refused"]);
     let well = check("[topics.orders]\n", &args[..2], "redis://127.0.0.1:1/0").done();
     assert!(well.out.contains("store embedded:./data"), "{}", well.out);
 }

@@ -184,6 +184,9 @@ impl ConfigRules<'_> {
             self.add_at(&["sinks", name], fault.key, fault.text.clone());
         }
         for name in config.sinks.keys() {
+            if name.trim().is_empty() {
+                self.add(&["sinks", name], "the sink's name is empty; give one");
+            }
             if let Err(fault) = refuse_dots("sink name", name) {
                 self.add(&["sinks", name], fault.to_string());
             }

@@ -19,6 +19,9 @@ use super::{Config, OwnershipConfig, OwnershipMode, check};
 /// The sections that a file may have.
 pub const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
+/// What the library says of a key that is there twice.
+const DUPLICATE_KEY: &str = "duplicate key";
+
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -43,7 +46,10 @@ impl std::fmt::Display for Complaint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.origin {
             Origin::Line(file, line) => write!(f, "{}:{line}: {}", file.display(), self.text),
-            Origin::Flag(flag) => write!(f, "{flag}: {}", self.text),
+            Origin::Flag(flag) => {
+                let variable = flag.trim_start_matches('-').replace('-', "_").to_uppercase();
+                write!(f, "{flag} or DUETIME_{variable}: {}", self.text)
+            }
             Origin::Whole => f.write_str(&self.text),
         }
     }
@@ -268,8 +274,13 @@ pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<ReadConfig, Vec
 pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
     let lines = ConfigLines { file, text: text.to_owned().into(), overlays: overlays.to_vec() };
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let origin = lines.at(error.span().map_or(0, |span| span.start));
-        vec![Complaint { origin, text: error.message().trim().to_owned() }]
+        let span = error.span().unwrap_or_default();
+        let mut fault = error.message().trim().to_owned();
+        // The library names neither the key that is there twice nor the section; what else is there may be secret.
+        if fault == DUPLICATE_KEY {
+            fault = format!("{:?} is there twice; leave one of them out", text.get(span.clone()).unwrap_or_default());
+        }
+        vec![Complaint { origin: lines.at(span.start), text: fault }]
     })?;
     for overlay in overlays {
         let (section, key) = overlay.key;

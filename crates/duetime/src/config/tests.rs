@@ -84,6 +84,14 @@ shards_at_once = 100
 }
 
 #[test]
+fn a_key_that_is_there_twice_and_a_sink_without_a_name_are_named() {
+    let twice = complaints("[node]\nid = \"a\"\nid = \"b\"\n");
+    assert_eq!(twice, ["duetime.toml:3: \"id\" is there twice; leave one of them out"]);
+    let nameless = complaints("[sinks.\"\"]\ntype = \"log\"\n");
+    assert_eq!(nameless, ["duetime.toml:1: sinks.: the sink's name is empty; give one"]);
+}
+
+#[test]
 fn everything_that_is_wrong_within_one_section_is_named_too() {
     let hash = format!("sha256:{}", "0".repeat(64));
     let found = complaints(&format!(
@@ -279,7 +287,10 @@ fn a_key_of_redis_is_refused_beside_an_embedded_url_unless_it_says_what_the_exam
 fn a_flag_for_redis_is_named_beside_an_embedded_url() {
     let overlay = Overlay { flag: "--namespace", key: ("store", "namespace"), value: "shop".into() };
     let found = parse("[store]\nurl = \"embedded:data\"\n", PathBuf::new(), &[overlay]).unwrap_err();
-    assert!(found[0].to_string().starts_with("--namespace: store.namespace: is for Redis"), "{found:?}");
+    assert!(
+        found[0].to_string().starts_with("--namespace or DUETIME_NAMESPACE: store.namespace: is for Redis"),
+        "{found:?}"
+    );
     let overlay = Overlay { flag: "--store", key: ("store", "url"), value: "redis://a".into() };
     parse("[store]\nurl = \"embedded:data\"\nnamespace = \"shop\"\n", PathBuf::new(), &[overlay]).unwrap();
 }

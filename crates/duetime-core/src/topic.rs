@@ -68,6 +68,7 @@ impl<'de> Deserialize<'de> for ShardCount {
 
 /// Which configured sink a topic hands over to, with the topic's own settings for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with the name of a sink, such as {\"name\": \"hook\"}")]
 pub struct SinkRef {
     /// The name under `[sinks.NAME]` in the node's configuration.
     pub name: String,

@@ -8,6 +8,7 @@ use axum::{Extension, Router};
 use tower::ServiceBuilder;
 
 use crate::problem::Problem;
+use crate::query_routes::QueryRoutes;
 use crate::scrape::Scrapes;
 use crate::state::{Document, HttpParts};
 use crate::{audit, guard, memory, openapi, origin, routes};
@@ -30,7 +31,7 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
     let options = &state.options;
     let (hosts, request_memory) = (options.hosts.clone(), options.memory.clone());
     let audit = (options.audit.clone(), state.clock.clone());
-    let (routes, _) = routes::documented().split_for_parts();
+    let (routes, api) = routes::documented().split_for_parts();
     // In one piece: each `.layer` of a router is a box that is made anew for each request, with all that is inside it.
     let around_all = ServiceBuilder::new()
         .layer(from_fn_with_state(state.clone(), guard::counted))
@@ -42,7 +43,7 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
     let around_routes = ServiceBuilder::new()
         .layer(Extension(Document(openapi::text())))
         .layer(Extension(Scrapes::default()))
-        .layer(from_fn_with_state(state.clone(), guard::let_in));
+        .layer(from_fn_with_state((state.clone(), Arc::new(QueryRoutes::of(&api))), guard::let_in));
     routes
         .route_layer(around_routes)
         .merge(pages.with_state(()))

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
 use crate::problem::{Problem, ProblemCode};
+use crate::query_routes::QueryRoutes;
 use crate::scopes::scopes_of;
 use crate::state::HttpParts;
 use crate::trace::trace_of;
@@ -67,7 +68,11 @@ pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
 }
 
 /// Looks at the token, and hands the caller on to the handlers.
-pub(crate) async fn let_in(State(app): State<Arc<HttpParts>>, mut request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn let_in(
+    State((app, with_query)): State<(Arc<HttpParts>, Arc<QueryRoutes>)>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
     let route = route(&request);
     if route.starts_with("/v1/") {
         let checked = app.auth.caller(request.headers()).and_then(|caller| {
@@ -76,6 +81,7 @@ pub(crate) async fn let_in(State(app): State<Arc<HttpParts>>, mut request: Reque
             caller.take_request()?;
             caller.check(scopes_of(request.method(), &route), topic.as_deref())?;
             body::typed(&request)?;
+            with_query.check(request.method(), &route, request.uri().query())?;
             Ok(caller)
         });
         match checked {

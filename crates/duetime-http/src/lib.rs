@@ -51,6 +51,7 @@ mod pause_view;
 mod peer;
 mod plans;
 mod problem;
+mod query_routes;
 mod rates;
 mod recent;
 mod report;

@@ -169,6 +169,19 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
 }
 
 #[tokio::test]
+async fn an_operation_without_parameters_refuses_any() {
+    let api = TestApi::with_orders().await;
+    let topic = "/v1/topics/orders";
+    for path in ["/v1/topics", topic, "/v1/rates", "/v1/me", "/v1/nodes", "/v1/events"] {
+        let refused = api.get(&format!("{path}?force=true")).await;
+        assert_eq!(refused.problem(), (400, "unknown_parameter".to_owned()), "{path}");
+        assert!(refused.text.contains("none is known here"), "{}", refused.text);
+    }
+    assert_eq!(api.get(&format!("{topic}?")).await.status, 200);
+    assert_eq!(api.get("/v1/audit?limit=1").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_draining_node_is_not_ready_and_says_so() {
     let api = TestApi::with_orders().await;
     assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));

@@ -53,8 +53,17 @@ impl Client {
     /// # Errors
     ///
     /// See [`ClientError`].
-    pub async fn dead_groups(&self, topic: &str, samples: usize) -> Result<DeadGroups, ClientError> {
-        let path = format!("/v1/topics/{}/dead/groups?samples={samples}", part(topic));
+    pub async fn dead_groups(
+        &self,
+        topic: &str,
+        samples: usize,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<DeadGroups, ClientError> {
+        let mut path = format!("/v1/topics/{}/dead/groups?samples={samples}&limit={limit}", part(topic));
+        if let Some(cursor) = cursor {
+            path += &format!("&cursor={}", value(cursor));
+        }
         self.call(self.request(Method::GET, &path)?.timeout(ANSWER_MAX)).await
     }
 

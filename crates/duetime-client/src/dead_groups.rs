@@ -31,4 +31,28 @@ pub struct DeadGroups {
     pub scanned: u64,
     /// These were all there are.
     pub whole: bool,
+    /// Where to read on; `None`: these were the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl DeadGroups {
+    /// Adds what was read further on, up to `samples` ids of each group.
+    pub fn add(&mut self, further: Self, samples: usize) {
+        for group in further.groups {
+            let Some(known) = self.groups.iter_mut().find(|known| known.reason == group.reason) else {
+                self.groups.push(group);
+                continue;
+            };
+            known.count += group.count;
+            known.redriven_before += group.redriven_before;
+            (known.first, known.last) = (known.first.min(group.first), known.last.max(group.last));
+            known.ids.extend(group.ids);
+            known.ids.truncate(samples);
+        }
+        self.groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+        self.scanned += further.scanned;
+        self.whole = further.next.is_none();
+        self.next = further.next;
+    }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
-use duetime_router::DeadGroup;
+use duetime_router::{DeadGroup, SCANNED_MAX};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::dead::{read_cursor, show_cursor};
 use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::state::HttpParts;
@@ -49,10 +50,14 @@ impl From<DeadGroup> for DeadGroupView {
 pub(crate) struct DeadGroupsView {
     /// The largest first.
     groups: Vec<DeadGroupView>,
-    /// Dead letters that were read: 10,000 at most, shard by shard.
+    /// Dead letters that were read: `limit` at most, shard by shard.
     scanned: u64,
     /// Whether these were all there are; else the counts are of a part.
     whole: bool,
+    /// Give it as `cursor` to read on; absent where these were the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
 }
 
 fn read_samples(text: &str) -> Result<usize, String> {
@@ -60,15 +65,22 @@ fn read_samples(text: &str) -> Result<usize, String> {
     samples.ok_or_else(|| format!("give 1 to {SAMPLES_MAX}"))
 }
 
+fn read_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=SCANNED_MAX).contains(limit));
+    limit.ok_or_else(|| format!("give 1 to {SCANNED_MAX}"))
+}
+
 /// Group dead letters
 ///
-/// By reason, without the numbers and names in it: how many, since when and which. Reads 10,000 dead letters, 32 MiB or
-/// for five seconds at most, and says in `whole` whether these were all.
+/// By reason, without the numbers and names in it: how many, since when and which. Reads `limit` dead letters, 32 MiB or
+/// for five seconds at most, and says in `whole` whether these were all; with `next` as `cursor` it reads on.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead/groups", tag = "dead letters", operation_id = "group_dead",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("samples" = inline(Option<usize>), Query, description = "Most ids of each group, 5 if absent", minimum = 1, maximum = 1000),
+        ("limit" = inline(Option<usize>), Query, description = "Most dead letters to read, 10,000 if absent", minimum = 1, maximum = 10000),
+        ("cursor" = inline(Option<String>), Query, description = "`next` of the answer before"),
     ),
     responses((status = 200, description = "The largest group first", body = DeadGroupsView))
 )]
@@ -77,9 +89,13 @@ pub(crate) async fn get(
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["samples"])?;
+    let query = Query::read(query.as_deref(), &["samples", "limit", "cursor"])?;
     let samples = query.get("samples", SAMPLES, read_samples)?;
-    let found = app.router.dead.groups(&topic, samples).await?;
+    let limit = query.get("limit", SCANNED_MAX, read_limit)?;
+    let cursor = query.get("cursor", None, read_cursor)?;
+    let found = app.router.dead.groups(&topic, samples, cursor, limit).await?;
     let groups = found.groups.into_iter().map(DeadGroupView::from).collect();
-    Ok(Json(DeadGroupsView { groups, scanned: found.scanned, whole: found.whole }).into_response())
+    let whole = cursor.is_none() && found.next.is_none();
+    Ok(Json(DeadGroupsView { groups, scanned: found.scanned, whole, next: found.next.map(show_cursor) })
+        .into_response())
 }

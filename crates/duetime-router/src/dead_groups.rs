@@ -52,8 +52,8 @@ pub struct DeadGroups {
     pub groups: Vec<DeadGroup>,
     /// Dead letters that were read.
     pub scanned: u64,
-    /// It was all there are.
-    pub whole: bool,
+    /// Where to read on; `None`: these were the last.
+    pub next: Option<DeadCursor>,
 }
 
 /// `reason` without what differs from message to message: what is in quotes, hexadecimal names, numbers.
@@ -134,37 +134,42 @@ impl Sorter {
         }
     }
 
-    fn end(self, whole: bool) -> DeadGroups {
+    fn end(self, next: Option<DeadCursor>) -> DeadGroups {
         let mut groups: Vec<DeadGroup> = self.groups.into_values().collect();
         groups.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
-        DeadGroups { groups, scanned: self.scanned, whole }
+        DeadGroups { groups, scanned: self.scanned, next }
     }
 }
 
 impl DeadLetters {
-    /// The dead letters of a topic by reason, each with up to `samples` ids.
+    /// The dead letters of a topic by reason, each with up to `samples` ids: `limit` of them from `cursor` on, and
+    /// [`SCANNED_MAX`] at most.
     ///
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn groups(&self, topic: &TopicName, samples: usize) -> Result<DeadGroups, RouteError> {
+    pub async fn groups(
+        &self,
+        topic: &TopicName,
+        samples: usize,
+        mut cursor: Option<DeadCursor>,
+        limit: usize,
+    ) -> Result<DeadGroups, RouteError> {
+        let limit = limit.min(SCANNED_MAX);
         let begun = Instant::now();
         let mut sorter = Sorter { samples, groups: HashMap::new(), scanned: 0 };
-        let (mut cursor, mut bytes): (Option<DeadCursor>, usize) = (None, 0);
+        let mut bytes = 0;
         loop {
-            let left = SCANNED_MAX - usize::try_from(sorter.scanned).unwrap_or(SCANNED_MAX);
+            let left = limit - usize::try_from(sorter.scanned).unwrap_or(limit);
             let page = self.page(topic, cursor, PAGE.min(left)).await?;
             for (_, message) in &page.messages {
                 bytes += message.payload.len();
                 sorter.take(message);
             }
             cursor = page.next;
-            if cursor.is_none() {
-                return Ok(sorter.end(true));
-            }
-            let is_full = sorter.scanned >= SCANNED_MAX as u64 || bytes >= BYTES_MAX;
-            if is_full || begun.elapsed() >= SCAN_FOR {
-                return Ok(sorter.end(false));
+            let is_full = sorter.scanned >= limit as u64 || bytes >= BYTES_MAX;
+            if cursor.is_none() || is_full || begun.elapsed() >= SCAN_FOR {
+                return Ok(sorter.end(cursor));
             }
         }
     }

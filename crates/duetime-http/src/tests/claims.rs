@@ -233,6 +233,21 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     assert!(groups[0]["reason"].as_str().unwrap().contains("shop said # after # ms for order \"…\""), "{answer}");
     assert!(groups[1]["example"].as_str().unwrap().contains("connection refused"));
     assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 2);
+    // Read in parts: each letter is in one of them.
+    let (mut counts, mut next) = (std::collections::HashMap::<String, u64>::new(), String::new());
+    loop {
+        let part = api.get(&format!("/v1/topics/orders/dead/groups?limit=4{next}")).await.json();
+        assert!(part["scanned"].as_u64().unwrap() <= 4 && part["whole"] == false, "{part}");
+        for group in part["groups"].as_array().unwrap() {
+            *counts.entry(group["reason"].as_str().unwrap().to_owned()).or_default() +=
+                group["count"].as_u64().unwrap();
+        }
+        let Some(cursor) = part["next"].as_str() else { break };
+        next = format!("&cursor={cursor}");
+    }
+    assert_eq!(counts.len(), 2);
+    assert!(groups.iter().all(|group| counts[group["reason"].as_str().unwrap()] == group["count"].as_u64().unwrap()));
+    assert_eq!(api.get("/v1/topics/orders/dead/groups?limit=10001").await.problem().0, 400);
     // The letters of one group, as it has the reason or as a letter has it, page by page.
     let listed = async |reason: &str| {
         let (mut ids, mut next) = (Vec::new(), String::new());

@@ -13,6 +13,9 @@ use crate::connection::NodeArgs;
 /// Dead letters of one page.
 const PAGE_MAX: usize = 500;
 
+/// Dead letters that a node groups at a time.
+const GROUPED: u64 = 10_000;
+
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -52,6 +55,9 @@ pub enum DeadCommand {
         /// Ids to show of each group.
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
         samples: u16,
+        /// Most dead letters to read.
+        #[arg(long, value_name = "N", default_value_t = GROUPED, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
         #[command(flatten)]
         connection: NodeArgs,
     },
@@ -85,7 +91,9 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
         DeadCommand::Export { topic, limit, reason, connection } => {
             export(&topic, reason.as_deref(), limit, &connection).await
         }
-        DeadCommand::Groups { topic, samples, connection } => groups(&topic, samples, &connection).await,
+        DeadCommand::Groups { topic, samples, limit, connection } => {
+            groups(&topic, usize::from(samples), limit, &connection).await
+        }
         DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
         DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
     }
@@ -147,8 +155,16 @@ async fn export(topic: &str, reason: Option<&str>, limit: usize, connection: &No
     Ok(false)
 }
 
-async fn groups(topic: &str, samples: u16, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let found = connection.client()?.dead_groups(topic, usize::from(samples)).await?;
+async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) -> anyhow::Result<bool> {
+    let client = connection.client()?;
+    let read_on = async |read: u64, cursor: Option<&str>| {
+        let left = usize::try_from((limit - read).min(GROUPED)).unwrap_or(usize::MAX);
+        client.dead_groups(topic, samples, left, cursor).await
+    };
+    let mut found = read_on(0, None).await?;
+    while let Some(cursor) = found.next.clone().filter(|_| found.scanned < limit) {
+        found.add(read_on(found.scanned, Some(&cursor)).await?, samples);
+    }
     if connection.json {
         output::json(&found)?;
         return Ok(true);
@@ -170,7 +186,8 @@ async fn groups(topic: &str, samples: u16, connection: &NodeArgs) -> anyhow::Res
         "no dead letters",
     )?;
     if !found.whole {
-        output::line(&format!("only {} dead letters were read; there are more", found.scanned))?;
+        let more = limit.saturating_mul(10);
+        output::line(&format!("only {} dead letters were read; read more with --limit {more}", found.scanned))?;
     }
     Ok(true)
 }

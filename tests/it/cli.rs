@@ -172,6 +172,21 @@ fn without_a_node_the_error_says_how_to_start_one() {
 }
 
 #[test]
+fn a_change_whose_answer_is_lost_says_that_it_may_have_been_done() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let _ = std::io::Read::read(&mut connection, &mut [0; 4096]);
+        }
+    });
+    let unknown = "whether it was done is not known";
+    typed(&["cancel", "orders", "a", "--node", &node]).refused(1, &["did not answer", unknown, "repeat it"]);
+    let looked = typed(&["get", "orders", "a", "--node", &node]).refused(1, &["did not answer"]);
+    assert!(!looked.err.contains(unknown), "{}", looked.err);
+}
+
+#[test]
 fn wrong_use_ends_with_2_and_help_with_0() {
     for args in [&["topic"][..], &["enqueue"], &["cancel", "orders"], &["reschedule", "orders", "a"], &["nonsense"]] {
         assert_eq!(typed(args).status, 2, "{args:?}");

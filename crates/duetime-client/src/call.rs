@@ -37,6 +37,10 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// What a query value may not hold.
 const IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'&').add(b'+').add(b'%').add(b'=');
 
+/// Whether the request of an answer was one that changes something.
+#[derive(Clone, Copy)]
+struct Changes(bool);
+
 /// A client of one node. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Client {
@@ -146,17 +150,17 @@ impl Client {
     /// Sends a request, which says until when it is waited for: the node begins nothing of it later. One that was
     /// refused because the clocks are apart is sent again once, by the node's clock.
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, ClientError> {
-        let transport = |error| ClientError::from_transport(&self.base, &error);
-        let request = request.build().map_err(transport)?;
+        let request = request.build().map_err(|error| ClientError::from_transport(&self.base, false, &error))?;
+        let changes = !request.method().is_safe();
+        let transport = |error| ClientError::from_transport(&self.base, changes, &error);
         let again = request.try_clone();
-        let response = self.http.execute(self.ending(request)).await.map_err(transport)?;
+        let mut response = self.http.execute(self.ending(request)).await.map_err(transport)?;
         self.look_at_clock(&response);
-        match again {
-            Some(again) if response.status() == StatusCode::PRECONDITION_FAILED => {
-                self.http.execute(self.ending(again)).await.map_err(transport)
-            }
-            _ => Ok(response),
+        if let Some(again) = again.filter(|_| response.status() == StatusCode::PRECONDITION_FAILED) {
+            response = self.http.execute(self.ending(again)).await.map_err(transport)?;
         }
+        response.extensions_mut().insert(Changes(changes));
+        Ok(response)
     }
 
     fn ending(&self, mut request: Request) -> Request {
@@ -182,7 +186,8 @@ impl Client {
         let status = response.status().as_u16();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let (is_problem, is_json) = (kind.starts_with("application/problem+json"), kind.contains("json"));
-        let bytes = response.bytes().await.map_err(|error| ClientError::from_transport(&self.base, &error))?;
+        let changes = response.extensions().get().is_some_and(|Changes(changes)| *changes);
+        let bytes = response.bytes().await.map_err(|error| ClientError::from_transport(&self.base, changes, &error))?;
         if is_problem {
             let mut problem: Problem = self.read(&bytes)?;
             problem.status = status;

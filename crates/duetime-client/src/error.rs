@@ -58,12 +58,14 @@ pub enum ClientError {
         reason: String,
     },
     /// The connection broke or the time was up: whether the node acted is unknown.
-    #[error("{base} did not answer: {reason}")]
+    #[error("{base} did not answer: {reason}{}", advice(*changes))]
     Lost {
         /// The node.
         base: String,
         /// What the system said.
         reason: String,
+        /// Whether the request was one that changes something.
+        changes: bool,
     },
     /// The node refused, or could not.
     #[error("{0}")]
@@ -88,10 +90,21 @@ impl ClientError {
         }
     }
 
-    pub(crate) fn from_transport(base: &str, error: &reqwest::Error) -> Self {
+    /// `changes`: whether the request was one that changes something.
+    pub(crate) fn from_transport(base: &str, changes: bool, error: &reqwest::Error) -> Self {
         let base = base.to_owned();
         let reason = innermost(error);
-        if error.is_connect() { Self::Unreachable { base, reason } } else { Self::Lost { base, reason } }
+        if error.is_connect() { Self::Unreachable { base, reason } } else { Self::Lost { base, reason, changes } }
+    }
+}
+
+fn advice(changes: bool) -> &'static str {
+    // The request said until when it is waited for.
+    if changes {
+        "; whether it was done is not known: some seconds from now nothing of it is under way any more, so look then, or \
+         repeat it"
+    } else {
+        ""
     }
 }
 

@@ -17,9 +17,18 @@ const CONFIG: &str = "[sinks.out]\ntype = \"log\"\n[topics.mails]\nsink = { name
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_and_every_action_works_in_a_browser_under_its_policy() {
-    let node = Node::start_embedded(PROGRAM, CONFIG).await;
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/page.py"), CONFIG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_windows_wrong_clocks_and_changes_that_are_left_harm_nothing() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/windows.py"), CONFIG).await;
+}
+
+/// Runs `script` on a node of its own.
+async fn looked_at(script: &'static str, config: &str) {
+    let node = Node::start_embedded(PROGRAM, config).await;
     let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/page.py");
     let output = tokio::task::spawn_blocking({
         let url = node.url();
         move || Command::new(python).args([script, &url]).output().expect("Python starts")
@@ -44,16 +53,7 @@ async fn topics_and_sinks_are_paused_through_the_page_and_say_why() {
 async fn with_tokens(script: &'static str) {
     let tokens = "[[auth.tokens]]\nname = \"looks\"\nsecret = \"looks-0123456789abcdef\"\nscopes = [\"view\"]\n\
                   [[auth.tokens]]\nname = \"ops\"\nsecret = \"ops-0123456789abcdef\"\nscopes = [\"admin\"]\n";
-    let node = Node::start_embedded(PROGRAM, &format!("{CONFIG}{tokens}")).await;
-    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    let output = tokio::task::spawn_blocking({
-        let url = node.url();
-        move || Command::new(python).args([script, &url]).output().expect("Python starts")
-    })
-    .await
-    .unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{printed}\n{}", node.output());
+    looked_at(script, &format!("{CONFIG}{tokens}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,6 +87,8 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
             "kill other" => other.kill(),
             "store away" => redis.pause(),
             "store back" => redis.resume(),
+            "hang" => node.pause(),
+            "go on" => node.resume(),
             "restart" => {
                 node.kill();
                 let_pass(Duration::from_secs(3), Because::Fault).await;

@@ -1,13 +1,22 @@
 // What the page asks the node, and what it keeps of the answers: nothing but the token, in this tab.
 
+import { coded, nodeTime, setClock } from "./format.js";
+
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
 const RATES_EVERY_MS = 5000;
 // A stream that says nothing for this long is dead: the node sends a sign of life every 15 s.
 const SILENT_AFTER_MS = 40_000;
 const AGAIN_AFTER_MS = 2000;
+// A node that hangs answers nothing and closes nothing. What it needs no store for comes sooner.
+const ANSWER_MS = 30_000;
+const ALIVE_MS = 5000;
 // Without a token that the node knows there is nothing to ask for; its tokens may change.
 const LOCKED_EVERY_MS = 30_000;
+// A browser has six connections to a node for all its windows: so many of them hold a stream, the others ask.
+const STREAMS_MAX = 3;
+const HERE_EVERY_MS = 2000;
+const HERE_FOR_MS = 6000;
 // Ages grow also where nothing changes.
 const DRAWN_EVERY_MS = 1000;
 // A node that went away is named for this long, unless it comes back.
@@ -40,17 +49,37 @@ export function setToken(text) {
   live.wake();
 }
 
-export async function ask(method, path, body, signal) {
+// How to end each change that is not answered yet. What was not sent is never done.
+const underWay = new Set();
+export const leave = () => underWay.forEach((end) => end());
+
+export async function ask(method, path, body, signal, longest = ANSWER_MS) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
-  if (method !== "GET") headers["content-type"] = "application/json";
-  let answer;
-  try {
-    answer = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, { detail: "This node does not answer. The page tries again by itself." });
+  const changes = method !== "GET";
+  if (changes) {
+    headers["content-type"] = "application/json";
+    // Nothing of it is begun once nobody waits for it.
+    headers["duetime-not-after"] = String(nodeTime() + longest);
   }
-  const text = await answer.text();
+  const control = new AbortController();
+  const end = () => control.abort();
+  const timer = setTimeout(end, longest);
+  if (changes) underWay.add(end);
+  signal?.addEventListener("abort", end);
+  let answer;
+  let text;
+  try {
+    answer = await fetch(path, { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    text = await answer.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(0, { detail: changes ? "The node did not answer: whether this was done is not known. In some seconds nothing of it is under way any more: look then, or do it again." : "This node does not answer. The page tries again by itself." });
+  } finally {
+    clearTimeout(timer);
+    underWay.delete(end);
+    signal?.removeEventListener("abort", end);
+  }
+  setClock(Date.parse(answer.headers.get("date")));
   let read = {};
   try {
     read = text ? JSON.parse(text) : {};
@@ -58,11 +87,17 @@ export async function ask(method, path, body, signal) {
     read = { detail: text.slice(0, 300) };
   }
   // A cancel of what is in flight or unknown is a verdict, not a failure.
+  // What this token may do was changed.
+  if (answer.status === 403) live.barred = true;
   if (!answer.ok && read.outcome === undefined) throw new Problem(answer.status, read);
   return read;
 }
 
-export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
+const alive = (path) => ask("GET", path, undefined, undefined, ALIVE_MS);
+
+export const get = (path, signal) => ask("GET", path, undefined, signal);
+
+export const topicPath = (topic, rest = "") => `/v1/topics/${coded(topic)}${rest}`;
 
 const isDown = (topic) => topic?.sink_trouble !== undefined;
 
@@ -76,14 +111,36 @@ class Live {
   seen = "";
   drawn = 0;
   locked = false;
+  barred = false;
+
+  // The other windows of this node that can be seen, each with when it said so last.
+  others = new Map();
+  id = Math.random();
+  channel = new BroadcastChannel("duetime");
+
+  // Of all windows those with the lowest numbers hold a stream.
+  mayListen() {
+    for (const [id, at] of this.others) if (Date.now() - at > HERE_FOR_MS) this.others.delete(id);
+    return [...this.others.keys()].filter((id) => id < this.id).length < STREAMS_MAX;
+  }
+
+  here() {
+    if (document.hidden) return;
+    this.channel.postMessage(this.id);
+    if (!this.mayListen()) this.stream?.abort();
+    else if (!this.stream && !this.locked) this.listen();
+  }
 
   start() {
+    this.channel.onmessage = ({ data }) => this.others.set(data, Date.now());
+    setInterval(() => this.here(), HERE_EVERY_MS);
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.wake()));
     setInterval(() => document.hidden || Date.now() - this.drawn < DRAWN_EVERY_MS - 100 || this.set({}), DRAWN_EVERY_MS);
     this.wake();
   }
 
   wake() {
+    this.here();
     this.refresh();
     this.listen();
   }
@@ -112,8 +169,9 @@ class Live {
     this.running = true;
     try {
       // These the node answers also while its store is away.
-      const me = this.state.me ?? (await ask("GET", "/v1/me"));
-      const [{ nodes }, rates] = await Promise.all([ask("GET", "/v1/nodes"), ask("GET", "/v1/rates")]);
+      const me = (!this.barred && this.state.me) || (await alive("/v1/me"));
+      this.barred = false;
+      const [{ nodes }, rates] = await Promise.all([alive("/v1/nodes"), alive("/v1/rates")]);
       this.set({ nodes, rates, me, gone: this.missing(nodes), problem: undefined });
       if (this.locked) {
         this.locked = false;
@@ -123,11 +181,13 @@ class Live {
       const odd = (this.state.topics ?? []).filter((topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down);
       if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
-        const { topics } = await ask("GET", "/v1/topics");
-        this.set({ topics, trouble: undefined, at: Date.now() });
+        const { topics } = await get("/v1/topics");
+        this.set({ topics, trouble: undefined, at: nodeTime() });
       }
     } catch (problem) {
       this.locked = problem.status === 401;
+      // Its stream is dead too, and would be believed for longer.
+      if (problem.status === 0) this.stream?.abort();
       this.set({ problem });
     } finally {
       this.running = false;
@@ -138,7 +198,7 @@ class Live {
 
   // Which nodes this page has seen and sees no more, each with since when.
   missing(nodes) {
-    const now = Date.now();
+    const now = nodeTime();
     const gone = new Map([...this.state.gone].filter(([, at]) => now - at < GONE_MS));
     for (const { id } of this.state.nodes) if (!gone.has(id)) gone.set(id, now);
     for (const { id } of nodes) gone.delete(id);
@@ -151,7 +211,7 @@ class Live {
 
   // Read with `fetch`: an EventSource cannot show a token.
   async listen() {
-    if (this.stream) return;
+    if (this.stream || !this.mayListen()) return;
     const control = (this.stream = new AbortController());
     let silent = 0;
     const heard = () => {
@@ -199,14 +259,14 @@ class Live {
     // An event has the counts; settings and troubles are read when they change.
     const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || isDown(known.get(topic.name)) !== Boolean(topic.sink_down));
     for (const topic of topics) known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
-    this.set({ topics: [...known.values()], problem: undefined, trouble: undefined, at: Date.now() });
+    this.set({ topics: [...known.values()], problem: undefined, trouble: undefined, at: nodeTime() });
     if (changed.length) this.reread(changed.map((topic) => topic.name));
   }
 
   async reread(names) {
     const many = names.length > REREAD_MAX;
     try {
-      const found = many ? (await ask("GET", "/v1/topics")).topics : await Promise.all(names.map((name) => ask("GET", topicPath(name)).catch(() => undefined)));
+      const found = many ? (await get("/v1/topics")).topics : await Promise.all(names.map((name) => get(topicPath(name)).catch(() => undefined)));
       const read = new Map(found.filter(Boolean).map((topic) => [topic.name, topic]));
       this.set({ topics: (this.state.topics ?? []).map((topic) => (read.has(topic.name) ? { sink_down: topic.sink_down, ...read.get(topic.name) } : topic)) });
     } catch {

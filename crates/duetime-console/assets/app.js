@@ -16,14 +16,25 @@ import { Audit } from "./screens/audit.js";
 import { Messages } from "./screens/messages.js";
 import { Slo } from "./screens/slo.js";
 import { Try } from "./screens/try.js";
-import { time } from "./format.js";
+import { clockOff, coded, plain, seconds, time } from "./format.js";
 
 const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["slo", "SLO"], ["audit", "Audit"], ["try", "Try it"]];
 const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["messages", "Messages", Messages], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
 
+// A part of a link as it is meant: what was cut off or typed by hand may be no code.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function where() {
-  const [place = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  return { place, rest };
+  const hash = location.hash.replace(/^#\/?/, "");
+  const [path, ...query] = hash.startsWith("messages/") ? hash.split("?") : [hash];
+  const [place = "", ...rest] = path.split("/").map(decoded);
+  return { place, rest, query: query.join("?") };
 }
 
 function Login({ wrong }) {
@@ -70,8 +81,8 @@ function Search({ topics }) {
     const { place, rest } = where();
     const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics.length === 1 ? topics[0].name : undefined;
     const topic = named ? text.slice(0, at) : shown;
-    const id = (named ? text.slice(at + 1) : text).trim();
-    if (id) location.hash = topic ? `#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}` : `#/find/${encodeURIComponent(id)}`;
+    const id = (named ? text.slice(at + 1) : text).replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, "");
+    if (id) location.hash = topic ? `#/message/${coded(topic)}/${coded(id)}` : `#/find/${coded(id)}`;
   };
   return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="message id, or: topic id" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
 }
@@ -99,19 +110,20 @@ function App() {
       removeEventListener("keydown", key);
     };
   }, []);
-  const { place, rest } = at;
+  const { place, rest, query } = at;
   const topic = rest[0];
   useEffect(() => {
     document.title = `${topic && place !== "find" ? `${topic} · ` : ""}Duetime`;
   }, [topic, place]);
   // What the token may not do is not offered.
-  const hidden = new Set([...(may(state, "produce") || may(state, "consume") ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages"])]);
+  const hidden = new Set([...(may(state, "produce") || may(state, "consume") ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages", "dead"])]);
   const tries = may(state, "produce") || may(state, "consume");
+  const off = clockOff();
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
-    if (ofTopic && topic) return html`<${ofTopic[2]} key=${rest.join("/")} topic=${topic} rest=${rest} />`;
+    if (ofTopic && topic) return html`<${ofTopic[2]} key=${`${rest.join("/")}?${query}`} topic=${topic} rest=${rest} query=${query} />`;
     if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
     if (place === "find" && rest.length) return html`<${Find} key=${topic} id=${topic} />`;
     if (place === "nodes") return html`<${Nodes} />`;
@@ -119,7 +131,7 @@ function App() {
     if (place === "slo") return html`<${Slo} />`;
     if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
-    return html`<${Now} />`;
+    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off, or is of another version. This is Now.</div>`}<${Now} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>
@@ -129,12 +141,12 @@ function App() {
       ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
     </header>
     <main id="main" tabindex="-1" ref=${main}>
-      ${state.problem && !locked && html`<${Failed} problem=${state.problem} />`}
+      ${state.problem && !locked && html`<${Failed} problem=${state.problem} seen=${state.problem.status === 0 && state.at} />`}
       ${state.trouble && !state.problem && html`<div class="banner bad" role="alert">The store does not answer this node: ${state.trouble.message}. What is shown is from ${state.at ? time(state.at) : "before"}; the page goes on by itself when it answers again.</div>`}
-      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${encodeURIComponent(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
+      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${coded(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
       ${body()}
     </main>
-    <footer><span>${state.at ? `${state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    <footer><span>${state.at ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}${off ? `; this machine's clock is ${seconds(Math.abs(off) / 1000)} ${off > 0 ? "ahead" : "behind"}, times are the node's` : ""}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Toasts} />`;
 }

@@ -1,5 +1,20 @@
 // Numbers, times and commands as people read them.
 
+// The node's time: what this machine's clock says may be far from it.
+let ahead = 0;
+// Clocks that differ by less agree.
+const CLOCKS_APART_MS = 3000;
+export const nodeTime = () => Date.now() + ahead;
+export function setClock(at) {
+  const apart = at - Date.now();
+  ahead = Math.abs(apart) > CLOCKS_APART_MS ? apart : 0;
+}
+// How far this machine's clock is off.
+export const clockOff = () => -ahead;
+
+// A part of a path, of an address or of a query.
+export const coded = encodeURIComponent;
+
 const whole = new Intl.NumberFormat("en");
 
 export const number = (n) => (n === undefined || n === null || Number.isNaN(n) ? "–" : whole.format(n));
@@ -27,7 +42,7 @@ export function seconds(s) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-export const age = (since) => (since === undefined ? undefined : Math.max(0, (Date.now() - since) / 1000));
+export const age = (since) => (since === undefined ? undefined : Math.max(0, (nodeTime() - since) / 1000));
 
 // In one notation on all screens, whatever the language of the browser: from 00 to 23, in its own time zone.
 const HOURS = { hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit" };
@@ -37,7 +52,7 @@ export const time = (ms) => clock.format(ms);
 export const date = (ms) => full.format(ms);
 
 export function moment(ms) {
-  const distance = (ms - Date.now()) / 1000;
+  const distance = (ms - nodeTime()) / 1000;
   const near = distance >= 0 ? `in ${seconds(distance)}` : `${seconds(-distance)} ago`;
   return `${Math.abs(distance) < 43_200 ? clock.format(ms) : full.format(ms)} (${near})`;
 }
@@ -62,6 +77,14 @@ const DEEDS = {
   extend: "extended", purge_dead: "dead letters purged", redrive_dead: "dead letters redriven", drain_node: "node drained", undrain_node: "drain ended",
 };
 export const deed = (entry) => DEEDS[entry.operation] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
+
+// What others wrote, an id or a reason, with what turns text around or shows nothing written out, and in quotes where a blank would not be seen.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/gu;
+const codes = (text) => [...Array(text.length).keys()].map((at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
+export function plain(text) {
+  const seen = String(text).replace(UNSEEN, codes);
+  return /^\s|\s$/.test(seen) ? `"${seen}"` : seen;
+}
 
 // A word of a shell command.
 export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);

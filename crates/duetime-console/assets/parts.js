@@ -1,12 +1,12 @@
 // What several screens are made of.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { live, may, Problem, readOnly } from "./api.js";
-import { curl, moment, waits } from "./format.js";
+import { Problem, leave, live, may, readOnly } from "./api.js";
+import { coded, curl, moment, plain, time, waits } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
 
-export const TopicLink = ({ name, to = "topic" }) => html`<a class="name" title=${name} href="#/${to}/${encodeURIComponent(name)}">${name}</a>`;
+export const TopicLink = ({ name, to = "topic" }) => html`<a class="name" title=${name} href="#/${to}/${coded(name)}">${name}</a>`;
 
 export function useLive() {
   const [state, set] = useState(live.state);
@@ -48,7 +48,7 @@ export function useAnswer(ask, every, keys) {
   return { ...state, again: () => again.current() };
 }
 
-export const Failed = ({ problem }) => html`<div class="banner bad" role="alert">${problem.message}</div>`;
+export const Failed = ({ problem, seen }) => html`<div class="banner bad" role="alert">${problem.message}${seen ? ` What is shown is from ${time(seen)}.` : ""}</div>`;
 
 export const Figures = ({ of }) =>
   html`<dl class="figures">${of.map(([name, value, mood, note]) => html`<div class="figure"><dt>${name}</dt><dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd></div>`)}</dl>`;
@@ -64,7 +64,7 @@ export const Spark = ({ points }) => {
   return html`<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"><path d=${path} /></svg>`;
 };
 
-export const Commands = ({ method, path, body, command }) =>
+export const Commands = ({ method = "GET", path, body, command }) =>
   html`<details><summary>The same as a command</summary>${command && html`<pre class="command">${command}</pre>`}<pre class="command">${curl(method, path, body)}</pre></details>`;
 
 // Why what changes something is not offered here.
@@ -74,7 +74,7 @@ export const Barred = ({ scope, what }) =>
 // Since when, by whom, through which sink and why something is paused, as far as that is known.
 export const HowPaused = ({ of }) => {
   const { since, by, sink, reason } = of ?? {};
-  return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${reason}</span>` : ""}`;
+  return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}`;
 };
 
 export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${waits(topic.due)}.</div>`;
@@ -136,14 +136,21 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
       setBusy(false);
     }
   };
-  return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title"><form onSubmit=${run}>
+  const close = () => {
+    if (busy) {
+      leave();
+      complain("It was left while it was under way: it may have been done.");
+    }
+    onClose();
+  };
+  return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="dialog-title"><form onSubmit=${run}>
     <h2 id="dialog-title">${title}</h2>
     ${children}
     ${typed && html`<label>Type <b>${typed}</b> to go on<input value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label>`}
     ${commands}
     ${problem && html`<${Failed} problem=${problem} />`}
     <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
-      <button type="button" onClick=${onClose} autofocus>Leave it</button>
+      <button type="button" onClick=${close} autofocus>Leave it</button>
       <button class=${danger ? "danger" : "main"} disabled=${busy || !steady || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
     </div>
   </form></dialog>`;

@@ -1,6 +1,7 @@
 """What changes, seen on one page that is never loaded again: python live.py URL
 
-It says on standard output what the test is to do next (`sink away`, `sink back`, `kill other`, `store away`, `store back`, `restart`), and waits for
+It says on standard output what the test is to do next (`sink away`, `sink back`, `kill other`, `store away`, `store back`,
+`hang`, `go on`, `restart`), and waits for
 a line on standard input.
 """
 
@@ -155,6 +156,15 @@ def main():
         expect(row).to_be_visible()
         do("store back")
         expect(main).not_to_contain_text("The store does not answer")
+
+        # This node hangs: it answers nothing and closes nothing. The page says so, and goes on by itself.
+        do("hang")
+        expect(main).to_contain_text("This node does not answer")
+        expect(main).to_contain_text("What is shown is from")
+        expect(page.locator("footer")).to_contain_text("not answered")
+        do("go on")
+        expect(main).not_to_contain_text("This node does not answer")
+        expect(page.locator("footer")).to_contain_text("live")
 
         # This node goes away and comes back: the page says so, and goes on by itself.
         do("restart")

@@ -17,6 +17,7 @@ from browser import chromium
 
 AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 SEEN_WITHIN_MS = 20_000
+TURNED = "\u202egnp.exe"
 NASTY = '<img src=x onerror="document.title=1">'
 SCREENS = {
     "now": ("", "Rates and lateness"), "topic": ("topic/orders", "Settings"), "forecast": ("forecast/orders", "due in the"),
@@ -199,6 +200,8 @@ def main():
         expect(page.get_by_role("dialog")).to_have_count(0)
         page.keyboard.press("g")
         expect(page.get_by_role("heading", name="Now")).to_be_visible()
+        assert not any("error: " in fault for fault in faults[noise:]), faults[noise:]
+        del faults[noise:]
 
         # From the search to the deed with the keyboard alone.
         page.keyboard.press("/")
@@ -246,6 +249,28 @@ def main():
         page.get_by_label("Id begins with").fill("nobody")
         page.get_by_role("button", name="Look", exact=True).click()
         expect(page.locator("main")).to_contain_text("No such messages.")
+        # What is looked for is in the address: the same after a reload, and on the way back.
+        page.reload()
+        expect(page.get_by_label("Id begins with")).to_have_value("nobody")
+        expect(page.locator("main")).to_contain_text("No such messages.")
+        page.go_back()
+        expect(page.get_by_label("Id begins with")).to_have_value("order-1")
+        expect(page.locator("main")).to_contain_text("11 messages")
+        # What turns text around is written out, and the link leads there.
+        api("POST", "/v1/topics/mails/messages", {"id": TURNED, "delay": "1h"})
+        page.goto(f"{url}/#/messages/mails")
+        page.get_by_role("link", name="\\u202egnp.exe").click()
+        expect(page.locator("h2").first).to_have_text("\\u202egnp.exe")
+        assert api("DELETE", f"/v1/topics/mails/messages/{urllib.parse.quote(TURNED, safe='')}")[0] == 200
+        # A link that was cut off, or typed by hand, harms nothing.
+        noise = len(faults)
+        page.evaluate("location.hash = '#/messages/mails%E0%A4'")
+        expect(page.locator("main")).to_contain_text("%E0%A4")
+        page.evaluate("location.hash = '#/nonsense'")
+        expect(page.locator("main")).to_contain_text("Nothing is at #/nonsense")
+        expect(page.get_by_role("heading", name="Now")).to_be_visible()
+        assert not any("error: " in fault for fault in faults[noise:]), faults[noise:]
+        del faults[noise:]
 
         # The audit log names what was just done.
         see(page, "audit")

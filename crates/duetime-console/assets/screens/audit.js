@@ -1,8 +1,8 @@
 // Who did that?
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ask } from "../api.js";
-import { age, deed, moment, number, plural, seconds } from "../format.js";
+import { get } from "../api.js";
+import { age, deed, moment, number, plain, plural, seconds } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -16,7 +16,7 @@ export function Audit() {
   const path = `/v1/audit?limit=${ENTRIES}${claims ? "" : `&kind=${WRITES}`}`;
   const wanted = useRef();
   wanted.current = path;
-  const { answer, problem, again } = useAnswer((signal) => ask("GET", wanted.current, undefined, signal), 5000, []);
+  const { answer, problem, again } = useAnswer((signal) => get(wanted.current, signal), 5000, []);
   useEffect(() => {
     if (answer) again();
   }, [path]);
@@ -34,9 +34,9 @@ export function Audit() {
   const columns = [
     { name: "When", left: true, value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
     { name: "Who", left: true, value: (row) => row.who ?? "", cell: (row) => row.who ?? html`<span class="quiet">no token</span>` },
-    { name: "What", left: true, value: deed, cell: (row) => html`<span title=${row.action}>${deed(row)}</span>${row.reason ? `: ${row.reason}` : ""}` },
+    { name: "What", left: true, value: deed, cell: (row) => html`<span title=${row.action}>${deed(row)}</span>${row.reason ? `: ${plain(row.reason)}` : ""}` },
     { name: "Topic", left: true, value: (row) => row.topic ?? row.sink ?? "", cell: (row) => (row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic)) },
-    { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${row.id}</span>` : "–") },
+    { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${plain(row.id)}</span>` : "–") },
     { name: "Items", value: (row) => row.count, cell: (row) => html`${number(row.count)}${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}` },
     { name: "Outcome", left: true, value: (row) => row.outcome, cell: (row) => row.outcome === "done" ? html`<span class="quiet">done ${row.status}</span>` : html`<span class="tag ${row.outcome === "unknown" ? "careful" : "bad"}">${row.outcome} ${row.status}</span>` },
     { name: "From", left: true, value: (row) => row.from ?? "", cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>` },
@@ -45,5 +45,5 @@ export function Audit() {
     ${problem && html`<${Failed} problem=${problem} />`}
     <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
       <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
-      <${Commands} method="GET" path=${path} command="duetime audit --limit ${ENTRIES}${claims ? "" : ` --kind ${WRITES}`}" /></div>`;
+      <${Commands} path=${path} command="duetime audit --limit ${ENTRIES}${claims ? "" : ` --kind ${WRITES}`}" /></div>`;
 }

@@ -1,8 +1,8 @@
 // What broke, and is it fixed?
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ask, may, topicPath } from "../api.js";
-import { age, moment, number, plural, redrivenOf, seconds, word } from "../format.js";
+import { ask, get, may, topicPath } from "../api.js";
+import { age, coded, moment, nodeTime, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -24,7 +24,7 @@ async function exported(topic, reason) {
   let count = 0;
   let cursor;
   do {
-    const answer = await ask("GET", topicPath(topic, `/dead?limit=${EXPORT_PAGE}${reason ? `&reason=${encodeURIComponent(reason)}` : ""}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`));
+    const answer = await get(topicPath(topic, `/dead?limit=${EXPORT_PAGE}${reason ? `&reason=${coded(reason)}` : ""}${cursor ? `&cursor=${coded(cursor)}` : ""}`));
     parts.push(answer.messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
     count += answer.messages.length;
     cursor = answer.next;
@@ -37,15 +37,26 @@ async function exported(topic, reason) {
   tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}${reason ? ` --reason ${word(reason)}` : ""}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
 }
 
-async function read(topic, signal) {
-  const answer = await ask("GET", topicPath(topic, `/dead/groups?samples=${SAMPLES}`), undefined, signal);
-  const groups = answer.groups.map((group) => ({ ...group, key: group.reason }));
-  return { groups, read: answer.scanned, more: !answer.whole };
+// Groups as they are read, those of `before` among them.
+async function read(topic, signal, before) {
+  const answer = await get(topicPath(topic, `/dead/groups?samples=${SAMPLES}${before ? `&cursor=${coded(before.next)}` : ""}`), signal);
+  const groups = new Map((before?.groups ?? []).map((group) => [group.reason, group]));
+  for (const group of answer.groups) {
+    const known = groups.get(group.reason);
+    groups.set(group.reason, !known ? { ...group, key: group.reason } : { ...known, count: known.count + group.count, redriven_before: known.redriven_before + group.redriven_before, first: Math.min(known.first, group.first), last: Math.max(known.last, group.last), ids: [...known.ids, ...group.ids].slice(0, SAMPLES) });
+  }
+  return { groups: [...groups.values()].sort((a, b) => b.count - a.count), read: answer.scanned + (before?.read ?? 0), next: answer.next };
 }
 
 export function Dead({ topic }) {
   const state = useLive();
-  const { answer, problem, again } = useAnswer((signal) => read(topic, signal), 0, [topic]);
+  // What was read before the next ten thousand are.
+  const before = useRef();
+  const { answer, problem, again } = useAnswer((signal) => read(topic, signal, before.current), 0, [topic]);
+  const anew = () => {
+    before.current = undefined;
+    again();
+  };
   // Thousands of letters are read for the groups: only when their number changes, and not more often than this.
   const found = state.topics?.find((one) => one.name === topic);
   const [dead, sink] = [found?.dead, found?.sink?.name];
@@ -55,7 +66,7 @@ export function Dead({ topic }) {
     const changed = known.current !== undefined && known.current !== dead;
     known.current = dead;
     if (!changed) return undefined;
-    const timer = setTimeout(() => { last.current = Date.now(); again(); }, Math.max(500, last.current + (answer?.read > FEW ? READ_EVERY_MS : FEW_EVERY_MS) - Date.now()));
+    const timer = setTimeout(() => { last.current = Date.now(); anew(); }, Math.max(500, last.current + (answer?.read > FEW ? READ_EVERY_MS : FEW_EVERY_MS) - Date.now()));
     return () => clearTimeout(timer);
   }, [dead]);
   const [doing, setDoing] = useState(null);
@@ -69,12 +80,12 @@ export function Dead({ topic }) {
   const redrive = async (ids) => {
     const { done } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
-    again();
+    anew();
   };
-  const fresh = answer.groups.filter((group) => group.first > Date.now() - DAY_MS);
+  const fresh = answer.groups.filter((group) => group.first > nodeTime() - DAY_MS);
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${row.example}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(id)}">${id}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
+    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${plain(row.example)}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
     { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
     { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
     { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
@@ -82,15 +93,15 @@ export function Dead({ topic }) {
   ];
   const ids = doing?.ids;
   return html`${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2>${answer.more ? `${number(answer.read)} and more dead letters` : plural(answer.read, "dead letter")}, ${plural(answer.groups.length, "reason")}${sink ? `, of the sink ${sink}` : ""}</h2>
-      ${answer.more && html`<p class="quiet">Only the first ${number(answer.read)} are read here. For all of them: <code>duetime dead redrive ${topic} --all</code></p>`}
+    <div class="card"><h2>${plural(Math.max(dead ?? 0, answer.read), "dead letter")}${answer.next ? `; of the ${number(answer.read)} that are read` : ""}, ${plural(answer.groups.length, "reason")}${sink ? `, of the sink ${sink}` : ""}</h2>
+      ${answer.next && html`<p class="quiet"><button onClick=${() => { before.current = answer; again(); }}>Read on</button> Counts and reasons are of those that are read; “all” means all there are. By command: <code>duetime dead redrive ${word(topic)} --all</code></p>`}
       <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
       ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
-      <${Commands} method="GET" path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
+      <${Commands} path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${ids && html`<${Confirm} title="Redrive ${plural(ids.length, "dead letter")} of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
       commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`duetime dead redrive ${word(topic)} ${ids.slice(0, 3).map(word).join(" ")} …`} />`}>
-      <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).join(", ")} …</p><//>`}
-    ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); again(); }} />`}`;
+      <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p><//>`}
+    ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); anew(); }} />`}`;
 }

@@ -1,8 +1,8 @@
 // Which topics have a message of this id?
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { ask } from "../api.js";
-import { moment, plural, word } from "../format.js";
+import { get } from "../api.js";
+import { coded, moment, plain, plural, word } from "../format.js";
 import { Commands, Failed, TopicLink } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -11,13 +11,13 @@ const PAGES = 8;
 
 export function Find({ id }) {
   const [found, set] = useState({ messages: [], failed: [], asked: 0, busy: true });
-  const path = `/v1/find?id=${encodeURIComponent(id)}`;
+  const path = `/v1/find?id=${coded(id)}`;
   const read = async (before, signal) => {
     let now = { ...before, busy: true, problem: undefined };
     try {
       for (let pages = 0; pages < PAGES && (pages === 0 || now.next); pages += 1) {
         set(now);
-        const page = await ask("GET", now.next ? `${path}&cursor=${encodeURIComponent(now.next)}` : path, undefined, signal);
+        const page = await get(now.next ? `${path}&cursor=${coded(now.next)}` : path, signal);
         now = { ...now, ...page, next: page.next, messages: [...now.messages, ...page.messages], failed: [...now.failed, ...page.failed], asked: now.asked + page.looked_at };
       }
       set({ ...now, busy: false });
@@ -33,7 +33,7 @@ export function Find({ id }) {
   }, [path]);
   const columns = [
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
-    { name: "Message", left: true, cell: (row) => html`<a class="mono" href="#/message/${encodeURIComponent(row.topic)}/${encodeURIComponent(id)}">${id}</a>` },
+    { name: "Message", left: true, cell: (row) => html`<a class="mono" href="#/message/${coded(row.topic)}/${coded(id)}">${plain(id)}</a>` },
     { name: "State", left: true, cell: (row) => html`<span class="tag ${row.state === "dead" ? "bad" : ""}">${row.state.replace("_", " ")}</span>` },
     { name: "Due", value: (row) => row.due_at, cell: (row) => moment(row.due_at) },
   ];
@@ -41,7 +41,7 @@ export function Find({ id }) {
   return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${plural(found.asked, "topic")}${found.topics > found.asked ? ` of ${found.topics}` : ""}. Payloads and parts of ids are not searched.</p>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.failed.length > 0 && html`<div class="banner bad" role="alert">${plural(found.failed.length, "topic")} did not answer, and may have it: ${found.failed.slice(0, 5).map((one) => one.topic).join(", ")}${found.failed.length > 5 ? " …" : ""}. ${found.failed[0].detail}</div>`}
-    <div class="card"><h2 class="mono">${id}</h2><${Table} columns=${columns} rows=${found.messages.map((row) => ({ key: row.topic, ...row }))} empty=${none} label="messages of this id" />
+    <div class="card"><h2 class="mono">${plain(id)}</h2><${Table} columns=${columns} rows=${found.messages.map((row) => ({ key: row.topic, ...row }))} empty=${none} label="messages of this id" />
       ${(found.next || found.problem || found.failed.length > 0) && html`<p class="row"><button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>${found.next ? "Look further" : "Look again"}</button></p>`}
-      <${Commands} method="GET" path=${path} command=${`duetime find ${word(id)}`} /></div>`;
+      <${Commands} path=${path} command=${`duetime find ${word(id)}`} /></div>`;
 }

@@ -1,8 +1,8 @@
 // What is coming, and can we take it?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, rates, sees, topicPath } from "../api.js";
-import { date, number, plural, rate, seconds, time, word } from "../format.js";
+import { get, rates, sees, topicPath } from "../api.js";
+import { coded, date, number, plural, rate, seconds, time, word } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Commands, Failed, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -19,13 +19,13 @@ export function Forecast({ topic }) {
   const given = Object.entries(suppose).filter(([, text]) => text.trim());
   const asked = (join) => given.map(([name, text]) => join(name, text.trim())).join("");
   const plain = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
-  const path = plain + asked((name, text) => `&${name}=${encodeURIComponent(text)}`);
-  const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), REFRESH_MS, [path]);
+  const path = plain + asked((name, text) => `&${name}=${coded(text)}`);
+  const { answer, problem } = useAnswer((signal) => get(path, signal), REFRESH_MS, [path]);
   const limit = state.topics?.find((one) => one.name === topic)?.rate_limit?.per_second;
   const supposed = answer?.what_if;
   const per = supposed?.capacity ?? answer?.capacity ?? limit;
   const points = (answer?.buckets ?? []).map((one) => [one.from / 1000, one.count]);
-  const bucketLink = (one) => `#/messages/${encodeURIComponent(topic)}/${one.from}/${one.to}`;
+  const bucketLink = (one) => `#/messages/${coded(topic)}/${one.from}/${one.to}`;
   const herd = supposed ? undefined : answer?.herd;
   // A herd may be shorter than a bar: the bar is red all the same.
   const hot = (n) => herd !== undefined && answer.buckets[n].from < herd.to && answer.buckets[n].to > herd.from;
@@ -43,5 +43,5 @@ export function Forecast({ topic }) {
     ${herd && html`<p class="bad">${herd.summary}</p>`}
     ${answer && per && !herd && !supposed && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => date(row.when * 1000) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
     <details><summary>As a table</summary><${Table} rows=${(answer?.buckets ?? []).map((one) => ({ key: one.from, ...one }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => (row.count && sees(state, "view") ? html`<a href=${bucketLink(row)}>${date(row.from)}</a>` : date(row.from)) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>
-    <${Commands} method="GET" path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket} --horizon ${horizon}${asked((name, text) => ` --${name} ${word(text)}`)}`} /></div>`;
+    <${Commands} path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket} --horizon ${horizon}${asked((name, text) => ` --${name} ${word(text)}`)}`} /></div>`;
 }

@@ -1,13 +1,15 @@
 // Which messages are there, by state and time?
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { ask, may, topicPath } from "../api.js";
-import { moment, number, plural, time, word } from "../format.js";
+import { get, may, topicPath } from "../api.js";
+import { coded, moment, nodeTime, number, plain, plural, time, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Failed, Paused, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const PAGE = 100;
+// Whoever looks further wants many.
+const FURTHER = 500;
 const STATES = [["", "any state"], ["due", "due"], ["scheduled", "scheduled"], ["in_flight", "in flight"], ["retrying", "retrying"]];
 const MOODS = { due: "careful", in_flight: "good" };
 
@@ -25,21 +27,26 @@ function query({ state, within, prefix }, at, bucket) {
 const when = (ms) => time(Number(ms));
 const BUCKET = "bucket";
 
-export function Messages({ topic, rest }) {
+// What is looked for is in the address: a link, a reload and the way back show the same.
+const NOTHING = { state: "", within: "", prefix: "" };
+const asLink = (filter) => new URLSearchParams(Object.entries(filter).filter(([, text]) => text && text !== BUCKET)).toString();
+
+export function Messages({ topic, rest, query: said }) {
   const bucket = rest.length >= 3 && rest.slice(1, 3).every((ms) => /^\d+$/.test(ms)) ? rest.slice(1, 3) : undefined;
-  const [filter, setFilter] = useState({ state: "", within: bucket ? BUCKET : "", prefix: "" });
-  const [asked, setAsked] = useState({ filter, at: Date.now() });
+  const [filter, setFilter] = useState(() => ({ ...NOTHING, within: bucket ? BUCKET : "", ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in NOTHING)) }));
+  const [asked, setAsked] = useState({ filter, at: nodeTime() });
   const live = useLive();
   const [doing, setDoing] = useState(null);
   const [at, setAt] = useState("");
   const [found, setFound] = useState({ messages: [] });
   const given = query(asked.filter, asked.at, bucket);
-  const path = topicPath(topic, `/messages?${[...given, ["limit", String(PAGE)]].map(([name, text]) => `${name}=${encodeURIComponent(text)}`).join("&")}`);
+  const of = (limit, cursor) => topicPath(topic, `/messages?${[...given, ["limit", limit], ["cursor", cursor]].flatMap(([name, text]) => (text ? [`${name}=${coded(text)}`] : [])).join("&")}`);
+  const path = of(PAGE);
   // One page, behind those that are there already.
   const read = async (before, signal) => {
     setFound({ ...before, busy: true });
     try {
-      const page = await ask("GET", before.next ? `${path}&cursor=${encodeURIComponent(before.next)}` : path, undefined, signal);
+      const page = await get(before.next ? of(FURTHER, before.next) : path, signal);
       setFound({ ...page, messages: [...before.messages, ...page.messages], changing: before.changing || page.changing });
     } catch (problem) {
       if (problem.name !== "AbortError") setFound({ ...before, problem });
@@ -53,11 +60,13 @@ export function Messages({ topic, rest }) {
   const set = (change) => setFilter((old) => ({ ...old, ...change }));
   const look = (event) => {
     event.preventDefault();
-    setAsked({ filter, at: Date.now() });
+    const link = asLink(filter);
+    if (link !== said && filter.within !== BUCKET) location.hash = `#/messages/${coded(topic)}${link ? `?${link}` : ""}`;
+    else setAsked({ filter, at: nodeTime() });
   };
   const choice = (name, label, of) => html`<label>${label}<select value=${filter[name]} onChange=${(event) => set({ [name]: event.target.value })}>${of.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>`;
   const columns = [
-    { name: "Id", left: true, wrap: true, value: (row) => row.id, cell: (row) => html`<a class="mono" href="#/message/${encodeURIComponent(topic)}/${encodeURIComponent(row.id)}">${row.id}</a>` },
+    { name: "Id", left: true, value: (row) => row.id, cell: (row) => html`<a class="mono name long" title=${plain(row.id)} href="#/message/${coded(topic)}/${coded(row.id)}">${plain(row.id)}</a>` },
     { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? ""}">${row.state.replace("_", " ")}</span>` },
     { name: "May be claimed", value: (row) => row.visible_at, cell: (row) => moment(row.visible_at) },
     { name: "Attempts", value: (row) => row.attempts, cell: (row) => number(row.attempts) },
@@ -69,12 +78,12 @@ export function Messages({ topic, rest }) {
   return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", bucket ? [...WITHIN, [BUCKET, `${when(bucket[0])} to ${when(bucket[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
-    <div class="card"><h2>${plural(rows.length, "message")}${found.next ? " and perhaps more" : ""}</h2>
+    <div class="card"><h2>${plural(rows.length, "message")}${found.next ? " and perhaps more" : ""} <span class="quiet">as of ${time(asked.at)}</span></h2>
       <p class="quiet">${found.shards ? `${number(found.shards_done)} of ${plural(found.shards, "shard")} looked through, one after the other${found.next ? ": what the others have may fall due before these" : ""}. ` : ""}Without payloads; dead letters have a screen of their own.</p>
       <${Barred} scope="admin" what="Acting on all of these" />${may(live, "admin") && rows.length > 0 && html`<div class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button><label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></div>`}
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
-      <${Commands} method="GET" path=${path} command=${command} /></div>
+      <${Commands} path=${path} command=${command} /></div>
     <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
     ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}`;
 }

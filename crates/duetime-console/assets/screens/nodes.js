@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
-import { age, bytes, moment, number, plural, rate, seconds, word } from "../format.js";
+import { age, bytes, coded, moment, number, plural, rate, seconds, word } from "../format.js";
 import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -13,7 +13,7 @@ const why = (node) => node.unhealthy ?? (node.drain ? `${node.drain.by ? `by ${n
 
 function Drain({ node, left, onClose }) {
   const act = node.drain ? "undrain" : "drain";
-  const path = `/v1/nodes/${encodeURIComponent(node.id)}/${act}`;
+  const path = `/v1/nodes/${coded(node.id)}/${act}`;
   const done = async () => {
     await ask("POST", path, {});
     tell(node.drain ? `${node.id} takes its share again` : `${node.id} leaves its shards to the others`);
@@ -47,7 +47,7 @@ export function Nodes() {
   const versions = new Set(rows.map((row) => row.version));
   const counted = [...versions].sort().map((version) => `${number(rows.filter((row) => row.version === version).length)} of ${version || "an unknown version"}`);
   return html`<h1>Nodes</h1>${versions.size > 1 && html`<div class="banner" role="status">Nodes of ${versions.size} versions, ${counted.join(" and ")}: a rolling upgrade is under way, or was left half done.</div>`}
-    <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} label="nodes" /><${Commands} method="GET" path="/v1/nodes" command="duetime nodes" /></div>
+    <div class="card"><${Table} columns=${columns} rows=${rows} empty="No node is known: this one has just started." first=${{ name: "Node", down: false }} label="nodes" /><${Commands} path="/v1/nodes" command="duetime nodes" /></div>
     ${rows.some((row) => row.mode !== "solo") && html`<${Barred} scope="admin" what="Draining a node" />`}
     ${doing && html`<${Drain} node=${doing} left=${left(doing)} onClose=${() => setDoing(null)} />`}`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { OBJECTIVE, budgetLeft, history, live, rates } from "../api.js";
-import { age, number, plural, rate, seconds, time, waits } from "../format.js";
+import { age, coded, number, plural, rate, seconds, time, waits } from "../format.js";
 import { Figures, HowPaused, Left, Spark, TopicLink, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -16,7 +16,7 @@ function Banners({ state, rows }) {
   for (const node of state.nodes) if (node.state !== "serving") wrong.push([node.state !== "draining", html`<a href="#/nodes">${node.id}</a> is ${node.state}${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.`]);
   for (const [id, at] of state.gone) wrong.push([true, html`Node ${id} is gone since ${time(at)}, as this page saw it: it was stopped, died or was cut off. The others take its shards. <button onClick=${() => live.forget(id)}>Forget ${id}</button>`]);
   for (const row of rows) {
-    if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${encodeURIComponent(row.name)}">${row.name}</a> is taken to be down. ${plural(row.due, "message waits and loses no attempt", "messages wait, none of them loses an attempt")}.`]);
+    if (row.open) wrong.push([true, html`The sink of <a href="#/topic/${coded(row.name)}">${row.name}</a> is taken to be down. ${plural(row.due, "message waits and loses no attempt", "messages wait, none of them loses an attempt")}.`]);
     if (row.paused && !row.pause?.sink) wrong.push([false, html`<${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${waits(row.due)}.`]);
     const silent = row.silent_shards ?? row.unreachable_shards;
     if (silent) wrong.push([true, `${row.name}: ${plural(silent, "shard is", "shards are")} on a server that does not answer.`]);
@@ -63,8 +63,8 @@ export function Now() {
     { name: "Cancelled", value: (row) => row.cancelled, cell: (row) => rate(row.cancelled) },
     { name: "Out", value: (row) => row.delivered, cell: (row) => html`<${Spark} points=${history(state, row.name, "delivered")} /> ${rate(row.delivered)}` },
     { name: "In flight", value: (row) => row.in_flight, cell: (row) => number(row.in_flight) },
-    { name: "Dead", value: (row) => row.dead, cell: (row) => (row.dead ? html`<a class="bad" href="#/dead/${encodeURIComponent(row.name)}">${number(row.dead)}</a>` : "0") },
-    { name: "Shards", value: (row) => row.shard_count, cell: (row) => html`<a href="#/shards/${encodeURIComponent(row.name)}">${number(row.shard_count)}</a>` },
+    { name: "Dead", value: (row) => row.dead, cell: (row) => (row.dead ? html`<a class="bad" href="#/dead/${coded(row.name)}">${number(row.dead)}</a>` : "0") },
+    { name: "Shards", value: (row) => row.shard_count, cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>` },
     { name: "Goes to", left: true, value: (row) => row.sink?.name ?? "", cell: (row) => (row.sink ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>` : html`<span class="quiet">consumers</span>`) },
   ];
   const empty = html`No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`;

@@ -1,8 +1,8 @@
 // Bulk actions: counted first, then carried out on the server at so many a second, with a stop.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ask, may, topicPath } from "../api.js";
-import { age, curl, date, moment, number, plural, redrivenOf, seconds, word } from "../format.js";
+import { ask, get, may, topicPath } from "../api.js";
+import { age, curl, date, moment, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
 import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -41,8 +41,8 @@ function Meant({ topic, what, plan, rate }) {
   const from = what.due_from && `from ${date(Number(what.due_from))}`;
   const rows = [
     ["of", html`${dead ? "dead letters" : what.state ? `messages that are ${what.state.replace("_", " ")}` : "messages that wait or are in flight"} in <b>${topic}</b>`],
-    ["reason", what.reason && html`<span class="mono">${what.reason}</span>`],
-    ["id begins with", what.prefix && html`<span class="mono">${what.prefix}</span>`],
+    ["reason", what.reason && html`<span class="mono">${plain(what.reason)}</span>`],
+    ["id begins with", what.prefix && html`<span class="mono">${plain(what.prefix)}</span>`],
     ["fall due", (what.due_from || what.due_to) && [from, what.due_to && `before ${date(Number(what.due_to))}`].filter(Boolean).join(", ")],
     ["new due time", what.due_at && moment(what.due_at)],
     ["go to", !DELETES.has(what.action) && (found?.sink ? `the sink ${found.sink.name}` : "consumers that claim")],
@@ -75,7 +75,9 @@ export function PlanFirst({ topic, what, onClose }) {
     } catch (error) {
       // Others planned so much meanwhile that this plan was forgotten.
       if (error.code === "unknown_plan") set({ problem: error });
-      throw error;
+      // The answer was lost, or an earlier one: the plan knows whether it has begun.
+      const now = await get(`${path}/${plan.id}`).catch(() => plan);
+      if (now.state === "planned") throw error;
     }
     started.current = true;
     tell("It has begun, on the server; it can be stopped below.");
@@ -91,7 +93,7 @@ export function PlanFirst({ topic, what, onClose }) {
     <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
     ${problem && html`<${Failed} problem=${problem} /><p>Nothing was done, and what was chosen is kept. ${HELP[problem.code] ?? HELP[problem.status] ?? ""} <button type="button" onClick=${count}>Count again</button></p>`}
     ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
-    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.join(", ")}</p>`}
+    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.map(plain).join(", ")}</p>`}
       <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} aria-invalid=${!valid} /></label>${!valid && html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`}`}
   <//>`;
 }
@@ -105,7 +107,7 @@ function PlanCommands({ path, topic, plan }) {
 export function Plans({ topic, actions }) {
   const state = useLive();
   const path = topicPath(topic, "/plans");
-  const { answer, again } = useAnswer((signal) => ask("GET", path, undefined, signal), SEEN_EVERY_MS, [path]);
+  const { answer, again } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
   const rows = (answer?.plans ?? []).filter((plan) => actions.includes(plan.action)).map((plan) => ({ key: plan.id, ...plan }));
   const steady = useSteady(rows.map((row) => row.id + row.state).join());
   if (!rows.length) return null;
@@ -119,16 +121,16 @@ export function Plans({ topic, actions }) {
     }
   };
   const columns = [
-    { name: "What", left: true, wrap: true, value: (row) => row.action, cell: (row) => html`${WORDS[row.action]?.[0] ?? row.action}${row.reason ? html` <span class="quiet">${row.reason}</span>` : ""}${row.prefix ? html` <span class="mono">${row.prefix}…</span>` : ""}` },
+    { name: "What", left: true, wrap: true, value: (row) => row.action, cell: (row) => html`${WORDS[row.action]?.[0] ?? row.action}${row.reason ? html` <span class="quiet">${plain(row.reason)}</span>` : ""}${row.prefix ? html` <span class="mono">${plain(row.prefix)}…</span>` : ""}` },
     { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}` },
     { name: "Carried out", value: (row) => acted(row), cell: (row) => html`<progress max=${Math.max(1, row.expected, acted(row))} value=${acted(row)} aria-label="carried out"></progress> ${number(acted(row))} of ${matched(row)}` },
     { name: "In flight", value: (row) => row.counts.in_flight, cell: (row) => number(row.counts.in_flight) },
     { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
     ...(rows.some((row) => row.counts.unrecorded) ? [{ name: "Not recorded", value: (row) => row.counts.unrecorded, cell: (row) => number(row.counts.unrecorded) }] : []),
-    { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${one.id}: ${one.reason}`).join("\n")}>${number(row.counts.failed)}</span>` },
+    { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${plain(one.id)}: ${plain(one.reason)}`).join("\n")}>${number(row.counts.failed)}</span>` },
     { name: "As a command", left: true, cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />` },
     { name: "Planned", value: (row) => row.created_at, cell: (row) => html`<span title=${moment(row.created_at)}>${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}</span>` },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
   ];
-  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of a page whose node ended before it wrote down what became of them. The page is carried out again; what was done already is left alone.</p>`}<${Commands} method="GET" path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
+  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of a page whose node ended before it wrote down what became of them. The page is carried out again; what was done already is left alone.</p>`}<${Commands} path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
 }

@@ -1,8 +1,8 @@
 // Who scans what, and where is it hot?
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { ask, may, topicPath } from "../api.js";
-import { age, moment, number, plural, seconds, time, word } from "../format.js";
+import { ask, get, may, topicPath } from "../api.js";
+import { age, moment, nodeTime, number, plural, seconds, time, word } from "../format.js";
 import { Squares } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -34,13 +34,13 @@ const REASONS = {
 // Who had it, as the node that answers saw it.
 function Owners({ topic, index }) {
   const path = topicPath(topic, `/shards/${index}/owners`);
-  const { answer, problem } = useAnswer((signal) => ask("GET", path, undefined, signal), SEEN_EVERY_MS, [path]);
+  const { answer, problem } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
   if (!answer || answer.index !== index) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const turns = answer.mode === "round-robin";
   return html`<h3>Who scanned shard ${index}</h3>
     <p class="quiet">${turns ? `What this node (${answer.node}) knows: its own turns` : `As this node (${answer.node}) saw it`}${answer.since ? ` since it started, ${moment(answer.since)}` : ""}.${answer.forgotten ? " Earlier changes are forgotten." : ""}</p>
     ${answer.changes.length === 0 ? html`<p>No change was seen.</p>` : html`<ol class="life" aria-label="owners">${answer.changes.map((change, at) => html`<li key=${`${change.at} ${at}`} class=${change.owner ? "good" : "careful"}><strong>${change.owner ?? (turns ? "another node or none" : "nobody")}</strong> since ${moment(change.at)}<div class="quiet">${REASONS[change.reason] ?? change.reason}</div></li>`)}</ol>`}
-    <${Commands} method="GET" path=${path} command=${`duetime shards owners ${word(topic)} ${index}`} />`;
+    <${Commands} path=${path} command=${`duetime shards owners ${word(topic)} ${index}`} />`;
 }
 
 function Resize({ topic, answer, onClose, onStarted }) {
@@ -48,7 +48,7 @@ function Resize({ topic, answer, onClose, onStarted }) {
   const wanted = text === "auto" ? "auto" : Number(text);
   const valid = wanted === "auto" || (Number.isInteger(wanted) && wanted >= 1 && wanted <= 4096);
   const path = topicPath(topic, "/shards");
-  const { answer: preview } = useAnswer(async (signal) => (valid ? (await ask("GET", `${path}?to=${wanted}`, undefined, signal)).preview : undefined), 0, [path, valid && wanted]);
+  const { answer: preview } = useAnswer(async (signal) => (valid ? (await get(`${path}?to=${wanted}`, signal)).preview : undefined), 0, [path, valid && wanted]);
   const share = preview && Math.round(100 * (1 - Math.min(preview.from, preview.to) / Math.max(preview.from, preview.to)));
   return html`<${Confirm} title="Change the number of shards of ${topic}" label="Begin" onClose=${onClose}
     commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${`duetime shards set ${word(topic)} ${wanted}`} />`}
@@ -61,16 +61,16 @@ function Resize({ topic, answer, onClose, onStarted }) {
 export function Shards({ topic }) {
   const state = useLive();
   const path = topicPath(topic, "/shards");
-  const { answer, problem, again } = useAnswer((signal) => ask("GET", path, undefined, signal), (read, failed) => (!(read?.shards.length > FEW) ? SEEN_EVERY_MS : read.resize || failed ? MANY_EVERY_MS : 0), [path]);
+  const { answer, problem, again } = useAnswer((signal) => get(path, signal), (read, failed) => (!(read?.shards.length > FEW) ? SEEN_EVERY_MS : read.resize || failed ? MANY_EVERY_MS : 0), [path]);
   // What the stream of events says of the topic anyway: the store is asked for its shards only when this changes.
   const now = state.topics?.find((one) => one.name === topic);
   const counts = now && [now.scheduled, now.due, now.in_flight, now.dead, now.shard_count, now.unreachable_shards, now.version].join();
   const [seen, setSeen] = useState({});
-  useEffect(() => setSeen({ at: Date.now(), counts }), [answer]);
+  useEffect(() => setSeen({ at: nodeTime(), counts }), [answer]);
   const stale = answer?.shards.length > FEW && seen.at && counts !== undefined && seen.counts !== undefined && counts !== seen.counts;
   useEffect(() => {
     if (!stale) return undefined;
-    const timer = setTimeout(again, Math.max(0, seen.at + MANY_EVERY_MS - Date.now()));
+    const timer = setTimeout(again, Math.max(0, seen.at + MANY_EVERY_MS - nodeTime()));
     return () => clearTimeout(timer);
   }, [stale, seen.at]);
   const [chosen, setChosen] = useState(null);
@@ -102,7 +102,7 @@ export function Shards({ topic }) {
       ${!few && html`<p class="row"><button onClick=${again}>Read them again</button><span class="quiet">read ${seen.at ? time(seen.at) : "now"}${stale ? "; its counts changed since" : ""}. They are read by themselves when the topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of owners alone shows when they are read.</span></p>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
-      <${Barred} scope="admin" what="Another number of shards" /><${Commands} method="GET" path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
+      <${Barred} scope="admin" what="Another number of shards" /><${Commands} path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
     <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
 }

@@ -1,8 +1,8 @@
 // Is the other side up?
 
 import { html, useState } from "../vendor/preact.js";
-import { Problem, ask, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import { age, isDue, moment, number, plural, rate, seconds, waits, word } from "../format.js";
+import { Problem, ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
+import { age, coded, isDue, moment, nodeTime, number, plain, plural, rate, seconds, waits, word } from "../format.js";
 import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -25,7 +25,7 @@ function caughtUp(row, able) {
 
 // The last hour of one topic: red while its sink was taken to be down, nothing before this node began to look.
 function Hour({ outages, begun }) {
-  const now = Date.now();
+  const now = nodeTime();
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
   const seen = outages.filter((one) => (one.until ?? now) > now - SHOWN_MS);
   const length = seen.reduce((sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS), 0);
@@ -35,7 +35,7 @@ function Hour({ outages, begun }) {
 
 const tags = (errors, mood) => (errors.length ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`);
 
-const sinkPath = (sink, act) => `/v1/sinks/${encodeURIComponent(sink)}/${act}`;
+const sinkPath = (sink, act) => `/v1/sinks/${coded(sink)}/${act}`;
 const topicsSay = (n) => plural(n, "topic");
 
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
@@ -104,9 +104,9 @@ export function Sinks() {
   ];
   // Only of those that are down: each answer counts its topic.
   const down = (state.topics ?? []).filter((topic) => topic.sink && rates(state, topic.name).open).map((topic) => topic.name).slice(0, ASKED_MAX);
-  const { answer: able = {} } = useAnswer(async (signal) => (sees(state, "view") ? Object.fromEntries(await Promise.all(down.map(async (name) => [name, (await ask("GET", topicPath(name, "/sink"), undefined, signal)).catch_up_ms]))) : {}), ASKED_EVERY_MS, [down.join()]);
-  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? ask("GET", "/v1/outages", undefined, signal) : { outages: [] }), ASKED_EVERY_MS, [down.join(), sees(state, "view")]);
-  const begun = state.nodes.find((node) => node.id === known.node)?.since ?? Date.now();
+  const { answer: able = {} } = useAnswer(async (signal) => (sees(state, "view") ? Object.fromEntries(await Promise.all(down.map(async (name) => [name, (await get(topicPath(name, "/sink"), signal)).catch_up_ms]))) : {}), ASKED_EVERY_MS, [down.join()]);
+  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }), ASKED_EVERY_MS, [down.join(), sees(state, "view")]);
+  const begun = state.nodes.find((node) => node.id === known.node)?.since ?? nodeTime();
   const topics = (state.topics ?? []).filter((topic) => topic.sink).map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
   const behind = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
@@ -129,22 +129,22 @@ export function Sinks() {
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
     { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
     { name: "Down since", left: true, value: (row) => row.since, cell: (row) => moment(row.since) },
-    { name: "For", value: (row) => (row.until ?? Date.now()) - row.since, cell: (row) => (row.until === undefined ? html`<span class="tag bad">it lasts</span>` : seconds((row.until - row.since) / 1000)) },
+    { name: "For", value: (row) => (row.until ?? nodeTime()) - row.since, cell: (row) => (row.until === undefined ? html`<span class="tag bad">it lasts</span>` : seconds((row.until - row.since) / 1000)) },
     { name: "Tried", value: (row) => row.probes, cell: (row) => number(row.probes) },
-    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${row.reason}</span>${row.last_reason && html`; at last <span class="mono">${row.last_reason}</span>`}${row.end !== "accepted" && row.end && html` <span class="tag">${row.end === "dropped" ? "paused or changed meanwhile" : "nothing waited any more"}</span>`}` },
+    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${plain(row.reason)}</span>${row.last_reason && html`; at last <span class="mono">${plain(row.last_reason)}</span>`}${row.end !== "accepted" && row.end && html` <span class="tag">${row.end === "dropped" ? "paused or changed meanwhile" : "nothing waited any more"}</span>`}` },
   ];
   const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
   const trouble = (topic) => {
     const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
     const path = topicPath(topic.name, "/sink/probe");
-    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${reason}</span>` : ""}. ${plural(topic.due, "message waits", "messages wait")}; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > Date.now() ? `again in ${seconds((next - Date.now()) / 1000)}` : "now"}` : ""}.</p>
+    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(topic.due, "message waits", "messages wait")}; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > nodeTime() ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}` : ""}.</p>
       ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${`duetime sink probe ${word(topic.name)}`} /></div>`;
   };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
     ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}${troubled.map(trouble)}
     <div class="card"><h2>Paused by hand</h2><${Barred} scope="admin" what="Pausing and resuming a sink" /><${Table} label="sinks" columns=${together} rows=${bySink((state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })))} empty="No topic has a sink: consumers claim." first=${{ name: "Sink", down: false }} /><p class="quiet">A pause holds at all nodes and over restarts, until somebody ends it; a breaker is one node's, and ends by itself.</p></div>
-    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} method="GET" path="/v1/topics" command="duetime sink get TOPIC" /></div>
-    ${sees(state, "view") ? html`<div class="card"><h2>When they were down</h2><${Table} label="outages" columns=${past} rows=${known.outages.slice(0, ROWS_MAX).map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))} empty="No sink was down since this node started." first=${{ name: "Down since", down: true }} /><${Commands} method="GET" path="/v1/outages" command="duetime sink outages" /></div>` : state.me && html`<p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>`}
-    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} method="GET" path="/v1/rates" command="duetime rates" /></div>
+    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} path="/v1/topics" command="duetime sink get TOPIC" /></div>
+    ${sees(state, "view") ? html`<div class="card"><h2>When they were down</h2><${Table} label="outages" columns=${past} rows=${known.outages.slice(0, ROWS_MAX).map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))} empty="No sink was down since this node started." first=${{ name: "Down since", down: true }} /><${Commands} path="/v1/outages" command="duetime sink outages" /></div>` : state.me && html`<p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>`}
+    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} path="/v1/rates" command="duetime rates" /></div>
     ${acting && html`<${PauseSink} sink=${acting.sink} act=${acting.act} onClose=${() => setActing(null)} />`}`;
 }

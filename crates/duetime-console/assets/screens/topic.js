@@ -1,10 +1,10 @@
 // How does a topic do, and what is set?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, history, live, rates, may, topicPath } from "../api.js";
-import { age, isDue, number, plural, rate, seconds, word } from "../format.js";
+import { ask, get, history, live, may, rates, topicPath } from "../api.js";
+import { age, coded, isDue, number, plural, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
-import { Barred, Commands, Confirm, Figures, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
+import { Barred, Commands, Confirm, Failed, Figures, HowPaused, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
 
 const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble", "pause"];
@@ -101,15 +101,19 @@ function Delete({ topic, counts, onClose }) {
 }
 
 function Pause({ topic, counts, onClose }) {
-  const act = counts.paused ? "resume" : "pause";
+  // What it was opened as it stays, whatever happens to the topic meanwhile.
+  const [paused] = useState(Boolean(counts.paused));
+  const changed = paused !== Boolean(counts.paused);
+  const act = paused ? "resume" : "pause";
   const path = topicPath(topic, `/${act}`);
   const [text, setText] = useState("");
-  const body = because(counts.paused ? "" : text);
-  return html`<${Confirm} title="${counts.paused ? "Resume" : "Pause"} ${topic}" label=${counts.paused ? "Resume it" : "Pause it"} onClose=${onClose}
+  const body = because(paused ? "" : text);
+  return html`<${Confirm} title="${paused ? "Resume" : "Pause"} ${topic}" label=${paused ? "Resume it" : "Pause it"} wait=${changed} onClose=${onClose}
     commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${`duetime ${act} ${word(topic)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}
-    onDone=${async () => { await ask("POST", path, body); tell(counts.paused ? `${topic} goes on` : `${topic} is paused`); }}>
-    <p>${counts.paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
-    ${!counts.paused && html`<${Reason} value=${text} set=${setText} />`}
+    onDone=${async () => { await ask("POST", path, body); tell(paused ? `${topic} goes on` : `${topic} is paused`); }}>
+    ${changed && html`<div class="banner" role="alert">${paused ? "It was resumed meanwhile" : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`}. There is nothing left to do here.</div>`}
+    <p>${paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
+    ${!paused && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
 }
 
@@ -119,8 +123,9 @@ export function Topic({ topic }) {
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
   const [changing, setChanging] = useState(false);
-  const { answer: report } = useAnswer((signal) => ask("GET", topicPath(topic, "/report"), undefined, signal), REPORT_EVERY_MS, [topic, answer?.version]);
+  const { answer: report, problem } = useAnswer((signal) => get(topicPath(topic, "/report"), signal), REPORT_EVERY_MS, [topic, answer?.version]);
   if (!state.topics) return html`<p class="quiet">…</p>`;
+  if (!answer && problem?.status === 403) return html`<${Failed} problem=${problem} />`;
   if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>duetime topic create ${word(topic)}</code></p></div>`;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
@@ -133,9 +138,9 @@ export function Topic({ topic }) {
     <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50", seconds(now.p50)], ["Late, p99", seconds(now.p99), mood(now.p99)], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Cancelled", ratio], ["Out", rate(now.delivered)]]} />
     <div class="grid">
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
-      <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} method="GET" path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
-      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${encodeURIComponent(topic)}">${number(answer.shard_count)}</a></dd></dl>
-        <${Commands} method="GET" path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
+      <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
+      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd></dl>
+        <${Commands} path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
         <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>
     ${pausing && html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`}

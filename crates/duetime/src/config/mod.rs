@@ -145,7 +145,7 @@ pub struct Config {
 pub struct ConsoleConfig {
     /// What the web page of the node lets people do: `"full"`, `"read-only"` or `"off"`. What a token may do is another matter.
     pub mode: ConsoleMode,
-    /// An address of its own: the page is served there, with the API that it asks, and not at that of the node.
+    /// An address of its own: the page is served there and not at that of the node; the API answers at both.
     /// Default: none.
     pub listen: Option<String>,
 }

@@ -1,0 +1,96 @@
+"""Many windows of one browser, a clock that is wrong, and a change that is left while it is under way: python windows.py URL"""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+
+from playwright.sync_api import expect
+
+from browser import chromium
+
+SEEN_WITHIN_MS = 30_000
+WINDOWS = 8
+STREAMS = 3
+OFF_MS = 300_000
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
+
+    def api(method, path, body=None):
+        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    api("PUT", "/v1/topics/orders", {"shards": 1})
+    api("POST", "/v1/topics/orders/messages", {"id": "a"})
+
+    with chromium() as browser:
+        def page_in(context):
+            page = context.new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page.goto(f"{url}/#/")
+            return page
+
+        # A browser has six connections to a node: the streams leave some for what is asked.
+        context = browser.new_context()
+        pages = [page_in(context) for _ in range(WINDOWS)]
+        for page in pages:
+            expect(page.locator("main")).to_contain_text("orders")
+        live = [page.locator("footer").get_by_text("live") for page in pages]
+        until = time.monotonic() + SEEN_WITHIN_MS / 1000
+        while sum(one.count() for one in live) != STREAMS:
+            assert time.monotonic() < until, f"{sum(one.count() for one in live)} of {WINDOWS} windows hold a stream"
+            pages[0].wait_for_timeout(200)
+        for page in pages:
+            page.goto(f"{url}/#/nodes")
+            expect(page.locator("tbody")).to_contain_text("serving")
+        # The windows that held one are closed: others take their places.
+        left = [page for page, one in zip(pages, live) if not one.count()]
+        for page in pages:
+            if page not in left:
+                page.close()
+        expect(left[0].locator("main")).to_contain_text("Shares by")
+        while sum(page.locator("footer").get_by_text("live").count() for page in left) != STREAMS:
+            assert time.monotonic() < until + 30, "nobody takes the place of a window that was closed"
+            left[0].wait_for_timeout(200)
+        context.close()
+
+        # Times are the node's, whatever the clock of the browser's machine says.
+        for off, word in ((OFF_MS, "ahead"), (-OFF_MS, "behind")):
+            context = browser.new_context()
+            context.add_init_script(f"const real = Date.now; Date.now = () => real() + {off}")
+            page = page_in(context)
+            expect(page.locator("footer")).to_contain_text(re.compile(rf"clock is (4 min 59|5 min [01]) s {word}"))
+            page.goto(f"{url}/#/nodes")
+            heard = page.get_by_role("cell").and_(page.locator("[data-name=Heard]"))
+            expect(heard.first).not_to_contain_text("min")
+            page.goto(f"{url}/#/")
+            waited = page.evaluate("document.querySelector('main').innerText")
+            assert "5 min" not in waited, waited
+            context.close()
+
+        # A change says until when it is waited for, and one that is left is ended.
+        page = page_in(browser.new_context())
+        seen = []
+        page.on("requestfailed", lambda request: request.url.endswith("/pause") and seen.append(request))
+        page.route("**/v1/topics/orders/pause", lambda route: seen.append(route.request))
+        page.goto(f"{url}/#/topic/orders")
+        page.get_by_role("button", name="Pause …").click()
+        page.get_by_role("button", name="Pause it").click()
+        expect(page.get_by_role("dialog").get_by_role("button", name="…")).to_be_visible()
+        page.get_by_role("button", name="Leave it").click()
+        expect(page.locator("body")).to_contain_text("It was left while it was under way")
+        page.wait_for_timeout(500)
+        assert len(seen) == 2, seen
+        within = int(seen[0].headers["duetime-not-after"]) / 1000 - time.time()
+        assert 0 < within <= 31, within
+        assert not api("GET", "/v1/topics/orders").get("paused")
+    print("windows share, clocks are corrected, what is left is ended")
+
+
+main()

@@ -39,11 +39,11 @@ impl Silent {
         demand: watch::Receiver<Demand>,
         supervisor: &Supervisor,
     ) -> Self {
-        let (told, places) = watch::channel(BTreeSet::new());
+        let (reports, places) = watch::channel(BTreeSet::new());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         supervisor.start("silent servers", Policy::RestartOrEnd, &stop, move || {
-            let watch = notice(store.clone(), demand.clone(), told.clone());
+            let watch = notice(store.clone(), demand.clone(), reports.clone());
             stopped.clone().run_until_cancelled_owned(watch).map(drop)
         });
         Self { places, _stop: stop.drop_guard() }
@@ -62,13 +62,17 @@ impl Silent {
     }
 }
 
-async fn notice(store: Arc<dyn ScheduleStore>, demand: watch::Receiver<Demand>, told: watch::Sender<BTreeSet<Place>>) {
+async fn notice(
+    store: Arc<dyn ScheduleStore>,
+    demand: watch::Receiver<Demand>,
+    reports: watch::Sender<BTreeSet<Place>>,
+) {
     let mut counts = Counts::default();
     loop {
         tokio::time::sleep(ASK_EVERY).await;
         let shards = named(&crate::flat(&demand.borrow().clone()));
         let answers = ask(&*store, &shards).await;
-        told.send_if_modified(|silent| counts.heard(&answers, silent));
+        reports.send_if_modified(|silent| counts.heard(&answers, silent));
     }
 }
 

@@ -222,9 +222,9 @@ impl Confirms {
             Ok(values) => values,
             Err(error) => return Err(self.connection.given_up(open, end, error).await),
         };
-        let mut told = values.pop();
+        let mut answer = values.pop();
         loop {
-            let reached = match told.map(into_result) {
+            let reached = match answer.map(into_result) {
                 Some(Ok(Value::Int(reached))) => u32::try_from(reached).unwrap_or(0),
                 Some(Err(Failure::Final(error @ (LinkError::NotPermitted(_) | LinkError::LoginRefused)))) => {
                     return Ok((values, Err(Failure::Final(error))));
@@ -249,8 +249,8 @@ impl Confirms {
             }
             let mut wait = redis::cmd("WAIT");
             wait.arg(least).arg(self.wait_ms);
-            told = match open.connection.send_packed_command(&wait).await {
-                Ok(told) => Some(told),
+            answer = match open.connection.send_packed_command(&wait).await {
+                Ok(answer) => Some(answer),
                 Err(error) => return Ok((values, Err(Failure::from(error)))),
             };
         }

@@ -110,7 +110,7 @@ pub(crate) struct Debts {
     owed: Mutex<Vec<OwedFence>>,
     /// Grows with each debt: connections that were made before are not used any more.
     round: AtomicU64,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl Debts {
@@ -148,7 +148,7 @@ impl Debts {
 
     /// Says once that lost connections cost more than they need to.
     pub(crate) fn tell(&self, seen: &Seen) {
-        if !seen.kills && !self.told.swap(true, Ordering::Relaxed) {
+        if !seen.kills && !self.reported.swap(true, Ordering::Relaxed) {
             warn!(
                 "redis does not permit this user to end connections: after a lost connection, calls wait up to \
                  store.response_timeout before they are repeated; allow it: \

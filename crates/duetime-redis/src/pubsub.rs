@@ -39,7 +39,7 @@ const SAME_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 struct Once {
     /// Who has forwarded a message, and when the first did.
-    told: HashMap<Vec<u8>, (Instant, Vec<u64>)>,
+    heard: HashMap<Vec<u8>, (Instant, Vec<u64>)>,
     order: VecDeque<(Instant, Vec<u8>)>,
 }
 
@@ -51,18 +51,18 @@ impl Once {
             && (self.order.len() > REMEMBERED_MAX || now.duration_since(*at) > SAME_WITHIN)
         {
             // It may have been published again since; then a later entry is for that.
-            if self.told.get(oldest).is_some_and(|(told_at, _)| told_at == at) {
-                self.told.remove(oldest);
+            if self.heard.get(oldest).is_some_and(|(heard_at, _)| heard_at == at) {
+                self.heard.remove(oldest);
             }
             self.order.pop_front();
         }
-        if let Some((_, masters)) = self.told.get_mut(message)
+        if let Some((_, masters)) = self.heard.get_mut(message)
             && !masters.contains(&master)
         {
             masters.push(master);
             return false;
         }
-        self.told.insert(message.to_owned(), (now, vec![master]));
+        self.heard.insert(message.to_owned(), (now, vec![master]));
         self.order.push_back((now, message.to_owned()));
         true
     }
@@ -116,12 +116,12 @@ impl Channel {
 
     /// The same again and again.
     async fn stay(self, node: Arc<Node>, number: u64) {
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             match self.listen(&node, number).await {
                 Ok(()) => debug!(channel = %self.name, "subscription lost, making it again"),
-                Err(error) if !told => {
-                    told = true;
+                Err(error) if !is_reported => {
+                    is_reported = true;
                     let (channel, node) = (&self.name, &node.name);
                     info!(%channel, %node, %error, "no hints from this redis; without any, looks find the messages");
                 }
@@ -197,6 +197,6 @@ mod tests {
         for n in 0..REMEMBERED_MAX * 3 {
             assert!(once.is_new(n.to_string().as_bytes(), 1, Instant::now()));
         }
-        assert!(once.told.len() <= REMEMBERED_MAX + 2 && once.order.len() <= REMEMBERED_MAX + 2);
+        assert!(once.heard.len() <= REMEMBERED_MAX + 2 && once.order.len() <= REMEMBERED_MAX + 2);
     }
 }

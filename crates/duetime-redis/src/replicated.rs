@@ -69,9 +69,9 @@ impl ReplicaWaits {
         if online == UNKNOWN {
             let mut info = redis::cmd("INFO");
             info.arg("replication");
-            let told = open.connection.send_packed_command(&info).await.map_err(Failure::from).and_then(into_result);
-            let told = told.map_err(|failure| slot.end_if_broken(generation, failure))?;
-            online = read(&told).map_or(0, |(online, _)| online);
+            let answer = open.connection.send_packed_command(&info).await.map_err(Failure::from).and_then(into_result);
+            let answer = answer.map_err(|failure| slot.end_if_broken(generation, failure))?;
+            online = read(&answer).map_or(0, |(online, _)| online);
         }
         let least = online.min(most);
         let mut all = Pipeline::with_capacity(4);
@@ -137,11 +137,11 @@ pub(crate) fn following_in(info: &str) -> u32 {
 pub(crate) async fn followers(connection: &mut MultiplexedConnection) -> Result<u32, Failure> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
-    let told = text(&into_result(connection.send_packed_command(&info).await?)?);
-    if told.contains("role:slave") {
+    let info_text = text(&into_result(connection.send_packed_command(&info).await?)?);
+    if info_text.contains("role:slave") {
         return Err(Failure::Transient { reconnect: true, text: "redis is no master any more".to_owned() });
     }
-    Ok(following_in(&told))
+    Ok(following_in(&info_text))
 }
 
 #[cfg(test)]

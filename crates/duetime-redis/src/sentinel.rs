@@ -35,7 +35,7 @@ const LISTEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What one sentinel says of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct SentinelReport {
     /// `host:port`.
     name: String,
     /// Grows with every failover that a majority of sentinels agreed to; 0 where it is not known.
@@ -44,13 +44,13 @@ struct Told {
 
 /// Whom to believe: the sentinel that knows of the latest failover, or a majority of the `configured` ones.
 /// What is older than what was `seen` before needs the majority.
-fn believed(told: &[Told], configured: usize, seen: u64) -> Option<&Told> {
-    let count = |name: &str| told.iter().filter(|one| one.name == name).count();
-    let best = told.iter().max_by_key(|one| (one.epoch, count(&one.name)))?;
+fn believed(reports: &[SentinelReport], configured: usize, seen: u64) -> Option<&SentinelReport> {
+    let count = |name: &str| reports.iter().filter(|one| one.name == name).count();
+    let best = reports.iter().max_by_key(|one| (one.epoch, count(&one.name)))?;
     if best.epoch > seen || count(&best.name) * 2 > configured {
         return Some(best);
     }
-    if let Some(most) = told.iter().find(|one| count(&one.name) * 2 > configured) {
+    if let Some(most) = reports.iter().find(|one| count(&one.name) * 2 > configured) {
         return Some(most);
     }
     (best.epoch == seen).then_some(best)
@@ -152,17 +152,17 @@ impl Sentinels {
     }
 
     async fn ask(&self) -> Result<(), Failure> {
-        let (mut told, mut unknown, mut refused) = (Vec::new(), 0, None);
+        let (mut reports, mut unknown, mut refused) = (Vec::new(), 0, None);
         let mut asked: FuturesUnordered<_> = self
             .sentinels
             .iter()
-            .map(async |sentinel| (sentinel, tokio::time::timeout(TELL_WITHIN, self.told_by(sentinel)).await))
+            .map(async |sentinel| (sentinel, tokio::time::timeout(TELL_WITHIN, self.report_of(sentinel)).await))
             .collect();
         let mut until = Instant::now() + TELL_WITHIN * 2;
         while let Ok(Some((sentinel, answer))) = tokio::time::timeout_at(until, asked.next()).await {
             match answer {
                 Ok(Ok(Some(one))) => {
-                    told.push(one);
+                    reports.push(one);
                     until = until.min(Instant::now() + LAGGARDS_FOR);
                 }
                 Ok(Ok(None)) => unknown += 1,
@@ -179,7 +179,7 @@ impl Sentinels {
                 }
             }
         }
-        match (told.is_empty(), refused) {
+        match (reports.is_empty(), refused) {
             (false, _) => {}
             (true, Some(error)) => return Err(Failure::Final(error)),
             (true, None) if unknown == self.sentinels.len() => {
@@ -191,7 +191,7 @@ impl Sentinels {
             (true, None) => return Ok(()),
         }
         let seen = *self.epoch.read();
-        let Some(believed) = believed(&told, self.sentinels.len(), seen) else { return Ok(()) };
+        let Some(believed) = believed(&reports, self.sentinels.len(), seen) else { return Ok(()) };
         if self.present.read().as_ref().is_some_and(|present| present.name == believed.name) {
             *self.epoch.write() = believed.epoch;
             return Ok(());
@@ -200,8 +200,8 @@ impl Sentinels {
     }
 
     /// Goes to another primary; the one so far is left at once, for it may go on answering.
-    async fn follow(&self, believed: &Told) -> Result<(), Failure> {
-        let Told { name, epoch } = believed;
+    async fn follow(&self, believed: &SentinelReport) -> Result<(), Failure> {
+        let SentinelReport { name, epoch } = believed;
         let node = self.named(name)?;
         let newer = *epoch > *self.epoch.read();
         if newer {
@@ -246,7 +246,7 @@ impl Sentinels {
     }
 
     /// What a sentinel says of the primary; `None`: it knows none.
-    async fn told_by(&self, sentinel: &Node) -> Result<Option<Told>, Failure> {
+    async fn report_of(&self, sentinel: &Node) -> Result<Option<SentinelReport>, Failure> {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
         both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
@@ -258,7 +258,7 @@ impl Sentinels {
         let name = format!("{}:{}", part(0)?, part(1)?);
         // Without the right to ask for it, all count the same, and the majority is believed.
         let epoch = next().ok().and_then(|facts| read_epoch(&facts)).unwrap_or(0);
-        Ok(Some(Told { name, epoch }))
+        Ok(Some(SentinelReport { name, epoch }))
     }
 
     /// Listens for switches of the primary as long as it is polled; `woken` is notified of each. A hint: the
@@ -300,12 +300,12 @@ impl Sentinels {
 mod tests {
     use super::*;
 
-    fn told(all: &[(&str, u64)]) -> Vec<Told> {
-        all.iter().map(|(name, epoch)| Told { name: (*name).to_owned(), epoch: *epoch }).collect()
+    fn reports(all: &[(&str, u64)]) -> Vec<SentinelReport> {
+        all.iter().map(|(name, epoch)| SentinelReport { name: (*name).to_owned(), epoch: *epoch }).collect()
     }
 
     fn name(all: &[(&str, u64)], configured: usize, seen: u64) -> Option<String> {
-        believed(&told(all), configured, seen).map(|one| one.name.clone())
+        believed(&reports(all), configured, seen).map(|one| one.name.clone())
     }
 
     #[test]

@@ -108,10 +108,11 @@ pub(crate) async fn clock_skews(servers: &Servers, own_ms: impl Fn() -> i64) -> 
         let silent = |_| LinkError::Unavailable(format!("{} does not answer with its time", node.name));
         Ok((node.name.clone(), clock_skew_ms(before, read_clock(&answer.map_err(silent)??)?, own_ms())))
     });
-    let (told, silent): (Vec<_>, Vec<_>) = futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
-    let mut told: Vec<(String, i64)> = told.into_iter().flatten().collect();
-    told.sort_by_key(|(_, ms)| ms.abs());
-    match (told.first().map(|(_, ms)| *ms), told.pop(), silent.into_iter().next()) {
+    let (answered, silent): (Vec<_>, Vec<_>) =
+        futures::future::join_all(asked).await.into_iter().partition(Result::is_ok);
+    let mut answered: Vec<(String, i64)> = answered.into_iter().flatten().collect();
+    answered.sort_by_key(|(_, ms)| ms.abs());
+    match (answered.first().map(|(_, ms)| *ms), answered.pop(), silent.into_iter().next()) {
         (Some(least_ms), Some((worst, worst_ms)), _) => Ok(ClockSkews { least_ms, worst_ms, worst }),
         (_, _, Some(Err(error))) => Err(error),
         _ => Err(LinkError::Unavailable("no master is known".to_owned())),

@@ -441,12 +441,12 @@ impl Dispatcher {
                     return Ok(());
                 }
                 let store = &*self.context.store;
-                let told = if index < routing.shards.max(routing.previous) {
+                let learnt = if index < routing.shards.max(routing.previous) {
                     self.context.mover.fence_all(topic, routing).await
                 } else {
                     store.fence(topic, index, routing, &DeadlineFloor::default()).await.map(drop)
                 };
-                match told {
+                match learnt {
                     // Another one of the topic. An old shard needs nothing of the others.
                     Err(StoreError::Lost(shard)) if shard != format!("{topic}:{index}") => {
                         if index < routing.previous {
@@ -455,7 +455,7 @@ impl Dispatcher {
                         return Ok(());
                     }
                     Err(StoreError::Lost(_)) => return Err(self.reports.lost(topic, index)),
-                    told => told?,
+                    learnt => learnt?,
                 }
                 *fenced = Some((seen, Instant::now()));
                 Ok(())

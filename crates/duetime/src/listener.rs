@@ -181,18 +181,18 @@ impl Reloader {
     /// Runs until the end of the node.
     pub async fn run(&mut self, shutdown: CancellationToken) {
         loop {
-            let told = tokio::select! {
+            let is_asked = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                told = self.hangup.recv() => told.is_some(),
+                is_asked = self.hangup.recv() => is_asked.is_some(),
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
-            if told {
+            if is_asked {
                 manager::reloading();
             }
             let files = self.files.clone();
-            let mut done = on_a_thread(move || files.lock().look(told));
-            let mut reloads = told;
+            let mut done = on_a_thread(move || files.lock().look(is_asked));
+            let mut reloads = is_asked;
             loop {
                 tokio::select! {
                     biased;
@@ -219,14 +219,14 @@ impl Files {
         self.file.as_deref().into_iter().chain(self.config.auth.paths()).chain(of_tls).map(print).collect()
     }
 
-    /// Reads them if one has changed, or if `told` to.
-    fn look(&mut self, told: bool) {
+    /// Reads them if one has changed, or if it `is_asked` to.
+    fn look(&mut self, is_asked: bool) {
         let now = self.prints();
-        if told && let Err(error) = self.options.audit.reopen() {
+        if is_asked && let Err(error) = self.options.audit.reopen() {
             error!(error, "the file of the audit log could not be opened anew, going on with the old one");
         }
-        if told || now != self.seen {
-            self.reload(if told { "SIGHUP" } else { "a file changed" });
+        if is_asked || now != self.seen {
+            self.reload(if is_asked { "SIGHUP" } else { "a file changed" });
             // What changes while it is read is read again.
             self.seen = now;
         }

@@ -192,9 +192,9 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
     let NodeBase { clock, meters, .. } = base;
     let NodeRouting { catalog, router, .. } = routing;
     let NodeEngine { engine, ownership, resizer, .. } = started;
-    let told = [engine.stale_topics(), resizer.changed()];
-    base.start("topics read again", (catalog.clone(), told), |(catalog, told), stop| {
-        follow_topics(catalog, told, stop)
+    let signs = [engine.stale_topics(), resizer.changed()];
+    base.start("topics read again", (catalog.clone(), signs), |(catalog, signs), stop| {
+        follow_topics(catalog, signs, stop)
     });
     base.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
     if opened.shared {
@@ -367,7 +367,7 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Keeps this node's picture of the topics fresh: reads them again when one of `told` says that it is old.
+/// Keeps this node's picture of the topics fresh: reads them again when one of `signs` says that it is old.
 async fn follow_topics(catalog: Arc<Catalog>, [stale, changed]: [Arc<Notify>; 2], shutdown: CancellationToken) {
     loop {
         tokio::select! {

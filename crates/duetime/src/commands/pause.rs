@@ -63,11 +63,11 @@ pub fn in_words(pause: &TopicPause) -> String {
         pause.by.as_ref().map(|by| format!("by {by}")),
         pause.sink.as_ref().map(|sink| format!("through sink {sink}")),
     ];
-    let told = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let known = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
     match &pause.reason {
-        Some(reason) if told.is_empty() => reason.clone(),
-        Some(reason) => format!("{told}: {reason}"),
-        None => told,
+        Some(reason) if known.is_empty() => reason.clone(),
+        Some(reason) => format!("{known}: {reason}"),
+        None => known,
     }
 }
 

@@ -14,6 +14,9 @@ pub struct DeadGroup {
     /// How many of these were redriven before.
     #[serde(default)]
     pub redriven_before: u64,
+    /// How many of these died within the last 24 hours.
+    #[serde(default)]
+    pub last_day: u64,
     /// When the first of them died, milliseconds since the Unix epoch.
     pub first: i64,
     /// When the last of them died.
@@ -46,6 +49,7 @@ impl DeadGroups {
             };
             known.count += group.count;
             known.redriven_before += group.redriven_before;
+            known.last_day += group.last_day;
             (known.first, known.last) = (known.first.min(group.first), known.last.max(group.last));
             known.ids.extend(group.ids);
             known.ids.truncate(samples);

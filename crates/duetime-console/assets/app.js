@@ -146,7 +146,7 @@ function App() {
       ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${coded(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
       ${body()}
     </main>
-    <footer><span>${state.at ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}${off ? `; this machine's clock is ${seconds(Math.abs(off) / 1000)} ${off > 0 ? "ahead" : "behind"}, times are the node's` : ""}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    <footer><span>${state.at ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}${off ? `; this clock is ${seconds(Math.abs(off) / 1000)} ${off > 0 ? "ahead" : "behind"}, times are the node's` : ""}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Toasts} />`;
 }

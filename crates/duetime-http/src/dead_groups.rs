@@ -30,6 +30,8 @@ pub(crate) struct DeadGroupView {
     count: u64,
     /// How many of these were redriven before.
     redriven_before: u64,
+    /// How many of these died within the last 24 hours.
+    last_day: u64,
     /// When the first of them died, milliseconds since the Unix epoch.
     first: i64,
     /// When the last of them died.
@@ -40,8 +42,17 @@ pub(crate) struct DeadGroupView {
 
 impl From<DeadGroup> for DeadGroupView {
     fn from(group: DeadGroup) -> Self {
-        let DeadGroup { reason, example, count, redriven_before, first, last, ids } = group;
-        Self { reason, example, count, redriven_before, first: first.as_millis(), last: last.as_millis(), ids }
+        let DeadGroup { reason, example, count, redriven_before, last_day, first, last, ids } = group;
+        Self {
+            reason,
+            example,
+            count,
+            redriven_before,
+            last_day,
+            first: first.as_millis(),
+            last: last.as_millis(),
+            ids,
+        }
     }
 }
 

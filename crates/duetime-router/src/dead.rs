@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, DeadPage};
-use duetime_core::{MessageId, Shard, StoreError, StoredMessage, TopicName};
+use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName};
 use tokio::time::Instant;
 
 use crate::batch_queue::BatchQueues;
@@ -81,6 +81,10 @@ impl DeadLetters {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
         let queues = BatchQueues::new(dispatcher.context.clone());
         Self { surveyor: Surveyor::new(dispatcher.clone()), queues, dispatcher }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.dispatcher.context.clock.now()
     }
 
     /// The shards of `topic` that have dead letters, from `first` on, and how many.

@@ -17,6 +17,8 @@ pub const SCANNED_MAX: usize = 10_000;
 const BYTES_MAX: usize = 32 << 20;
 /// For this long at most.
 const SCAN_FOR: Duration = Duration::from_secs(5);
+/// A day.
+const DAY_MS: i64 = 86_400_000;
 /// Dead letters of one page.
 const PAGE: usize = 500;
 /// Reasons that are distinguished.
@@ -37,6 +39,8 @@ pub struct DeadGroup {
     pub count: u64,
     /// How many of these were redriven before.
     pub redriven_before: u64,
+    /// How many of these died within a day.
+    pub last_day: u64,
     /// When the first of them died.
     pub first: Timestamp,
     /// When the last of them died.
@@ -100,6 +104,8 @@ fn word_of(word: &str) -> String {
 #[derive(Debug)]
 struct Sorter {
     samples: usize,
+    /// A day before it began.
+    day_began: Timestamp,
     groups: HashMap<String, DeadGroup>,
     scanned: u64,
 }
@@ -120,6 +126,7 @@ impl Sorter {
             example: reason.to_owned(),
             count: 0,
             redriven_before: 0,
+            last_day: 0,
             first: at,
             last: at,
             ids: Vec::new(),
@@ -127,6 +134,7 @@ impl Sorter {
         let group = self.groups.entry(key.clone()).or_insert_with(make);
         group.count += 1;
         group.redriven_before += u64::from(message.redrives > 0);
+        group.last_day += u64::from(at >= self.day_began);
         group.first = group.first.min(at);
         group.last = group.last.max(at);
         if group.ids.len() < self.samples {
@@ -157,7 +165,8 @@ impl DeadLetters {
     ) -> Result<DeadGroups, RouteError> {
         let limit = limit.min(SCANNED_MAX);
         let begun = Instant::now();
-        let mut sorter = Sorter { samples, groups: HashMap::new(), scanned: 0 };
+        let day_began = Timestamp::from_millis((self.now().as_millis() - DAY_MS).max(0));
+        let mut sorter = Sorter { samples, day_began, groups: HashMap::new(), scanned: 0 };
         let mut bytes = 0;
         loop {
             let left = limit - usize::try_from(sorter.scanned).unwrap_or(limit);

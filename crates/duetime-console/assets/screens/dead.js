@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, coded, moment, nodeTime, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
+import { age, coded, moment, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -11,7 +11,7 @@ import { Table } from "../table.js";
 const SAMPLES = 10;
 const READ_EVERY_MS = 15_000;
 const FEW = 500;
-const DAY_MS = 86_400_000;
+const isNew = (group) => group.last_day === group.count;
 const FEW_EVERY_MS = 1000;
 
 // More than so many are for the command, which does not keep them in memory.
@@ -43,7 +43,7 @@ async function read(topic, signal, before) {
   const groups = new Map((before?.groups ?? []).map((group) => [group.reason, group]));
   for (const group of answer.groups) {
     const known = groups.get(group.reason);
-    groups.set(group.reason, !known ? { ...group, key: group.reason } : { ...known, count: known.count + group.count, redriven_before: known.redriven_before + group.redriven_before, first: Math.min(known.first, group.first), last: Math.max(known.last, group.last), ids: [...known.ids, ...group.ids].slice(0, SAMPLES) });
+    groups.set(group.reason, !known ? { ...group, key: group.reason } : { ...known, count: known.count + group.count, redriven_before: known.redriven_before + group.redriven_before, last_day: known.last_day + group.last_day, first: Math.min(known.first, group.first), last: Math.max(known.last, group.last), ids: [...known.ids, ...group.ids].slice(0, SAMPLES) });
   }
   return { groups: [...groups.values()].sort((a, b) => b.count - a.count), read: answer.scanned + (before?.read ?? 0), next: answer.next };
 }
@@ -82,11 +82,10 @@ export function Dead({ topic }) {
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
     anew();
   };
-  const fresh = answer.groups.filter((group) => group.first > nodeTime() - DAY_MS);
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${plain(row.example)}${fresh.length < answer.groups.length && fresh.includes(row) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
-    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
+    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${plain(row.example)}${isNew(row) && !answer.groups.every(isNew) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
+    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %${row.last_day && !isNew(row) ? `, +${number(row.last_day)} today` : ""}</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
     { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
     { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.count > SAMPLES && html`<button onClick=${() => setDoing({ ids: row.ids, before: row.redriven_before })}>Redrive ${SAMPLES} …</button>`}<button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>Redrive all …</button><button class="danger" onClick=${() => setDoing({ action: "purge", reason: row.reason })}>Purge …</button></div>` }]),

@@ -230,6 +230,7 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     let groups = answer["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{answer}");
     assert_eq!((&groups[0]["count"], &groups[1]["count"]), (&json!(12), &json!(3)));
+    assert_eq!((&groups[0]["last_day"], &groups[1]["last_day"]), (&json!(12), &json!(3)));
     assert!(groups[0]["reason"].as_str().unwrap().contains("shop said # after # ms for order \"…\""), "{answer}");
     assert!(groups[1]["example"].as_str().unwrap().contains("connection refused"));
     assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 2);
@@ -293,6 +294,9 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     assert_eq!((&plan["expected"], &plan["redriven_before"]), (&json!(15), &json!(1)));
     let plan = api.post("/v1/topics/orders/plans", r#"{"action":"cancel"}"#).await.json();
     assert_eq!(plan["redriven_before"], Value::Null, "it is of live messages");
+    api.advance("25h");
+    let later = api.get("/v1/topics/orders/dead/groups").await.json();
+    assert_eq!((&later["groups"][0]["last_day"], &later["groups"][0]["count"]), (&json!(0), &json!(12)));
     assert_eq!(api.get("/v1/topics/orders/dead/groups?samples=0").await.problem().0, 400);
     assert_eq!(api.get("/v1/topics/nope/dead/groups").await.problem().0, 404);
 }

@@ -173,6 +173,7 @@ async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) 
         let (first, last) = (output::away(group.first), output::away(group.last));
         vec![
             group.count.to_string(),
+            group.last_day.to_string(),
             group.redriven_before.to_string(),
             first,
             last,
@@ -181,7 +182,7 @@ async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) 
         ]
     });
     output::table(
-        &["dead", "redriven before", "first", "last", "reason", "for example"],
+        &["dead", "last day", "redriven before", "first", "last", "reason", "for example"],
         rows.collect(),
         "no dead letters",
     )?;

@@ -70,6 +70,7 @@ export async function ask(method, path, body, signal, longest = ANSWER_MS) {
   let text;
   try {
     answer = await fetch(path, { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    setClock(Date.parse(answer.headers.get("date")));
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -79,7 +80,6 @@ export async function ask(method, path, body, signal, longest = ANSWER_MS) {
     underWay.delete(end);
     signal?.removeEventListener("abort", end);
   }
-  setClock(Date.parse(answer.headers.get("date")));
   let read = {};
   try {
     read = text ? JSON.parse(text) : {};

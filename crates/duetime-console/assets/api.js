@@ -11,6 +11,8 @@ const AGAIN_AFTER_MS = 2000;
 // A node that hangs answers nothing and closes nothing. What it needs no store for comes sooner.
 const ANSWER_MS = 30_000;
 const ALIVE_MS = 5000;
+// Whoever waits for a change goes on to something else, or somebody else does: it is done soon or not at all.
+const CHANGE_MS = 10_000;
 // Without a token that the node knows there is nothing to ask for; its tokens may change.
 const LOCKED_EVERY_MS = 30_000;
 // A browser has six connections to a node for all its windows: so many of them hold a stream, the others ask.
@@ -53,7 +55,7 @@ export function setToken(text) {
 const underWay = new Set();
 export const leave = () => underWay.forEach((end) => end());
 
-export async function ask(method, path, body, signal, longest = ANSWER_MS) {
+export async function ask(method, path, body, signal, longest = method === "GET" ? ANSWER_MS : CHANGE_MS) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const changes = method !== "GET";
   if (changes) {
@@ -74,7 +76,7 @@ export async function ask(method, path, body, signal, longest = ANSWER_MS) {
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, { detail: changes ? "The node did not answer: whether this was done is not known. In some seconds nothing of it is under way any more: look then, or do it again." : "This node does not answer. The page tries again by itself." });
+    throw new Problem(0, { detail: changes ? "No answer: whether this was done is not known. In some seconds nothing of it is under way: look then, or do it again." : "This node does not answer. It is asked again." });
   } finally {
     clearTimeout(timer);
     underWay.delete(end);
@@ -86,9 +88,9 @@ export async function ask(method, path, body, signal, longest = ANSWER_MS) {
   } catch {
     read = { detail: text.slice(0, 300) };
   }
-  // A cancel of what is in flight or unknown is a verdict, not a failure.
   // What this token may do was changed.
   if (answer.status === 403) live.barred = true;
+  // A cancel of what is in flight or unknown is a verdict, not a failure.
   if (!answer.ok && read.outcome === undefined) throw new Problem(answer.status, read);
   return read;
 }

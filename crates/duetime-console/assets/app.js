@@ -131,7 +131,7 @@ function App() {
     if (place === "slo") return html`<${Slo} />`;
     if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
-    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off, or is of another version. This is Now.</div>`}<${Now} />`;
+    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off. This is Now.</div>`}<${Now} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>

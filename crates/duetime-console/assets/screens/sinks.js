@@ -8,6 +8,8 @@ import { Table } from "../table.js";
 
 const ASKED_MAX = 8;
 const ASKED_EVERY_MS = 10_000;
+// A try is answered within 15 s.
+const PROBE_MS = 20_000;
 // The picture of when sinks were down: the time it covers, and its width in points.
 const SHOWN_MS = 3_600_000;
 const SHOWN_PX = 160;
@@ -86,7 +88,7 @@ export function Sinks() {
   const probe = async (topic) => {
     setTrying(topic);
     try {
-      const { outcome } = await ask("POST", topicPath(topic, "/sink/probe"), {});
+      const { outcome } = await ask("POST", topicPath(topic, "/sink/probe"), {}, undefined, PROBE_MS);
       tell(`${topic}: ${TRIED[outcome] ?? outcome}`);
       live.refresh();
     } catch (problem) {

@@ -1,0 +1,149 @@
+"""Draws the pictures of docs/CONSOLE.md: python pictures.py DUETIME DIR [SECONDS]
+
+Two nodes on a redis-server of their own, five topics, a sink that is away and a topic that is paused, under a little load for
+SECONDS (240), so that there is something to be seen; then each screen, light, dark and narrow, as NAME-LOOK.png.
+"""
+
+import http.server
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from playwright.sync_api import expect
+
+from browser import chromium
+
+BASE = 27_830
+REDIS, FIRST, SECOND, HOOK, NOBODY = (BASE + n for n in range(5))
+LOOKS = {
+    "light": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 360, "height": 740}},
+}
+SCREENS = {
+    "now": "", "topic": "topic/mails", "forecast": "forecast/orders", "shards": "shards/orders", "message": "message/invoices/invoice-7",
+    "messages": "messages/orders?state=scheduled&within=3600000", "dead": "dead/invoices", "sinks": "sinks", "slo": "slo", "audit": "audit",
+    "nodes": "nodes", "try": "try",
+}
+NARROW = ("now", "dead")
+REFUSALS = ["unknown customer {n}", "the invoice {n} is closed", "amount {n}.00 is over the limit"]
+CONFIG = f"""
+[ownership]
+mode = "round-robin"
+[sinks.billing]
+type = "http"
+url = "http://127.0.0.1:{HOOK}/billing"
+allow = ["127.0.0.1"]
+[sinks.mailer]
+type = "http"
+url = "http://127.0.0.1:{HOOK}/mails"
+allow = ["127.0.0.1"]
+[sinks.partner-callbacks]
+type = "http"
+url = "http://127.0.0.1:{NOBODY}/in"
+allow = ["127.0.0.1"]
+"""
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """Takes mails in some time, and most invoices."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        time.sleep(random.uniform(0.002, 0.03))
+        refused = self.path == "/billing" and random.random() < 0.08
+        text = random.choices(REFUSALS, (6, 3, 1))[0].format(n=random.randrange(10_000)).encode() if refused else b""
+        self.send_response(422 if refused else 200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def api(method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{FIRST}{path}", data, {"content-type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return json.load(refused)
+
+
+def put(topic, count, delay, name=None):
+    for part in range(0, count, 500):
+        api("POST", f"/v1/topics/{topic}/messages", [{"id": f"{name or topic}-{n}", "delay": delay(n)} for n in range(part, min(count, part + 500))])
+
+
+def scene(seconds):
+    for topic, settings in {
+        "orders": {"shards": 8}, "mails": {"shards": 8, "sink": {"name": "mailer"}}, "invoices": {"shards": 4, "sink": {"name": "billing"}},
+        "campaign": {"shards": 4}, "partner-callbacks": {"shards": 4, "sink": {"name": "partner-callbacks"}},
+    }.items():
+        api("PUT", f"/v1/topics/{topic}", settings)
+    api("POST", "/v1/topics/campaign/pause", {"reason": "the text is not agreed yet"})
+    put("orders", 3300, lambda n: f"{1 + n % 90}m", "order")
+    put("campaign", 500, lambda n: "2s")
+    put("partner-callbacks", 300, lambda n: "5s", "call")
+    put("orders", 40, lambda n: "1s", "unpaid")
+    end = time.monotonic() + seconds
+    step = 0
+    while time.monotonic() < end:
+        api("POST", "/v1/topics/mails/messages", [{"id": f"mail-{step}-{n}", "delay": f"{random.randrange(500, 3000)}ms"} for n in range(random.randrange(16, 24))])
+        api("POST", "/v1/topics/invoices/messages", [{"id": f"invoice-{step * 4 + n}", "delay": "1s"} for n in range(4)])
+        if step % 3 == 0:
+            api("POST", "/v1/topics/orders/cancel", {"ids": [f"order-{step}"]})
+        taken = api("POST", "/v1/topics/orders/claim", {"max": 5}).get("messages", [])
+        if taken:
+            api("POST", "/v1/topics/orders/nack", {"receipts": [one["receipt"] for one in taken], "dead": step % 2 == 0, "reason": f"shop {step} is closed"})
+        step += 1
+        time.sleep(1)
+
+
+def main():
+    duetime, out = sys.argv[1], pathlib.Path(sys.argv[2])
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 240
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "duetime.toml"
+        config.write_text(CONFIG)
+        hook = http.server.ThreadingHTTPServer(("127.0.0.1", HOOK), Hook)
+        threading.Thread(target=hook.serve_forever, daemon=True).start()
+        started = [subprocess.Popen(["redis-server", "--port", str(REDIS), "--bind", "127.0.0.1", "--save", "", "--dir", folder], stdout=subprocess.DEVNULL)]
+        try:
+            time.sleep(1)
+            for port, name in ((FIRST, "node-1"), (SECOND, "node-2")):
+                command = [duetime, "serve", "--config", str(config), "--store", f"redis://127.0.0.1:{REDIS}", "--listen", f"127.0.0.1:{port}", "--node-id", name]
+                started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            time.sleep(4)
+            threading.Thread(target=scene, args=(seconds + 120,), daemon=True).start()
+            time.sleep(seconds)
+            dead = api("GET", "/v1/topics/invoices/dead?limit=1")["messages"]
+            screens = {**SCREENS, **({"message": f"message/invoices/{dead[0]['id']}"} if dead else {})}
+            with chromium() as browser:
+                for look, options in LOOKS.items():
+                    page = browser.new_context(timezone_id="UTC", **options).new_page()
+                    for name, place in screens.items():
+                        if look == "narrow" and name not in NARROW:
+                            continue
+                        page.goto(f"http://127.0.0.1:{FIRST}/#/{place}")
+                        expect(page.locator("footer")).to_contain_text("live", timeout=20_000)
+                        page.wait_for_timeout(4000)
+                        page.screenshot(path=out / f"{name}-{look}.png")
+        finally:
+            for process in started:
+                process.kill()
+
+
+main()

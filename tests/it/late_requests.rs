@@ -9,6 +9,8 @@ use duetime_testkit::servers::{Node, Proxy, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::test_node::{TestNode, client};
 
@@ -97,6 +99,32 @@ async fn a_node_that_stood_still_carries_out_nothing_of_what_it_finds() {
         let_pass(Duration::from_millis(100), Because::AskedAgain).await;
     }
     assert!(first.output().contains("this process stood still"), "{}", first.output());
+}
+
+/// Many requests lie on one connection, and reading them all takes longer than refusals last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_stood_still_reads_nothing_behind_what_it_refused() {
+    let redis = RedisServer::start().await;
+    let (first, second) = (TestNode::on(&redis.url(), CONFIG).await, TestNode::on(&redis.url(), CONFIG).await);
+    let (there, here) = (Asked::at(&first), Asked::at(&second));
+    let address = first.url().trim_start_matches("http://").to_owned();
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    first.stall().await;
+    let cancel = format!("DELETE {MESSAGES}/order-1 HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    connection.write_all(cancel.repeat(3).as_bytes()).await.unwrap();
+    assert_eq!(here.enqueue("order-1").await, Some(StatusCode::CREATED));
+    let_pass(STOOD_STILL, Because::Fault).await;
+    first.resume();
+    // Closed with requests that nobody read, it may end with an error.
+    let mut answers = Vec::new();
+    let read = tokio::time::timeout(CLIENT_WAITS * 10, connection.read_to_end(&mut answers)).await;
+    assert!(read.is_ok(), "the connection stays open: {}", String::from_utf8_lossy(&answers));
+    let answers = String::from_utf8_lossy(&answers);
+    assert!(answers.matches("HTTP/1.1 ").count() <= 1 && !answers.contains("HTTP/1.1 200"), "{answers}");
+    assert!(here.is_there("order-1").await);
+    while there.enqueue("order-3").await != Some(StatusCode::CREATED) {
+        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

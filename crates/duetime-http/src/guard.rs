@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
-use crate::problem::{Problem, ProblemCode};
+use crate::problem::{Problem, ProblemCode, STOOD_STILL};
 use crate::query_routes::QueryRoutes;
 use crate::scopes::scopes_of;
 use crate::state::HttpParts;
@@ -123,7 +123,7 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
                 "the node stood still, and this request may have waited for long; it was not carried out, send it again \
                  (with a {NOT_AFTER} header, it would be known how old it is)"
             );
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stood_still", detail).retry_in(1));
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, STOOD_STILL, detail).retry_in(1));
         }
         return Ok(None);
     }

@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
+use crate::peer::FromBefore;
 use crate::problem::{Problem, ProblemCode, STOOD_STILL};
 use crate::query_routes::QueryRoutes;
 use crate::scopes::scopes_of;
@@ -118,7 +119,11 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
     }
     let mut ends = request.headers().get_all(NOT_AFTER).iter().peekable();
     if ends.peek().is_none() {
-        if standstill::is_recent() {
+        let before = request.extensions().get::<FromBefore>();
+        if before.is_some() || standstill::is_recent() {
+            if let Some(FromBefore(connection)) = before {
+                connection.cancel();
+            }
             let detail = format!(
                 "the node stood still, and this request may have waited for long; it was not carried out, send it again \
                  (with a {NOT_AFTER} header, it would be known how old it is)"

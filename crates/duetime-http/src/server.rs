@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
+use duetime_request::standstill;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,7 +25,7 @@ use tracing::{debug, warn};
 use crate::activity::{Activity, IDLE_MAX, Watched};
 use crate::connections::{ConnectionAdmission, ConnectionBounds, Connections};
 use crate::observe;
-use crate::peer::Peer;
+use crate::peer::{FromBefore, Peer};
 use crate::problem::Problem;
 use crate::state::HttpParts;
 use crate::tls::Tls;
@@ -44,6 +45,9 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// Once the server ends, open requests have this long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
+
+/// The answers on a connection that is ended after a refusal go out within this.
+const ANSWERS_OUT: Duration = Duration::from_secs(1);
 
 /// Pause after the system refused a connection, when none could make way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -171,14 +175,23 @@ impl Serving {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (router, seen) = (self.router, activity.clone());
-        let service = service_fn(move |request| {
+        let (router, seen, over) = (self.router, activity.clone(), CancellationToken::new());
+        let born = (!standstill::is_recent()).then(standstill::count);
+        let ends = over.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (router, activity) = (router.clone(), seen.clone());
+            if born != Some(standstill::count()) {
+                request.extensions_mut().insert(FromBefore(ends.clone()));
+            }
             async move { Ok::<_, Infallible>(answer(router, activity, peer, brief, request).await) }
         });
         let stream = TokioIo::new(Watched::new(stream, activity.clone()));
         let connection = self.builder.serve_connection(stream, service).into_owned();
         let mut connection = pin!(watcher.watch(connection));
+        let mut refused = pin!(async {
+            over.cancelled().await;
+            tokio::time::sleep(ANSWERS_OUT).await;
+        });
         while let Some(again) = activity.look_again() {
             tokio::select! {
                 biased;
@@ -186,6 +199,10 @@ impl Serving {
                     if let Err(error) = ended {
                         debug!(%peer, %error, "connection ended");
                     }
+                    return;
+                }
+                () = &mut refused => {
+                    debug!(%peer, "a connection from before this process stood still is ended");
                     return;
                 }
                 () = tokio::time::sleep_until(again) => {}

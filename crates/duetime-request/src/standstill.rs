@@ -104,7 +104,8 @@ pub fn watch() -> std::io::Result<()> {
 }
 
 /// How often this process has stood still.
-pub(crate) fn count() -> u64 {
+#[must_use]
+pub fn count() -> u64 {
     BEATS.get().map_or(0, |beats| beats.count(now()))
 }
 

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
 use duetime_request::standstill;
+use futures::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -61,6 +62,8 @@ struct Serving {
     router: axum::Router,
     builder: Arc<Builder<TokioExecutor>>,
     tls: Option<Tls>,
+    /// The standstills of this process when a connection was made; `None`: it may have waited through one.
+    born: Option<u64>,
 }
 
 /// How connections are taken.
@@ -99,14 +102,23 @@ pub async fn serve(
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX).max_buf_size(BUFFER_BYTES_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
-    let serving = Serving { router, builder: Arc::new(builder), tls };
+    let serving = Serving { router, builder: Arc::new(builder), tls, born: None };
     let open = GracefulShutdown::new();
+    // Up to which standstill of this process all connections are taken that waited meanwhile.
+    let mut caught_up = standstill::count();
     loop {
+        // Without the runtime's budget, which looks like nobody waiting.
+        let waiting = tokio::task::unconstrained(listener.accept()).now_or_never();
+        if waiting.is_none() && !standstill::is_recent() {
+            caught_up = standstill::count();
+        }
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
+            Some(accepted) = std::future::ready(waiting) => accepted,
             accepted = listener.accept() => accepted,
         };
+        let is_fresh = caught_up == standstill::count() && !standstill::is_recent();
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -118,7 +130,8 @@ pub async fn serve(
         };
         let _ = stream.set_nodelay(true);
         let admission = connections.admit(peer.ip());
-        tokio::spawn(serving.clone().connection(stream, peer, admission, open.watcher()));
+        let born = is_fresh.then_some(caught_up);
+        tokio::spawn(Serving { born, ..serving.clone() }.connection(stream, peer, admission, open.watcher()));
     }
     drop(listener);
     // Claims that wait would keep their connections open.
@@ -176,8 +189,7 @@ impl Serving {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (router, seen, over) = (self.router, activity.clone(), CancellationToken::new());
-        let born = (!standstill::is_recent()).then(standstill::count);
-        let ends = over.clone();
+        let (born, ends) = (self.born, over.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (router, activity) = (router.clone(), seen.clone());
             if born != Some(standstill::count()) {

@@ -156,6 +156,9 @@ pub struct Placed {
     /// Its due time, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
+    /// It was replaced while somebody held it, who may be delivering what it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_flight: bool,
     /// Its home.
     pub shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.

@@ -66,6 +66,8 @@ pub enum EnqueueOutcome {
     Scheduled,
     /// Took the place of a message of the same id; a claim of the old one can no longer be settled.
     Replaced,
+    /// The same, and somebody holds a claim on the old one, and may be delivering it.
+    ReplacedInFlight,
     /// The id lives already; nothing was changed.
     Duplicate,
 }

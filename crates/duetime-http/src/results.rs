@@ -76,6 +76,9 @@ pub(crate) struct PlacedView {
     /// How many milliseconds later than asked for that is, where the topic has a `smear`; not of a duplicate.
     #[schema(nullable = false)]
     smeared_ms: Option<u64>,
+    /// Only where it is true: it was replaced while somebody held it, who may be delivering what it was.
+    #[schema(nullable = false)]
+    in_flight: Option<bool>,
     shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
     #[schema(nullable = false)]
@@ -182,12 +185,12 @@ impl Results {
 pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
     match outcome {
         EnqueueOutcome::Scheduled => "scheduled",
-        EnqueueOutcome::Replaced => "replaced",
+        EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
         EnqueueOutcome::Duplicate => "duplicate",
     }
 }
 
-/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"shard":…}`; no due time where the store does not know it.
+/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"in_flight":…,"shard":…}`; no due time where the store does not know it.
 pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     const INFALLIBLE: &str = "memory can be written";
     out.extend_from_slice(b"{\"id\":");
@@ -198,6 +201,9 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     }
     if let Some(smeared) = placed.smeared {
         write!(out, ",\"smeared_ms\":{}", smeared.as_millis()).expect(INFALLIBLE);
+    }
+    if placed.outcome == EnqueueOutcome::ReplacedInFlight {
+        out.extend_from_slice(b",\"in_flight\":true");
     }
     write!(out, ",\"shard\":{}", placed.shard).expect(INFALLIBLE);
     if let Some(replicas) = placed.replicas {

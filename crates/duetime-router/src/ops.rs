@@ -146,7 +146,7 @@ impl Op for EnqueueOp {
             shard,
             done(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
-                EnqueueOutcome::Replaced => Event::Replaced,
+                EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => Event::Replaced,
                 EnqueueOutcome::Duplicate => Event::Duplicate,
             }),
         );

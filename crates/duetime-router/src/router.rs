@@ -208,8 +208,8 @@ impl Router {
         let smeared: Vec<Duration> = items.iter_mut().map(later).collect();
         let placed = self.place(topic, None, items).await.into_iter().zip(smeared);
         let say = |placed: Placed, by| match placed.outcome {
-            EnqueueOutcome::Scheduled | EnqueueOutcome::Replaced => Placed { smeared: Some(by), ..placed },
             EnqueueOutcome::Duplicate => placed,
+            _ => Placed { smeared: Some(by), ..placed },
         };
         placed.map(|(answer, by)| answer.map(|placed| say(placed, by))).collect()
     }

@@ -85,8 +85,9 @@ fn meet(
     if item.on_conflict == OnConflict::Reject {
         return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None });
     }
+    let was = was.map(Score::from_raw);
     match was {
-        Some(was) => state.removed(Score::from_raw(was)),
+        Some(was) => state.removed(was),
         None => forget_dead(conn, state, &item.id)?,
     }
     let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
@@ -94,7 +95,9 @@ fn meet(
     state.added(score);
     state.freed(bytes);
     state.stored(item.body.len());
-    Ok(Enqueued { outcome: EnqueueOutcome::Replaced, due_at, replicas: None })
+    let is_held = was.is_some_and(|was| was.class().is_held());
+    let outcome = if is_held { EnqueueOutcome::ReplacedInFlight } else { EnqueueOutcome::Replaced };
+    Ok(Enqueued { outcome, due_at, replicas: None })
 }
 
 /// Takes a dead letter out of the list of the dead; its row stays.

@@ -7,7 +7,7 @@
 --       11 slot, 12 name: see recall; then n pairs (id, body or tail), then n pairs (score or delay in ms, id)
 -- Errors  SKEW ms, where a delay is in the batch | FORGOTTEN, NEVER: see recall
 -- Returns  the present in ms when all are new, else {present, outcomes, due times};
---          outcome 0 scheduled, 1 replaced, 2 duplicate
+--          outcome 0 scheduled, 1 replaced, 2 duplicate, 3 replaced while it was claimed
 -- Cost  O(n log N), one write call for the scores and one for the bodies and the answer
 if before then return before == '' and own or cmsgpack.unpack(before) end
 local n, kinds, now, soon = A[3] + 0, A[8], own, A[4] + 0
@@ -74,7 +74,7 @@ else
       outcome[i], dues[i] = was and 1 or 0, (struct.unpack(DUE, body, DUE_AT))
       local s = call('ZSCORE', Z, id)
       local class = s and math.floor(s % 1000 / 100) or 0
-      if class > 0 and class < 9 then flight = flight - 1 end
+      if class > 0 and class < 9 then outcome[i], flight = 3, flight - 1 end
       if was and not s then
         call('ZREM', D, id)
         call('HDEL', I, id)

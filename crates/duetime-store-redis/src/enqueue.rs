@@ -132,6 +132,7 @@ pub(crate) fn read<'a>(
             0 => EnqueueOutcome::Scheduled,
             1 => EnqueueOutcome::Replaced,
             2 => EnqueueOutcome::Duplicate,
+            3 => EnqueueOutcome::ReplacedInFlight,
             other => return Err(unexpected_reply(&format!("outcome {other}"))),
         };
         answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?), replicas });

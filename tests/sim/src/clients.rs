@@ -163,7 +163,7 @@ impl Client {
                 };
                 words[place] = match placed.outcome {
                     EnqueueOutcome::Scheduled => "scheduled",
-                    EnqueueOutcome::Replaced => "replaced",
+                    EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
                     EnqueueOutcome::Duplicate => "duplicate",
                 };
                 if words[place] != "duplicate" {

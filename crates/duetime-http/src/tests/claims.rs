@@ -211,6 +211,21 @@ async fn dead_letters_are_redriven_and_purged_by_id_or_all() {
 }
 
 #[tokio::test]
+async fn who_replaces_what_somebody_holds_is_answered_so() {
+    let api = TestApi::with_orders().await;
+    let replace = r#"{"id":"a","delay":"1h","on_conflict":"replace"}"#;
+    api.enqueue(r#"{"id":"a"}"#).await;
+    let of_nobody = api.enqueue(replace).await;
+    assert_eq!((of_nobody.status.as_u16(), &of_nobody.json()["in_flight"]), (200, &Value::Null));
+    api.enqueue(r#"{"id":"a","on_conflict":"replace"}"#).await;
+    let claim = api.post("/v1/topics/orders/claim", "{}").await.json();
+    assert_eq!(claim["messages"][0]["id"], "a");
+    let held = api.enqueue(replace).await;
+    assert_eq!((held.status.as_u16(), &held.json()["outcome"]), (200, &json!("replaced")));
+    assert_eq!(held.json()["in_flight"], true);
+}
+
+#[tokio::test]
 async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     let api = TestApi::with_orders().await;
     assert_eq!(api.put("/v1/topics/orders", r#"{"retry":{"max_attempts":1}}"#).await.status, 200);

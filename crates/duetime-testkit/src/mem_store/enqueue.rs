@@ -28,12 +28,17 @@ impl ShardState {
             }
         }
         let due_at = moment_of(item.due, now);
+        let is_held = self.live.get(&item.id).is_some_and(|score| score.class().is_held());
         self.forget(&item.id);
         self.live.insert(item.id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
         let (headers, payload) = (item.headers.clone(), item.payload.clone());
         let body = Envelope { due_at, nonce: item.nonce, redrives: 0, headers, payload };
         self.bodies.insert(item.id.clone(), body);
-        let outcome = if lives { EnqueueOutcome::Replaced } else { EnqueueOutcome::Scheduled };
+        let outcome = match (lives, is_held) {
+            (true, true) => EnqueueOutcome::ReplacedInFlight,
+            (true, false) => EnqueueOutcome::Replaced,
+            (false, _) => EnqueueOutcome::Scheduled,
+        };
         Enqueued { outcome, due_at, replicas: None }
     }
 

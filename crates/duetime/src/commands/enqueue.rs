@@ -96,7 +96,8 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
     } else {
         let due = placed.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
         let smeared = output::smeared(placed.smeared_ms);
-        output::line(&format!("{} {}{due}{smeared}", placed.id, placed.outcome))?;
+        let held = if placed.in_flight { "; somebody held it, and may be delivering what it was" } else { "" };
+        output::line(&format!("{} {}{due}{smeared}{held}", placed.id, placed.outcome))?;
     }
     Ok(!duplicate)
 }

@@ -34,6 +34,16 @@ impl TlsFiles {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
+    /// That the certificate is over, by the clock of this machine: no client that looks at it would go on. `None`: it is
+    /// not, or cannot be read.
+    #[must_use]
+    pub fn expired(&self) -> Option<TlsFault> {
+        let own = certificates("cert", &self.cert).ok()?.into_iter().next()?;
+        let ends = x509_parser::parse_x509_certificate(&own).ok()?.1.validity().not_after;
+        let text = format!("{}: the certificate expired on {ends}; put a new one there", self.cert.display());
+        (ends < x509_parser::time::ASN1Time::now()).then_some(("cert", text))
+    }
+
     fn load(&self) -> Result<ServerConfig, TlsFault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -97,8 +107,9 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// As [`Self::load`]; what was read before stays in use.
+    /// As [`Self::load`], and that the certificate is over; what was read before stays in use.
     pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsFault> {
+        files.expired().map_or(Ok(()), Err)?;
         self.0.store(Arc::new(files.load()?));
         Ok(())
     }

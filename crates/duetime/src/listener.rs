@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
-use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, RequestMemory, Tls};
+use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, RequestMemory, Tls, TlsFiles};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
@@ -107,6 +107,10 @@ fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
 pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptions> {
     let node = &config.node;
     let of = |key: &'static str| move |error: String| anyhow!(lines.complaint(&["node", key], error));
+    // It starts all the same: what is due is delivered without clients.
+    if let Some((_, fault)) = node.tls.as_ref().and_then(TlsFiles::expired) {
+        warn!(fault, "clients will refuse this node");
+    }
     Ok(HttpOptions {
         hosts: Hosts::new(&node.hosts).map_err(of("hosts"))?,
         connections: bounds(config),
@@ -215,7 +219,7 @@ impl Reloader {
 
 impl Files {
     fn prints(&self) -> Vec<Print> {
-        let of_tls = self.config.node.tls.iter().flat_map(duetime_http::TlsFiles::paths);
+        let of_tls = self.config.node.tls.iter().flat_map(TlsFiles::paths);
         self.file.as_deref().into_iter().chain(self.config.auth.paths()).chain(of_tls).map(print).collect()
     }
 

@@ -106,8 +106,8 @@ async fn a_secret_whose_file_does_not_answer_stops_nothing() {
     assert!(node.sigterm(PATIENCE).await.success());
 }
 
-/// An authority, and a certificate of it for `name` and 127.0.0.1 in `folder`.
-fn certify(folder: &Path) -> reqwest::Certificate {
+/// An authority, and certificates of it for 127.0.0.1 in `folder`, until the end of `year`.
+fn certify(folder: &Path, year: i32) -> reqwest::Certificate {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -116,6 +116,7 @@ fn certify(folder: &Path) -> reqwest::Certificate {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages = vec![purpose];
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
         let certificate = params.signed_by(&key, &authority).unwrap();
         std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
         std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
@@ -130,7 +131,7 @@ fn certify(folder: &Path) -> reqwest::Certificate {
 async fn a_listener_with_tls_takes_new_certificates_and_only_clients_of_its_authority() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
-    let first = certify(folder.path());
+    let first = certify(folder.path(), 2090);
     let path = |name: &str| folder.path().join(name);
     let config = format!(
         "[node]\ntls = {{ cert = {:?}, key = {:?}, client_ca = {:?} }}\n",
@@ -144,7 +145,7 @@ async fn a_listener_with_tls_takes_new_certificates_and_only_clients_of_its_auth
         .current_dir(folder.path())
         .args(["serve", "--config", "duetime.toml", "--listen", &address, "--store", "embedded:data"])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(path("log")).unwrap())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
@@ -159,7 +160,19 @@ async fn a_listener_with_tls_takes_new_certificates_and_only_clients_of_its_auth
     until("it serves over TLS", || async { answers(with(&first, true)).await }).await;
     assert!(!answers(with(&first, false)).await, "a client without a certificate");
     assert!(client().get(url.replace("https", "http")).send().await.is_err(), "and none in clear");
-    let second = certify(folder.path());
+    let second = certify(folder.path(), 2090);
     until("the new certificate is shown", || async { answers(with(&second, true)).await }).await;
     assert!(!answers(with(&first, true)).await, "the old authority is not that of the new certificate");
+    // One that has expired is not shown instead of a good one.
+    let good = with(&second, true);
+    certify(folder.path(), 2020);
+    until("it is refused", || async { std::fs::read_to_string(path("log")).unwrap().contains("expired on") }).await;
+    assert!(answers(good).await, "the certificate of before is kept");
+    let checked = std::process::Command::new(PROGRAM)
+        .current_dir(folder.path())
+        .args(["check-config", "duetime.toml", "--store", "embedded:other"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(!checked.status.success() && said.contains("expired on") && said.contains("node.tls"), "{said}");
 }

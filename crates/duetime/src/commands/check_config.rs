@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{SinkBinder as _, TopicName};
+use duetime_http::TlsFiles;
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
@@ -42,6 +43,10 @@ pub async fn run(file: &Path, flags: &ConfigFlags) -> anyhow::Result<bool> {
     let mut good = true;
     if let Err(fault) = store(&config.store).await? {
         complain(&["store", "url"], fault);
+        good = false;
+    }
+    if let Some((_, fault)) = config.node.tls.as_ref().and_then(TlsFiles::expired) {
+        complain(&["node", "tls", "cert"], fault);
         good = false;
     }
     if config.ownership.mode == OwnershipMode::Etcd {

@@ -29,7 +29,7 @@ use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
-use crate::problem::{Problem, Refusal, STOOD_STILL};
+use crate::problem::{Problem, Refusal};
 use crate::results::{ItemError, PlacedView, Results, Style, write_placed};
 use crate::state::HttpParts;
 use crate::trace::trace_of;
@@ -178,7 +178,7 @@ async fn one(
     let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
-        EnqueueOutcome::Replaced => StatusCode::OK,
+        EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => StatusCode::OK,
         EnqueueOutcome::Duplicate => StatusCode::CONFLICT,
     };
     audit::count(1);
@@ -365,7 +365,7 @@ impl EnqueueStream {
             self.ended = true;
             let detail = "the node stood still; open another stream, and send again what was not answered";
             batch = EnqueueBatch::default();
-            batch.entries.push(BatchEntry::Refused(None, Refusal::new(STOOD_STILL, detail), None));
+            batch.entries.push(BatchEntry::Refused(None, Refusal::new("stood_still", detail), None));
         }
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
         self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);

@@ -12,13 +12,13 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
 use duetime_core::limits::CLAIM_WAIT_MAX;
-use duetime_request::{RequestEnd, standstill};
+use duetime_request::RequestEnd;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
 use crate::peer::FromBefore;
-use crate::problem::{Problem, ProblemCode, STOOD_STILL};
+use crate::problem::{Problem, ProblemCode};
 use crate::query_routes::QueryRoutes;
 use crate::scopes::scopes_of;
 use crate::state::HttpParts;
@@ -119,16 +119,13 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
     }
     let mut ends = request.headers().get_all(NOT_AFTER).iter().peekable();
     if ends.peek().is_none() {
-        let before = request.extensions().get::<FromBefore>();
-        if before.is_some() || standstill::is_recent() {
-            if let Some(FromBefore(connection)) = before {
-                connection.cancel();
-            }
+        if let Some(FromBefore(connection)) = request.extensions().get() {
+            connection.cancel();
             let detail = format!(
                 "the node stood still, and this request may have waited for long; it was not carried out, send it again \
                  (with a {NOT_AFTER} header, it would be known how old it is)"
             );
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, STOOD_STILL, detail).retry_in(1));
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stood_still", detail).retry_in(1));
         }
         return Ok(None);
     }

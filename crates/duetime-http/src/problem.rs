@@ -10,9 +10,6 @@ use utoipa::ToSchema;
 use crate::codes::CODES;
 use crate::schema;
 
-/// The code of what a node refuses that it found when it went on after it stood still.
-pub(crate) const STOOD_STILL: &str = "stood_still";
-
 /// The content type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -118,10 +115,6 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if self.code == STOOD_STILL {
-            // What lies behind it on this connection is as old, and would be read when the refusals are over.
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if self.status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"duetime\""));
@@ -243,7 +236,7 @@ impl From<&RouteError> for Problem {
                 format!("{error}; slow down, let its backlog and dead letters drain, or raise {limit}"),
             ),
             RouteError::RequestOver { stood_still } => {
-                let code = if *stood_still { STOOD_STILL } else { "timeout" };
+                let code = if *stood_still { "stood_still" } else { "timeout" };
                 Self::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     code,

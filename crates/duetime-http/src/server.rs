@@ -47,6 +47,9 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Once the server ends, open requests have this long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
+/// How often it is looked whether connections wait, where none comes.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The answers on a connection that is ended after a refusal go out within this.
 const ANSWERS_OUT: Duration = Duration::from_secs(1);
 
@@ -117,6 +120,8 @@ pub async fn serve(
             () = shutdown.cancelled() => break,
             Some(accepted) = std::future::ready(waiting) => accepted,
             accepted = listener.accept() => accepted,
+            // Whether nobody waits any more is to be known before the next one comes.
+            () = tokio::time::sleep(LOOK_EVERY) => continue,
         };
         let is_fresh = caught_up == standstill::count() && !standstill::is_recent();
         let (stream, peer) = match accepted {
@@ -192,10 +197,19 @@ impl Serving {
         let (born, ends) = (self.born, over.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (router, activity) = (router.clone(), seen.clone());
-            if born != Some(standstill::count()) {
+            let is_over = born != Some(standstill::count());
+            if is_over {
                 request.extensions_mut().insert(FromBefore(ends.clone()));
             }
-            async move { Ok::<_, Infallible>(answer(router, activity, peer, brief, request).await) }
+            async move {
+                let version = request.version();
+                let mut response = answer(router, activity, peer, brief, request).await;
+                // What lies behind it on the connection is as old.
+                if (brief || is_over) && version <= Version::HTTP_11 {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let stream = TokioIo::new(Watched::new(stream, activity.clone()));
         let connection = self.builder.serve_connection(stream, service).into_owned();
@@ -238,11 +252,7 @@ async fn answer(
     let (body, rest) = unread::watch(Body::new(body), &head.headers);
     let mut response = if brief {
         drop(body);
-        let mut response = without_place(head.uri.path()).await;
-        if version <= Version::HTTP_11 {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
+        without_place(head.uri.path()).await
     } else {
         match router.oneshot(Request::from_parts(head, body)).await {
             Ok(response) => response,

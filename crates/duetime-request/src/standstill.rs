@@ -15,7 +15,7 @@ use tracing::warn;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(3);
 /// How often the thread says that the process runs.
 const BEAT: Duration = Duration::from_millis(250);
-/// For this long after it, what was waiting to be read is still being read.
+/// For this long after it, who was waiting is still being found.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
 /// What is known of one process. Times are milliseconds since it was made.
@@ -53,7 +53,7 @@ impl Beats {
             self.aftermath_until_ms.store(now + ms(AFTERMATH), Ordering::SeqCst);
             self.times.fetch_add(1, Ordering::SeqCst);
             let for_ms = now - self.last_ms.load(Ordering::SeqCst);
-            warn!(for_ms, "this process stood still; requests of unknown age are refused for a second");
+            warn!(for_ms, "this process stood still; requests of unknown age are refused");
         }
         self.last_ms.store(now, Ordering::SeqCst);
     }

@@ -19,9 +19,6 @@ use super::{Config, OwnershipConfig, OwnershipMode, check};
 /// The sections that a file may have.
 pub const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
 
-/// What the library says of a key that is there twice.
-const DUPLICATE_KEY: &str = "duplicate key";
-
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -275,12 +272,8 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
     let lines = ConfigLines { file, text: text.to_owned().into(), overlays: overlays.to_vec() };
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let span = error.span().unwrap_or_default();
-        let mut fault = error.message().trim().to_owned();
-        // The library names neither the key that is there twice nor the section; what else is there may be secret.
-        if fault == DUPLICATE_KEY {
-            fault = format!("{:?} is there twice; leave one of them out", text.get(span.clone()).unwrap_or_default());
-        }
-        vec![Complaint { origin: lines.at(span.start), text: fault }]
+        let origin = lines.at(span.start);
+        vec![Complaint { origin, text: read::not_toml(error.message(), text.get(span).unwrap_or_default()) }]
     })?;
     for overlay in overlays {
         let (section, key) = overlay.key;

@@ -170,6 +170,15 @@ fn remove(section: &mut Value, path: &[String]) -> bool {
     }
 }
 
+/// Why the file is no TOML. `place`: what is written where the library stopped, which is shown where it is a key for
+/// certain; the library names none.
+pub fn not_toml(message: &str, place: &str) -> String {
+    match message.trim() {
+        "duplicate key" => format!("{place:?} is there twice; leave one of them out"),
+        other => other.to_owned(),
+    }
+}
+
 /// The sentences of the library, which has nothing else for a fault, in our words: the one place that reads them. Never shows a value: it may be a secret in a place where none is
 /// expected.
 fn sentence(message: &str, key: &str) -> String {

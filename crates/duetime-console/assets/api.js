@@ -68,11 +68,12 @@ export async function ask(method, path, body, signal, longest = method === "GET"
   const timer = setTimeout(end, longest);
   if (changes) underWay.add(end);
   signal?.addEventListener("abort", end);
+  const begun = Date.now();
   let answer;
   let text;
   try {
     answer = await fetch(path, { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
-    setClock(Date.parse(answer.headers.get("date")));
+    setClock(Date.parse(answer.headers.get("date")), begun);
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;

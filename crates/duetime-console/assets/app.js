@@ -81,7 +81,7 @@ function Search({ topics }) {
     const { place, rest } = where();
     const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics.length === 1 ? topics[0].name : undefined;
     const topic = named ? text.slice(0, at) : shown;
-    const id = (named ? text.slice(at + 1) : text).replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, "");
+    const id = (named ? text.slice(at + 1) : text).trim();
     if (id) location.hash = topic ? `#/message/${coded(topic)}/${coded(id)}` : `#/find/${coded(id)}`;
   };
   return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="message id, or: topic id" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
@@ -131,7 +131,7 @@ function App() {
     if (place === "slo") return html`<${Slo} />`;
     if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
-    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off. This is Now.</div>`}<${Now} />`;
+    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.</div>`}<${Now} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>

@@ -1,6 +1,9 @@
-"""The Chromium in which pages are looked at: by tests, by benches/console and by deploy/pictures."""
+"""The Chromium in which pages are looked at, by tests, by benches/console and by deploy/pictures, and the API behind them."""
 
 import contextlib
+import json
+import urllib.error
+import urllib.request
 
 from playwright.sync_api import sync_playwright
 
@@ -20,3 +23,24 @@ def chromium():
             yield browser
         finally:
             browser.close()
+
+
+def asking(url, token=None, refusals=False):
+    """A function that asks the node at `url` and gives what it answered, JSON read; with `refusals` the status before it."""
+    url = url.rstrip("/")
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
+
+    def api(method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer = urllib.request.urlopen(urllib.request.Request(url + path, data, headers, method=method))
+        except urllib.error.HTTPError as refused:
+            if not refusals:
+                raise
+            answer = refused
+        with answer:
+            text = answer.read().decode()
+            read = json.loads(text) if answer.headers["content-type"].startswith("application/") else text
+            return (answer.status, read) if refusals else read
+
+    return api

@@ -5,13 +5,11 @@ It says on standard output what the test is to do next (`sink away`, `sink back`
 a line on standard input.
 """
 
-import json
 import sys
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 SEEN_WITHIN_MS = 60_000
 HERD = 2000
@@ -22,11 +20,7 @@ NODE_AWAY = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_C
 def main():
     url = sys.argv[1].rstrip("/")
 
-    def api(method, path, body=None):
-        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request) as answer:
-            text = answer.read().decode()
-            return json.loads(text) if answer.headers["content-type"].startswith("application/") else text
+    api = asking(url)
 
     def do(what):
         print(what, flush=True)

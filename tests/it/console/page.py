@@ -13,7 +13,7 @@ import urllib.request
 import axe_playwright_python
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 SEEN_WITHIN_MS = 20_000
@@ -31,15 +31,7 @@ def main():
     url = sys.argv[1].rstrip("/")
     shots = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 
-    def api(method, path, body=None):
-        request = urllib.request.Request(
-            url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method
-        )
-        try:
-            with urllib.request.urlopen(request) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as answer:
-            return answer.code, json.load(answer)
+    api = asking(url, refusals=True)
 
     expect.set_options(timeout=SEEN_WITHIN_MS)
     # Something on every screen.

@@ -1,12 +1,10 @@
 """Topics and sinks are paused and resumed through the page, and the API is asked what came of it: python pauses.py URL"""
 
-import json
 import sys
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 SEEN_WITHIN_MS = 20_000
 OPS = "ops-0123456789abcdef"
@@ -18,11 +16,7 @@ def main():
     url = sys.argv[1].rstrip("/")
     expect.set_options(timeout=SEEN_WITHIN_MS)
 
-    def api(method, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json", "authorization": f"Bearer {OPS}"}
-        with urllib.request.urlopen(urllib.request.Request(url + path, data, headers, method=method)) as answer:
-            return json.load(answer)
+    api = asking(url, OPS)
 
     def pause_of(topic):
         found = api("GET", f"/v1/topics/{topic}")

@@ -5,7 +5,6 @@ SECONDS (240), so that there is something to be seen; then each screen, light, d
 """
 
 import http.server
-import json
 import pathlib
 import random
 import subprocess
@@ -13,12 +12,10 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 BASE = 27_830
 REDIS, FIRST, SECOND, HOOK, NOBODY = (BASE + n for n in range(5))
@@ -71,14 +68,11 @@ class Hook(http.server.BaseHTTPRequestHandler):
         pass
 
 
+node = asking(f"http://127.0.0.1:{FIRST}", refusals=True)
+
+
 def api(method, path, body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{FIRST}{path}", data, {"content-type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as refused:
-        return json.load(refused)
+    return node(method, path, body)[1]
 
 
 def put(topic, count, delay, name=None):

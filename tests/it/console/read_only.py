@@ -1,12 +1,10 @@
 """A console that is read-only offers no change: python read_only.py URL"""
 
-import json
 import sys
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 SEEN_WITHIN_MS = 20_000
 # Buttons that change nothing: of tables, of filters, and of what is shown.
@@ -17,10 +15,7 @@ SCREENS = {"": "Rates and lateness", "topic/orders": "Settings", "messages/order
 def main():
     url = sys.argv[1].rstrip("/")
 
-    def api(method, path, body=None):
-        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
+    api = asking(url)
 
     api("PUT", "/v1/topics/orders", {"shards": 2})
     api("POST", "/v1/topics/orders/messages", {"id": "dead"})

@@ -1,12 +1,10 @@
 """What the console offers to a token that may only look, and to an administrator's: python rights.py URL"""
 
-import json
 import sys
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 SEEN_WITHIN_MS = 20_000
 BARRED = {
@@ -17,8 +15,7 @@ BARRED = {
 
 def main():
     url = sys.argv[1].rstrip("/")
-    request = urllib.request.Request(f"{url}/v1/topics/mails/messages", json.dumps({"id": "later", "delay": "1h"}).encode(), {"content-type": "application/json", "authorization": "Bearer ops-0123456789abcdef"}, method="POST")
-    urllib.request.urlopen(request).close()
+    asking(url, "ops-0123456789abcdef")("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})
     with chromium() as browser:
         for secret, offered in [("looks-0123456789abcdef", 0), ("ops-0123456789abcdef", 1)]:
             page = browser.new_context().new_page()

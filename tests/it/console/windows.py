@@ -1,14 +1,12 @@
 """Many windows of one browser, a clock that is wrong, and a change that is left while it is under way: python windows.py URL"""
 
-import json
 import re
 import sys
 import time
-import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import chromium
+from browser import asking, chromium
 
 SEEN_WITHIN_MS = 30_000
 WINDOWS = 8
@@ -20,10 +18,7 @@ def main():
     url = sys.argv[1].rstrip("/")
     expect.set_options(timeout=SEEN_WITHIN_MS)
 
-    def api(method, path, body=None):
-        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(), {"content-type": "application/json"}, method=method)
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
+    api = asking(url)
 
     api("PUT", "/v1/topics/orders", {"shards": 1})
     api("POST", "/v1/topics/orders/messages", {"id": "a"})

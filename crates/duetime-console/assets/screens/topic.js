@@ -111,7 +111,7 @@ function Pause({ topic, counts, onClose }) {
   return html`<${Confirm} title="${paused ? "Resume" : "Pause"} ${topic}" label=${paused ? "Resume it" : "Pause it"} wait=${changed} onClose=${onClose}
     commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${`duetime ${act} ${word(topic)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}
     onDone=${async () => { await ask("POST", path, body); tell(paused ? `${topic} goes on` : `${topic} is paused`); }}>
-    ${changed && html`<div class="banner" role="alert">${paused ? "It was resumed meanwhile" : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`}. There is nothing left to do here.</div>`}
+    ${changed && html`<div class="banner" role="alert">${paused ? "It was resumed meanwhile" : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`}. Nothing is left to do here.</div>`}
     <p>${paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
     ${!paused && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;

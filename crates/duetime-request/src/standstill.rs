@@ -14,7 +14,7 @@ use tracing::warn;
 /// A shorter one is not distinguished from a busy machine.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(3);
 /// How often the thread says that the process runs.
-const BEAT: Duration = Duration::from_millis(250);
+const BEAT_EVERY: Duration = Duration::from_millis(250);
 /// For this long after it, who was waiting is still being found.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
@@ -22,10 +22,39 @@ const AFTERMATH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Beats {
     begun: Instant,
-    last_ms: AtomicU64,
-    /// Standstills that are over.
-    times: AtomicU64,
+    /// A [`Beat`], in one word: who looks while it beats sees all of it or nothing.
+    last: AtomicU64,
     aftermath_until_ms: AtomicU64,
+}
+
+/// The last time that the process said that it runs.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    at_ms: u64,
+    /// Standstills that are over.
+    times: u64,
+}
+
+impl Beat {
+    /// Enough for five hundred years.
+    const AT_BITS: u32 = 44;
+
+    fn packed(self) -> u64 {
+        self.times << Self::AT_BITS | self.at_ms
+    }
+
+    fn unpacked(word: u64) -> Self {
+        Self { at_ms: word & ((1 << Self::AT_BITS) - 1), times: word >> Self::AT_BITS }
+    }
+
+    fn is_overdue(self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.at_ms) >= ms(STANDSTILL_MIN)
+    }
+
+    /// Standstills, with one that nobody has noted yet.
+    fn count(self, now_ms: u64) -> u64 {
+        self.times + u64::from(self.is_overdue(now_ms))
+    }
 }
 
 fn ms(duration: Duration) -> u64 {
@@ -34,40 +63,40 @@ fn ms(duration: Duration) -> u64 {
 
 impl Beats {
     fn new(begun: Instant) -> Self {
-        let zero = || AtomicU64::new(0);
-        Self { begun, last_ms: zero(), times: zero(), aftermath_until_ms: zero() }
+        Self { begun, last: AtomicU64::new(0), aftermath_until_ms: AtomicU64::new(0) }
     }
 
     fn at(&self, now: Instant) -> u64 {
         ms(now.saturating_duration_since(self.begun))
     }
 
-    fn is_overdue(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_ms.load(Ordering::SeqCst)) >= ms(STANDSTILL_MIN)
+    fn last(&self) -> Beat {
+        Beat::unpacked(self.last.load(Ordering::SeqCst))
     }
 
+    /// Of one thread only.
     fn beat(&self, now: Instant) {
-        let now = self.at(now);
-        if self.is_overdue(now) {
-            // Before the beat: who finds the beat new finds these too.
+        let (now, last) = (self.at(now), self.last());
+        let is_overdue = last.is_overdue(now);
+        if is_overdue {
+            // Before the beat: who finds the beat new finds this too.
             self.aftermath_until_ms.store(now + ms(AFTERMATH), Ordering::SeqCst);
-            self.times.fetch_add(1, Ordering::SeqCst);
-            let for_ms = now - self.last_ms.load(Ordering::SeqCst);
+        }
+        self.last.store(Beat { at_ms: now, times: last.count(now) }.packed(), Ordering::SeqCst);
+        if is_overdue {
+            let for_ms = now - last.at_ms;
             warn!(for_ms, "this process stood still; requests of unknown age are refused");
         }
-        self.last_ms.store(now, Ordering::SeqCst);
     }
 
     fn count(&self, now: Instant) -> u64 {
-        // In this order: a beat between the two is counted once or not at all, and the next look counts it.
-        let is_overdue = self.is_overdue(self.at(now));
-        self.times.load(Ordering::SeqCst) + u64::from(is_overdue)
+        self.last().count(self.at(now))
     }
 
     fn is_recent(&self, now: Instant) -> bool {
         let now = self.at(now);
         // In this order, for the beat writes them in the other one.
-        self.is_overdue(now) || now < self.aftermath_until_ms.load(Ordering::SeqCst)
+        self.last().is_overdue(now) || now < self.aftermath_until_ms.load(Ordering::SeqCst)
     }
 }
 
@@ -95,7 +124,7 @@ pub fn watch() -> std::io::Result<()> {
             .spawn(move || {
                 loop {
                     beats().beat(now());
-                    std::thread::sleep(BEAT);
+                    std::thread::sleep(BEAT_EVERY);
                 }
             })
             .map(drop);
@@ -132,5 +161,32 @@ mod tests {
         beats.beat(at(9.5));
         assert_eq!((beats.count(at(10.1)), beats.is_recent(at(10.1))), (1, false));
         assert_eq!(beats.count(at(20.0)), 2);
+    }
+
+    #[test]
+    fn who_looks_while_a_standstill_is_noted_counts_it_once() {
+        const STANDSTILLS: u32 = 20_000;
+        let beats = Beats::new(now());
+        let (begun, beats, noted) = (beats.begun, &beats, AtomicU64::new(0));
+        let (turn, mut wrong) = (std::sync::Barrier::new(2), Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=STANDSTILLS {
+                    turn.wait();
+                    beats.beat(begun + STANDSTILL_MIN * n);
+                    noted.store(u64::from(n), Ordering::SeqCst);
+                }
+            });
+            for n in 1..=STANDSTILLS {
+                turn.wait();
+                while noted.load(Ordering::SeqCst) < u64::from(n) {
+                    let count = beats.count(begun + STANDSTILL_MIN * n);
+                    if count != u64::from(n) {
+                        wrong.push((n, count));
+                    }
+                }
+            }
+        });
+        assert_eq!(wrong, []);
     }
 }

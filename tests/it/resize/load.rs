@@ -74,6 +74,9 @@ impl Api {
         let (status, body) = self.told(method, path, body).await?;
         let passes = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE);
         assert!(status.as_u16() < 500 || passes, "{status}: {body}");
+        if passes && self.is_patient {
+            eprintln!("a patient producer was refused: {status} {body}");
+        }
         (!passes).then_some((status, body))
     }
 

@@ -15,6 +15,8 @@ pub enum Fault {
     Refused(StoreError),
     /// The database did not do it; whatever its transaction wrote must be rolled back.
     Sql(rusqlite::Error),
+    /// What a row holds is not what was written there.
+    Unreadable(String),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -30,11 +32,21 @@ impl From<StoreError> for Fault {
 }
 
 impl Fault {
+    /// Data that is not on the disk as it was written: which, or what is wrong.
+    pub fn damage(&self) -> Option<String> {
+        match self {
+            Self::Unreadable(what) => Some(what.clone()),
+            Self::Sql(error) if is_corrupt(error) => Some(error.to_string()),
+            Self::Refused(_) | Self::Sql(_) => None,
+        }
+    }
+
     /// What the caller learns about data in `folder`.
     pub fn into_store_error(self, doing: &'static str, folder: &Path) -> StoreError {
         match self {
             Self::Refused(error) => error,
             Self::Sql(error) => sql_error(&error, doing, folder),
+            Self::Unreadable(what) => StoreError::Damaged(format!("{what} in {DATABASE}; {RESCUE}")),
         }
     }
 }

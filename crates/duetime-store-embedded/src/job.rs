@@ -61,8 +61,8 @@ where
     fn run(&mut self, ctx: &mut WriteContext) -> rusqlite::Result<()> {
         self.kept = Some(match (self.act)(ctx) {
             Ok(answer) => Ok(answer),
-            Err(Fault::Refused(error)) => Err(error),
             Err(Fault::Sql(error)) => return Err(error),
+            Err(fault) => Err(fault.into_store_error(self.doing, &ctx.folder)),
         });
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! One shard's part in a resize: fence, scan, its outbox, and what was put into it.
 
 use std::cmp::Ordering;
+use std::fmt::Display;
 
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
@@ -32,8 +33,9 @@ pub fn raised(before: &Routing, topic: &TopicName, index: u32, new: &Routing) ->
     }
 }
 
-fn read_id(text: &str) -> Result<MessageId, Fault> {
-    Ok(MessageId::new(text).map_err(|error| StoreError::Damaged(format!("id {text:?}: {error}")))?)
+/// The id that a row has.
+pub fn read_id(row: impl Display, text: &str) -> Result<MessageId, Fault> {
+    MessageId::new(text).map_err(|error| Fault::Unreadable(format!("id {text:?} of row {row}: {error}")))
 }
 
 /// One page of ids, in their order.
@@ -57,7 +59,7 @@ pub fn scan(conn: &Connection, state: &ShardState, from: Option<&Cursor>, limit:
                 (MessageState::Dead, Timestamp::from_millis(cursor / 1000))
             }
         };
-        found.push(Scanned { id: read_id(&row.get::<_, String>(1)?)?, state, visible_at });
+        found.push(Scanned { id: read_id(row.get::<_, i64>(0)?, &row.get::<_, String>(1)?)?, state, visible_at });
     }
     let next = (found.len() == limit).then(|| found.last().map(|last| Cursor(last.id.to_string()))).flatten();
     Ok(ScanPage { first: from.is_none(), found, next })
@@ -100,7 +102,7 @@ fn frozen(row: &Row<'_>) -> Result<Frozen, Fault> {
         },
     };
     let body = body::bare(&id, &row.get::<_, Vec<u8>>(5)?);
-    Ok(Frozen { id: read_id(&id)?, state, body })
+    Ok(Frozen { id: read_id("frozen", &id)?, state, body })
 }
 
 /// Freezes what is there of `ids`.

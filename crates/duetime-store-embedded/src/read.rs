@@ -9,15 +9,16 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Death;
 use duetime_core::store::DeadPage;
 use duetime_core::{
-    ListEntry, ListPage, ListRange, MessageId, MessageState, Score, StoreError, StoredMessage, Timestamp, TopicRecord,
-    stored,
+    ListEntry, ListPage, ListRange, MessageId, MessageState, Score, Shard, StoreError, StoredMessage, Timestamp,
+    TopicRecord, stored,
 };
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::damage::Damages;
 use crate::fault::Fault;
 use crate::folder::open_reader;
-use crate::{body, fault};
+use crate::{body, moves};
 
 /// Idle reading connections that are kept.
 const IDLE_MAX: usize = 4;
@@ -37,6 +38,25 @@ impl Readers {
     /// Closes what is idle.
     pub fn close(&self) {
         self.idle.lock().clear();
+    }
+
+    /// Reads of one shard: what is damaged there is reported, and passed over where `act` can.
+    pub async fn read_shard<A: Send + 'static>(
+        self: &Arc<Self>,
+        doing: &'static str,
+        (shard, damages): (&Shard, &Arc<Damages>),
+        act: impl FnOnce(&Connection) -> Result<ReadablePart<A>, Fault> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let (shard, damages) = (shard.clone(), damages.clone());
+        let act = move |conn: &Connection| {
+            let read = act(conn);
+            let damaged = read.as_ref().map_or_else(Fault::damage, |read| read.damaged.clone());
+            if let Some(what) = damaged {
+                damages.shard(&shard.topic, shard.index, &what);
+            }
+            Ok(read?.part)
+        };
+        self.read(doing, act).await
     }
 
     /// Reads, on a thread that may wait.
@@ -62,12 +82,41 @@ impl Readers {
     }
 }
 
+/// What could be read of a shard.
+pub struct ReadablePart<A> {
+    part: A,
+    /// What could not: the first of it.
+    damaged: Option<String>,
+}
+
+impl<A> From<A> for ReadablePart<A> {
+    fn from(all: A) -> Self {
+        Self { part: all, damaged: None }
+    }
+}
+
+impl<A> ReadablePart<A> {
+    /// Takes what was read of one row, unless it is damaged or gone.
+    fn readable<T>(&mut self, row: Result<Option<T>, Fault>) -> Result<Option<T>, Fault> {
+        let fault = match row {
+            Ok(read) => return Ok(read),
+            Err(fault) => fault,
+        };
+        let what = fault.damage();
+        if what.is_none() {
+            return Err(fault);
+        }
+        self.damaged = self.damaged.take().or(what);
+        Ok(None)
+    }
+}
+
 const MESSAGE: &str = "SELECT m.id, m.score, m.body, d.cursor, d.attempts, d.reason FROM message m \
     LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id";
 
 fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
     let id: String = row.get(0)?;
-    let damaged = |what: String| StoreError::Damaged(format!("message {id:?} in {}: {what}", fault::DATABASE));
+    let damaged = |what: String| Fault::Unreadable(format!("message {id:?}: {what}"));
     let stored: Vec<u8> = row.get(2)?;
     body::check(&id, &stored).map_err(|reason| damaged(reason.to_owned()))?;
     let body = body::decode(&Bytes::from(stored)).map_err(|error| damaged(error.to_string()))?;
@@ -105,8 +154,8 @@ pub fn get(conn: &Connection, key: i64, ids: &[MessageId]) -> Result<Vec<Option<
     Ok(answers)
 }
 
-/// One page of dead letters.
-pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Result<DeadPage, Fault> {
+/// One page of dead letters. Those that are damaged are passed over.
+pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Result<ReadablePart<DeadPage>, Fault> {
     let sql = "SELECT id, cursor FROM dead WHERE shard = ?1 AND cursor >= ?2 ORDER BY cursor LIMIT ?3";
     let mut select = conn.prepare_cached(sql)?;
     let asked = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
@@ -114,42 +163,70 @@ pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Res
     let mut found = rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
     let next = (found.len() > limit).then(|| found.pop().expect("one more than the limit").1);
     let mut one = conn.prepare_cached(&format!("{MESSAGE} WHERE m.shard = ?1 AND m.id = ?2"))?;
-    let mut messages = Vec::with_capacity(found.len());
+    let mut page = ReadablePart::from(DeadPage { messages: Vec::with_capacity(found.len()), next });
     for (id, _) in found {
         let mut rows = one.query(params![key, id])?;
-        messages.extend(rows.next()?.map(message).transpose()?);
+        let read = rows.next().map_err(Fault::Sql).and_then(|row| row.map(message).transpose());
+        let read = page.readable(read)?;
+        page.part.messages.extend(read);
     }
-    Ok(DeadPage { messages, next })
+    Ok(page)
 }
 
-/// One page of live messages, by score and, among equal ones, by the key of their row.
-pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Result<ListPage, Fault> {
+/// Rows of the index of due times: score and key.
+type Rows = Vec<(i64, i64)>;
+
+/// One page of live messages, by score and, among equal ones, by the key of their row. Those that are damaged are passed
+/// over, also where that leaves none of a page.
+pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Result<ReadablePart<ListPage>, Fault> {
+    let mut page = ReadablePart::from(ListPage { found: Vec::new(), more: false });
+    let mut after = range.after.as_ref().map(|after| (after.score, after.tie.parse().unwrap_or(0)));
+    // By itself, so that a damaged page of the table hides only what is on it.
+    let mut one = conn.prepare_cached("SELECT id FROM message WHERE key = ?1")?;
+    loop {
+        let rows = indexed(conn, key, range, after, limit)?;
+        page.part.more = rows.len() == limit.clamp(1, BATCH_ITEMS_MAX);
+        after = rows.last().copied();
+        for (score, key) in rows {
+            let read = one.query_row([key], |row| row.get::<_, String>(0)).optional().map_err(Fault::Sql);
+            let named = |text: String| moves::read_id(key, &text).map(Some);
+            if let Some(id) = page.readable(read.and_then(|text| text.map_or(Ok(None), named)))? {
+                page.part.found.push(ListEntry { id, score: Score::from_raw(score), tie: key.to_string() });
+            }
+        }
+        if !page.part.found.is_empty() || !page.part.more {
+            return Ok(page);
+        }
+    }
+}
+
+/// One page of the index, behind `after`.
+fn indexed(
+    conn: &Connection,
+    key: i64,
+    range: &ListRange,
+    after: Option<(i64, i64)>,
+    limit: usize,
+) -> Result<Rows, Fault> {
     let asked = i64::try_from(limit.clamp(1, BATCH_ITEMS_MAX)).expect("a small number");
-    let mut rows: Vec<(i64, i64, String)> = Vec::new();
+    let mut rows = Rows::new();
     let mut read = |sql: &str, score: i64, bound: i64, left: i64| -> Result<i64, Fault> {
         let mut select = conn.prepare_cached(sql)?;
-        let found =
-            select.query_map(params![key, score, bound, left], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        rows.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+        let found = select.query_map(params![key, score, bound, left], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.extend(found.collect::<rusqlite::Result<Rows>>()?);
         Ok(asked - i64::try_from(rows.len()).expect("a small number"))
     };
     let (mut lowest, mut left) = (range.lowest(), asked);
-    if let Some(after) = &range.after {
-        let same = "SELECT score, key, id FROM message WHERE shard = ?1 AND score = ?2 AND key > ?3 \
+    if let Some((score, tie)) = after {
+        let same = "SELECT score, key FROM message WHERE shard = ?1 AND score = ?2 AND key > ?3 \
                     ORDER BY key LIMIT ?4";
-        left = read(same, after.score, after.tie.parse().unwrap_or(0), asked)?;
-        lowest = after.score.saturating_add(1);
+        left = read(same, score, tie, asked)?;
+        lowest = score.saturating_add(1);
     }
-    let later = "SELECT score, key, id FROM message WHERE shard = ?1 AND score >= ?2 AND score < ?3 \
+    let later = "SELECT score, key FROM message WHERE shard = ?1 AND score >= ?2 AND score < ?3 \
                  ORDER BY score, key LIMIT ?4";
-    left = read(later, lowest, range.end(), left)?;
-    let mut found = Vec::with_capacity(rows.len());
-    for (score, key, id) in rows {
-        let damaged = |error| StoreError::Damaged(format!("id {id:?} in {}: {error}", fault::DATABASE));
-        let id = MessageId::new(&id).map_err(damaged)?;
-        found.push(ListEntry { id, score: Score::from_raw(score), tie: key.to_string() });
-    }
-    Ok(ListPage { found, more: left == 0 })
+    read(later, lowest, range.end(), left)?;
+    Ok(rows)
 }
 
 /// Messages per bucket, over all shards. One pass over the index.

@@ -272,7 +272,8 @@ impl EmbeddedStore {
 
     async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
-        self.readers.read("read messages", move |conn| read::get(conn, key, &ids)).await
+        let act = move |conn: &rusqlite::Connection| read::get(conn, key, &ids).map(Into::into);
+        self.readers.read_shard("read messages", (shard, &self.damages), act).await
     }
 
     async fn settle_dead_at_home(
@@ -338,12 +339,14 @@ impl MessageStore for EmbeddedStore {
 
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         let key = self.directory.key(shard)?;
-        self.readers.read("read dead letters", move |conn| read::dead(conn, key, from, limit)).await
+        let act = move |conn: &rusqlite::Connection| read::dead(conn, key, from, limit);
+        self.readers.read_shard("read dead letters", (shard, &self.damages), act).await
     }
 
     async fn list(&self, shard: &Shard, range: &ListRange, limit: usize) -> Result<ListPage, StoreError> {
         let (key, range) = (self.directory.key(shard)?, range.clone());
-        self.readers.read("list messages", move |conn| read::list(conn, key, &range, limit)).await
+        let act = move |conn: &rusqlite::Connection| read::list(conn, key, &range, limit);
+        self.readers.read_shard("list messages", (shard, &self.damages), act).await
     }
 
     async fn resolve_dead_letters_at(

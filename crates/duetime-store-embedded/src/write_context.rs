@@ -68,7 +68,11 @@ impl WriteContext {
         }
         let head_before = state.head(&self.conn)?;
         self.before.entry((shard.topic.clone(), shard.index)).or_insert_with(|| state.clone());
-        let answer = act(&self.conn, state)?;
+        let answer = act(&self.conn, state).inspect_err(|fault| {
+            if let Fault::Unreadable(what) = fault {
+                self.damages.shard(&shard.topic, shard.index, what);
+            }
+        })?;
         if let Some(head) = state.head(&self.conn)?
             && head_before.is_none_or(|before| head < before)
         {

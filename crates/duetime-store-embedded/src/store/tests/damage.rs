@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use duetime_core::ListPlace;
+
 use super::*;
 
 const PAGE: usize = 4096;
@@ -182,4 +184,79 @@ async fn a_damaged_body_is_reported_before_its_message_is_due() {
         let told = look_through(folder.path(), &store).join(" ");
         assert!(told.contains("topic orders are damaged on the disk: 0;"), "{told}");
     }
+}
+
+/// All that the list says, by pages.
+async fn list_all(store: &EmbeddedStore, limit: usize) -> Vec<String> {
+    let (mut range, mut ids) =
+        (ListRange { from: Timestamp::ZERO, till: NOW.plus(Duration::from_secs(1)), after: None }, Vec::new());
+    loop {
+        let page = store.list(&shard(), &range, limit).await.unwrap();
+        range.after = page.found.last().map(|last| ListPlace { score: last.score.raw(), tie: last.tie.clone() });
+        ids.extend(page.found.into_iter().map(|entry| entry.id.to_string()));
+        if !page.more {
+            return ids;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_id_hides_no_other_message_and_is_reported_by_who_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let all: Vec<Enqueue> = (0..20).map(|n| message(&format!("order-{n:02}"), Due::At(NOW))).collect();
+    store.enqueue(&shard(), NOW, &all).await.unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
+    let change = "UPDATE message SET id = char(16) || 'bad' || id WHERE id BETWEEN 'order-04' AND 'order-07'";
+    assert_eq!(conn.execute(change, []).unwrap(), 4);
+    drop(conn);
+
+    let store = open(folder.path());
+    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(list_all(&store, 2).await.len(), 16, "two pages of it have nothing else");
+    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+
+    // What has no id cannot be moved: nothing is left behind without a word.
+    drop(store);
+    let store = open(folder.path());
+    let halted = store.scan(&shard(), None, 100).await.unwrap_err().to_string();
+    assert!(halted.contains("of row 5") && halted.contains("docs/EMBEDDED.md"), "{halted}");
+    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+}
+
+#[tokio::test]
+async fn a_damaged_page_hides_no_other_message_of_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    fill(&store, &shard()).await;
+    drop(store);
+    zero_page(folder.path(), 0x0d, |page| holds(page, "0-order-"));
+    let store = open(folder.path());
+    let listed = list_all(&store, 50).await.len();
+    assert!((MANY - 100..MANY).contains(&listed), "{listed} of {MANY}");
+    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+}
+
+#[tokio::test]
+async fn a_damaged_dead_letter_hides_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = with_topic(folder.path()).await;
+    let all: Vec<Enqueue> = (0..5).map(|n| message(&format!("order-{n}"), Due::At(NOW))).collect();
+    store.enqueue(&shard(), NOW, &all).await.unwrap();
+    let claimed = store.claim(&shard(), NOW, &asking(1, 5)).await.unwrap().messages;
+    let ends = claimed.iter().map(|one| Settle {
+        id: one.id.clone(),
+        score: one.score,
+        how: Settlement::Bury("refused".into()),
+    });
+    store.settle(&shard(), NOW, &ends.collect::<Vec<_>>()).await.unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
+    assert_eq!(conn.execute("UPDATE message SET body = zeroblob(40) WHERE id = 'order-3'", []).unwrap(), 1);
+    drop(conn);
+    let store = open(folder.path());
+    let page = store.dead_letters(&shard(), None, 100).await.unwrap();
+    assert_eq!(page.messages.len(), 4);
+    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
 }

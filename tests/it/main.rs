@@ -1,6 +1,7 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
 mod at_most_once;
+mod bound_sink;
 mod bulk;
 mod canary;
 mod catalogue;
@@ -49,6 +50,7 @@ mod sink_shared;
 mod sink_silent;
 mod sink_tls;
 mod smear;
+mod store_load;
 mod targets;
 mod test_node;
 mod topic_limits;

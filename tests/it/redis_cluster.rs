@@ -4,11 +4,11 @@ mod clocks;
 mod faults;
 mod guarded;
 mod half_moved;
-mod load;
 mod promotions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Namespace, Store, TopicName};
@@ -17,6 +17,21 @@ use duetime_redis::slots;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::conformance::{StoreFactory, resize, store};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
+
+use crate::store_load::LoadSettings;
+
+/// On three masters no one is without a shard.
+pub const SHARDS: u32 = 6;
+
+/// A master may go away with what no replica has.
+const CLUSTER: LoadSettings = LoadSettings {
+    shards: SHARDS,
+    pace: Duration::from_millis(40),
+    delay: Duration::from_millis(1500),
+    visibility: Duration::from_secs(30),
+    drained_within: Duration::from_secs(60),
+    is_durable: false,
+};
 
 /// Stores on one installation, each with a namespace of its own.
 pub struct Spaces {

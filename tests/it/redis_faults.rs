@@ -4,7 +4,6 @@
 //! bit for bit, on its first attempt.
 
 mod late;
-mod load;
 pub(crate) mod lost;
 mod repeats;
 pub(crate) mod server;
@@ -22,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::redis_store::documented_rights;
 
-use load::{Load, now};
+use crate::store_load::{ONE_SERVER, StoreLoad, now};
 use server::{ask, connection, durable};
 
 /// A change of the server's state is noticed within this.
@@ -33,8 +32,8 @@ async fn connect(server: &RedisServer) -> Result<Arc<RedisStore>, StoreError> {
     RedisStore::connect(config, Arc::new(Meters::new())).await
 }
 
-async fn load_on(server: &RedisServer) -> Load {
-    Load::start(connect(server).await.unwrap()).await
+async fn load_on(server: &RedisServer) -> StoreLoad {
+    StoreLoad::start(connect(server).await.unwrap(), &ONE_SERVER).await
 }
 
 async fn pause(millis: u64) {
@@ -168,7 +167,7 @@ async fn until_ready(store: &RedisStore, or_why: Option<&str>) {
 async fn a_policy_that_changes_while_it_is_in_use_is_noticed_and_the_node_is_not_ready() {
     let server = durable(&[]).await;
     let store = connect(&server).await.unwrap();
-    let load = Load::start(store.clone()).await;
+    let load = StoreLoad::start(store.clone(), &ONE_SERVER).await;
     store.ready().await.unwrap();
     ask(&server, "CONFIG SET maxmemory-policy allkeys-lru").await.unwrap();
     until_ready(&store, Some("redis-cli CONFIG SET maxmemory-policy noeviction")).await;
@@ -181,7 +180,7 @@ async fn a_policy_that_changes_while_it_is_in_use_is_noticed_and_the_node_is_not
 async fn nothing_is_lost_while_the_server_refuses_writes_because_its_disk_fails_and_the_node_is_not_ready() {
     let server = durable(&[]).await;
     let store = connect(&server).await.unwrap();
-    let load = Load::start(store.clone()).await;
+    let load = StoreLoad::start(store.clone(), &ONE_SERVER).await;
     // A folder where the snapshot is to be: writing it fails, and with it every write (MISCONF).
     let there = server.folder().join("dump.rdb");
     std::fs::create_dir(&there).unwrap();
@@ -207,7 +206,7 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
     let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port());
     let meters = || Arc::new(Meters::new());
     let config = RedisStoreConfig { url: url("s3cret").into(), ..RedisStoreConfig::default() };
-    Load::start(RedisStore::connect(config, meters()).await.unwrap()).await.check().await;
+    StoreLoad::start(RedisStore::connect(config, meters()).await.unwrap(), &ONE_SERVER).await.check().await;
     let config = RedisStoreConfig { url: url("wr0ng").into(), ..RedisStoreConfig::default() };
     let error = RedisStore::connect(config, meters()).await.unwrap_err();
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
@@ -228,7 +227,7 @@ async fn the_remedy_for_missing_rights_works_as_it_is_written() {
     let (_, remedy) = error.split_once("allow it: ").unwrap_or_else(|| panic!("{error}"));
     let remedy = remedy.replace("<user>", "ann").replace("<namespace>", "duetime");
     ask(&server, remedy.trim()).await.unwrap();
-    Load::start(store).await.check().await;
+    StoreLoad::start(store, &ONE_SERVER).await.check().await;
 }
 
 /// Answers INFO and TIME as the test has set and OK to all else.

@@ -14,9 +14,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
-use duetime_sinks::SinkRegistry;
-use duetime_testkit::WallClock;
+use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::wait::{Because, let_pass};
 use rdkafka::error::KafkaResult;
@@ -26,6 +24,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::json;
 
 use self::reader::Reader;
+use crate::bound_sink::bind;
 use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's sink.
@@ -142,11 +141,6 @@ impl SinkWorld for World {
     async fn bring_back(&mut self) {
         self.kafka.cluster.up();
     }
-}
-
-fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
-    let registry = SinkRegistry::new(toml::from_str(&format!("[k]\n{config}")).unwrap(), Arc::new(WallClock))?;
-    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

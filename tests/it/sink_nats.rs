@@ -7,15 +7,14 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::{self, stream};
 use async_trait::async_trait;
-use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
-use duetime_sinks::SinkRegistry;
-use duetime_testkit::WallClock;
+use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{NatsServer, Proxy};
 use duetime_testkit::wait::{Because, let_pass};
 use futures::StreamExt as _;
 use serde_json::json;
 
+use crate::bound_sink::bind;
 use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's stream.
@@ -107,11 +106,6 @@ impl SinkWorld for World {
 
 fn config(server: &NatsServer) -> String {
     format!("type = \"nats\"\nurl = {:?}\nuser = \"duetime\"\npassword = {CANARY:?}\ntimeout = \"3s\"\n", server.url())
-}
-
-fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
-    let registry = SinkRegistry::new(toml::from_str(&format!("[n]\n{config}")).unwrap(), Arc::new(WallClock))?;
-    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

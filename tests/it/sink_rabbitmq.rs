@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Sink, SinkBinder as _, Verdict};
+use duetime_core::{Delivery, Sink, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
@@ -17,6 +17,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::bound_sink;
 use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's broker.
@@ -110,7 +111,7 @@ impl SinkWorld for World {
         let config = config(&self.broker).replace("\"3s\"", "\"5m\"");
         let config = config.replace(&self.broker.port().to_string(), &proxy.port().to_string());
         let topic = json!({"name": "mq", "exchange": "due", "routing_key": "orders.{topic}"});
-        Some((sink_with(&config, topic), proxy))
+        Some((bound_sink::bind(&config, topic).unwrap(), proxy))
     }
 
     async fn take_down(&mut self) -> bool {
@@ -128,13 +129,7 @@ fn config(broker: &RabbitMqServer) -> String {
 }
 
 fn sink(broker: &RabbitMqServer, topic: serde_json::Value) -> Arc<dyn Sink> {
-    sink_with(&config(broker), topic)
-}
-
-fn sink_with(config: &str, topic: serde_json::Value) -> Arc<dyn Sink> {
-    let configs = toml::from_str(&format!("[mq]\n{config}")).unwrap();
-    let registry = SinkRegistry::new(configs, Arc::new(WallClock)).unwrap();
-    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap()).unwrap()
+    bound_sink::bind(&config(broker), topic).unwrap()
 }
 
 fn unavailable(verdict: &Verdict, says: &str) {

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Headers, Sink, SinkBinder as _, Verdict};
-use duetime_sinks::SinkRegistry;
-use duetime_testkit::WallClock;
+use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 
+use crate::bound_sink::bind;
 use crate::test_node::{TestNode, ids};
 
 async fn server() -> RedisServer {
@@ -83,11 +82,6 @@ impl SinkWorld for World {
 
 fn config(server: &RedisServer) -> String {
     format!("type = \"redis-stream\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url())
-}
-
-fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
-    let registry = SinkRegistry::new(toml::from_str(&format!("[r]\n{config}")).unwrap(), Arc::new(WallClock))?;
-    registry.bind(&message("x", "").topic, &serde_json::from_value(topic).unwrap())
 }
 
 #[tokio::test]

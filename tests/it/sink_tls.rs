@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Delivery, Sink, SinkBinder as _, Verdict};
-use duetime_sinks::SinkRegistry;
-use duetime_testkit::WallClock;
+use duetime_core::{Delivery, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, message};
 use duetime_testkit::servers::{
     NatsServer, Proxy, RabbitMqServer, RedisOptions, RedisServer, free_port, write_certificates,
@@ -18,18 +16,13 @@ use lapin::types::FieldTable;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::bound_sink::bind;
+
 /// Longest wait until a sink uses a target again.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 
 /// The sinks here wait for a second; a slow machine may add to that.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// A sink with these lines; `settings` are the topic's.
-fn bind(config: &str, settings: serde_json::Value) -> Arc<dyn Sink> {
-    let configs = toml::from_str(&format!("[s]\n{config}")).unwrap();
-    let registry = SinkRegistry::new(configs, Arc::new(WallClock)).unwrap();
-    registry.bind(&message("x", "").topic, &serde_json::from_value(settings).unwrap()).unwrap()
-}
 
 fn ids(prefix: &str, count: usize) -> Vec<Delivery> {
     (0..count).map(|n| message(&format!("{prefix}-{n}"), "x")).collect()
@@ -37,10 +30,10 @@ fn ids(prefix: &str, count: usize) -> Vec<Delivery> {
 
 /// A server whose authority is not known is refused, and one whose is known is used.
 async fn trusts_only(config: &str, ca: &Path, settings: &serde_json::Value) -> Arc<dyn Sink> {
-    let said = bind(config, settings.clone()).check().await.unwrap_err();
+    let said = bind(config, settings.clone()).unwrap().check().await.unwrap_err();
     let said = said.to_lowercase();
     assert!(said.contains("certificate") || said.contains("issuer"), "{said}");
-    let sink = bind(&format!("{config}ca_file = {ca:?}\n"), settings.clone());
+    let sink = bind(&format!("{config}ca_file = {ca:?}\n"), settings.clone()).unwrap();
     assert_eq!(sink.check().await, Ok(()));
     assert_eq!(sink.deliver(&[message("first", "x")]).await, [Verdict::Accepted]);
     sink

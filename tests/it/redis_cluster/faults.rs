@@ -13,7 +13,8 @@ use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 use duetime_testkit::wait::{Because, let_pass};
 
-use super::load::{Load, SHARDS, TOPIC, message, now, record};
+use super::{CLUSTER, SHARDS};
+use crate::store_load::{StoreLoad, TOPIC, message, now, record};
 
 /// How long a slot is left half moved. Below the time for which a call is repeated.
 const HELD: Duration = Duration::from_secs(4);
@@ -42,7 +43,7 @@ fn other(cluster: &RedisCluster, from: usize) -> usize {
 async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_masters_pause() {
     let cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Memory).await;
-    let load = Load::start(store.clone()).await;
+    let load = StoreLoad::start(store.clone(), &CLUSTER).await;
     for _ in 0..5 {
         for node in &cluster.nodes {
             node.cli(&["SCRIPT", "FLUSH"]);
@@ -111,7 +112,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
 async fn nothing_that_a_replica_has_is_lost_when_a_master_fails_over_or_is_killed() {
     let mut cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Replicas(1)).await;
-    let load = Load::start(store).await;
+    let load = StoreLoad::start(store, &CLUSTER).await;
     // In good order.
     let master = cluster.owner(slot(TOPIC, 0));
     load.through(async { cluster.fail_over(master).await }).await;
@@ -133,7 +134,7 @@ async fn nothing_that_a_replica_has_is_lost_when_a_master_fails_over_or_is_kille
 async fn nothing_that_a_replica_has_is_lost_when_sentinel_fails_over() {
     let mut servers = Sentinel::start_careful(2, 1, 1).await;
     let store = connect(servers.url(), Durability::Replicas(1)).await;
-    let load = Load::start(store).await;
+    let load = StoreLoad::start(store, &CLUSTER).await;
     let primary = servers.primary();
     servers.servers[primary].stop_hard();
     load.through(async { servers.left(primary).await }).await;

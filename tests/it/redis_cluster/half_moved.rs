@@ -15,7 +15,8 @@ use duetime_testkit::servers::RedisCluster;
 use duetime_testkit::wait::{Because, let_pass};
 use redis::Value;
 
-use super::load::{Load, SHARDS, TOPIC, message, now, record};
+use super::{CLUSTER, SHARDS};
+use crate::store_load::{StoreLoad, TOPIC, message, now, record};
 
 /// How long a slot is left half moved: longer than a call is repeated.
 const HELD: Duration = Duration::from_secs(30);
@@ -107,7 +108,7 @@ async fn a_key_that_has_gone_over_is_read_where_it_is_while_its_slot_is_still_mo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_half_moved_for_thirty_seconds_loses_nothing_and_delays_no_other() {
     let cluster = RedisCluster::start(3, 0).await;
-    let load = Load::start(connect(&cluster).await).await;
+    let load = StoreLoad::start(connect(&cluster).await, &CLUSTER).await;
     let held = slot(0);
     let (from, to) = ends(&cluster, held);
     cluster.begin_move(held, from, to);
@@ -125,7 +126,7 @@ async fn a_slot_half_moved_for_thirty_seconds_loses_nothing_and_delays_no_other(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_while_the_cluster_is_down_for_want_of_a_master() {
     let mut cluster = RedisCluster::start(3, 0).await;
-    let load = Load::start(connect(&cluster).await).await;
+    let load = StoreLoad::start(connect(&cluster).await, &CLUSTER).await;
     let gone = cluster.owner(slot(0));
     let other = (0..SHARDS).map(slot).find(|slot| cluster.owner(*slot) != gone).expect("shards are spread");
     let (witness, _) = ends(&cluster, other);

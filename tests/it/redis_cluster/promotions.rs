@@ -22,7 +22,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::faults::{connect, pause, slot};
-use super::load::{Load, SHARDS, TOPIC, message, now, record, until_answered};
+use super::{CLUSTER, SHARDS};
+use crate::store_load::{StoreLoad, TOPIC, message, now, record, until_answered};
 
 /// Nodes, each with connections of its own: what lies in those is what a paused master does when it wakes.
 const NODES: usize = 8;
@@ -295,7 +296,7 @@ async fn a_killed_master_costs_no_more_than_its_failover_and_a_second() {
 async fn what_is_answered_while_the_replica_is_cut_off_says_so_and_the_rest_outlives_the_master() {
     let mut cluster = RedisCluster::start(3, 1).await;
     let store = connect(cluster.url(), Durability::Replicas(1)).await;
-    let load = Load::start(store.clone()).await;
+    let load = StoreLoad::start(store.clone(), &CLUSTER).await;
     let master = cluster.owner(slot(TOPIC, 0));
     let replica = cluster.replica_of(master);
     let shard = load.shards[0].clone();
@@ -393,7 +394,7 @@ async fn a_deposed_primary_is_left_within_two_seconds_although_it_still_answers(
 async fn a_deposed_primary_acknowledges_nothing_where_it_needs_a_replica_to_write() {
     let servers = Sentinel::start_careful(1, 1, 3).await;
     let store = connect(servers.url(), Durability::Replicas(1)).await;
-    let load = Load::start(store).await;
+    let load = StoreLoad::start(store, &CLUSTER).await;
     deafen(&servers, 0);
     load.through(servers.fail_over()).await;
     pause(1000).await;

@@ -16,8 +16,8 @@ use duetime_testkit::wait::{Because, let_pass};
 
 use tokio::time::Instant;
 
-use super::load::now;
 use super::server::{ask, durable};
+use crate::store_load::now;
 
 /// How long a call is waited for in these tests.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);

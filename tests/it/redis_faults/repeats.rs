@@ -18,9 +18,9 @@ use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
 
-use super::load::now;
 use super::lost::LossyWay;
 use super::server::{ask, durable};
+use crate::store_load::now;
 
 pub struct World {
     pub way: LossyWay,

@@ -7,9 +7,9 @@ use duetime_core::store::{Edit, Edited, EnqueueOutcome, StoreError};
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};
 
-use super::load::now;
 use super::repeats::{World, id};
 use super::server::{ask, connection};
+use crate::store_load::now;
 
 impl World {
     /// Another session's calls, which end then by the server's clock, have taken all slots of the reply cache.

@@ -1,16 +1,17 @@
-//! A load that goes on through a fault of the cluster, and the history checker's verdict at its end.
+//! A load on a store that goes on through a fault, and the history checker's verdict at its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settlement, StoreError};
-use duetime_core::{
-    ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Role, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _,
+use duetime_core::store::{
+    ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, StoreError,
 };
-use duetime_store_redis::RedisStore;
+use duetime_core::{
+    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Shard, ShardCount,
+    Store, Timestamp, TopicConfig, TopicName, TopicRecord,
+};
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, What, check, digest};
 use duetime_testkit::wait::{Because, let_pass};
@@ -20,15 +21,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::left::left;
 
-/// On three masters no one is without a shard.
-pub const SHARDS: u32 = 6;
+/// What a load is like.
+#[derive(Debug)]
+pub struct LoadSettings {
+    pub shards: u32,
+    /// Between two batches of a shard.
+    pub pace: Duration,
+    /// From the enqueue to the due time.
+    pub delay: Duration,
+    /// Longer than any fault, so that a claim ends without a verdict only when it is lost.
+    pub visibility: Duration,
+    /// Everything is delivered this long after its fault is over.
+    pub drained_within: Duration,
+    /// Nothing that is answered can be lost: each message is claimed once, and each ack is one.
+    pub is_durable: bool,
+}
+
+/// Of one server that keeps what it answers.
+pub const ONE_SERVER: LoadSettings = LoadSettings {
+    shards: 4,
+    pace: Duration::from_millis(10),
+    // Long enough that the repetition of an enqueue whose answer was lost comes before the message is delivered: an id is
+    // only recognised while it lives.
+    delay: Duration::from_millis(3500),
+    visibility: Duration::from_secs(60),
+    drained_within: Duration::from_secs(30),
+    is_durable: true,
+};
+
 /// One batch in so many is cancelled as soon as it is scheduled.
 const CANCELLED: u64 = 4;
 const BATCH: u64 = 8;
-const DELAY: Duration = Duration::from_millis(1500);
-/// Longer than any fault here, so that a claim ends without a verdict only when it is lost.
-const VISIBILITY: Duration = Duration::from_secs(30);
-const DRAINED_WITHIN: Duration = Duration::from_secs(60);
 pub const TOPIC: &str = "orders";
 
 pub fn now() -> Timestamp {
@@ -38,13 +61,16 @@ pub fn now() -> Timestamp {
 /// What an enqueue must have reached for its answer to count.
 const REPLICAS: u32 = 1;
 
-/// A load that goes on through a fault of the cluster, and the history checker's verdict at its end.
-pub struct Load {
-    store: Arc<RedisStore>,
+/// A load that goes on through a fault, and the history checker's verdict at its end.
+pub struct StoreLoad {
+    store: Arc<dyn Store>,
+    settings: &'static LoadSettings,
     pub shards: Vec<Shard>,
     pub history: Arc<Recorder>,
     /// The longest that a message of each shard came after its due time.
     latest: Arc<Mutex<HashMap<u32, Duration>>>,
+    refused_full: Arc<AtomicU64>,
+    acked: Arc<AtomicU64>,
     producing: CancellationToken,
     consuming: CancellationToken,
     producer: JoinSet<()>,
@@ -56,7 +82,9 @@ pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut ca
     loop {
         match call().await {
             Ok(answer) => return answer,
-            Err(error) if error.is_transient() => let_pass(Duration::from_millis(20), Because::AskedAgain).await,
+            Err(error) if error.is_transient() || matches!(error, StoreError::Full(_)) => {
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
+            }
             Err(error) => panic!("not transient: {error}"),
         }
     }
@@ -78,15 +106,18 @@ pub fn message(name: &str, delay: Duration) -> Enqueue {
     }
 }
 
-impl Load {
-    pub async fn start(store: Arc<RedisStore>) -> Self {
-        let record = record(TOPIC, SHARDS);
+impl StoreLoad {
+    pub async fn start(store: Arc<dyn Store>, settings: &'static LoadSettings) -> Self {
+        let record = record(TOPIC, settings.shards);
         let record = store.put_topic(&record, None).await.unwrap();
         let mut load = Self {
             store,
+            settings,
             shards: record.routing.all(&record.name).collect(),
             history: Recorder::new(Arc::new(WallClock)),
             latest: Arc::default(),
+            refused_full: Arc::default(),
+            acked: Arc::default(),
             producing: CancellationToken::new(),
             consuming: CancellationToken::new(),
             producer: JoinSet::new(),
@@ -100,23 +131,45 @@ impl Load {
         load
     }
 
+    /// Enqueues refused because the server was full.
+    pub fn refused_full(&self) -> u64 {
+        self.refused_full.load(Ordering::Relaxed)
+    }
+
+    /// Messages acknowledged so far.
+    pub fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Relaxed)
+    }
+
     /// Each shard has a producer of its own: one that waits for its master stops no other.
     fn produce(&self, shard: Shard) -> impl Future<Output = ()> + Send + 'static {
         let (store, history, stop) = (self.store.clone(), self.history.clone(), self.producing.clone());
+        let (settings, refused) = (self.settings, self.refused_full.clone());
         async move {
             for round in 0u64.. {
                 if stop.is_cancelled() {
                     return;
                 }
                 let names = (0..BATCH).map(|n| format!("order-{}-{round}-{n}", shard.index));
-                let batch: Vec<Enqueue> = names.map(|name| message(&name, DELAY)).collect();
-                for item in &batch {
+                let mut batch: Vec<Enqueue> = names.map(|name| message(&name, settings.delay)).collect();
+                for (n, item) in batch.iter_mut().enumerate() {
                     let Due::At(at) = item.due else { unreachable!("made above") };
+                    if n % 2 == 0 {
+                        // By the server's clock, which is ours: a little later.
+                        item.due = Due::In(settings.delay);
+                    }
                     let payload = digest(&item.payload);
                     let change = Change::Enqueue { due_at_ms: at.as_millis(), payload };
                     history.note(TOPIC, item.id.as_str(), What::Invoked(change));
                 }
-                let answers = until_answered(|| store.enqueue(&shard, now(), &batch)).await;
+                let answers = until_answered(|| async {
+                    let answer = store.enqueue(&shard, now(), &batch).await;
+                    if matches!(answer, Err(StoreError::Full(_))) {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                    answer
+                })
+                .await;
                 for (item, answer) in batch.iter().zip(answers) {
                     assert_ne!(answer.outcome, EnqueueOutcome::Duplicate, "a repetition is no duplicate");
                     // Without a replica that has it, it may be lost with its master.
@@ -150,27 +203,36 @@ impl Load {
                         history.note(TOPIC, item.id.as_str(), if safe { answered } else { What::Unanswered });
                     }
                 }
-                let_pass(Duration::from_millis(40), Because::Rate).await;
+                let_pass(settings.pace, Because::Rate).await;
             }
         }
     }
 
     fn consume(&self, shard: Shard) -> impl Future<Output = ()> + Send + 'static {
         let (store, history, stop) = (self.store.clone(), self.history.clone(), self.consuming.clone());
-        let latest = self.latest.clone();
+        let (settings, latest, acked) = (self.settings, self.latest.clone(), self.acked.clone());
         async move {
             while !stop.is_cancelled() {
                 let ask = ClaimRequest {
                     request: rand::random(),
                     limit: 16,
-                    visibility: VISIBILITY,
+                    visibility: settings.visibility,
                     class: LeaseClass::TOPIC,
                     retry: RetryPolicy::default(),
                     delivery: DeliveryMode::AtLeastOnce,
                 };
                 let claim = until_answered(|| store.claim(&shard, now(), &ask)).await;
+                if settings.is_durable {
+                    assert_eq!((claim.buried, claim.expired), (0, 0), "no claim ends without a verdict");
+                }
                 let mut batch = Vec::with_capacity(claim.messages.len());
                 for message in &claim.messages {
+                    assert!(now() >= message.due_at, "{} is early", message.id);
+                    assert!(
+                        message.attempt == 1 || !settings.is_durable,
+                        "the fault took an attempt of {}",
+                        message.id
+                    );
                     let late = Duration::from_millis(
                         u64::try_from(now().as_millis() - message.due_at.as_millis()).unwrap_or(0),
                     );
@@ -184,7 +246,11 @@ impl Load {
                     history.note(TOPIC, message.id.as_str(), taken);
                     batch.push(Settle { id: message.id.clone(), score: message.score, how: Settlement::Ack });
                 }
-                until_answered(|| store.settle(&shard, now(), &batch)).await;
+                let settled = until_answered(|| store.settle(&shard, now(), &batch)).await;
+                if settings.is_durable {
+                    assert!(settled.iter().all(|one| *one == Settled::Ok), "an ack whose answer was lost is ok");
+                }
+                acked.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 let_pass(Duration::from_millis(20), Because::Rate).await;
             }
         }
@@ -224,13 +290,13 @@ impl Load {
                 let_pass(Duration::from_millis(50), Because::AskedAgain).await;
             }
         };
-        tokio::time::timeout(DRAINED_WITHIN, drained).await.expect("everything is delivered");
+        tokio::time::timeout(self.settings.drained_within, drained).await.expect("everything is delivered");
         self.consuming.cancel();
         while let Some(done) = self.consumers.join_next().await {
             done.expect("no consumer panics");
         }
         let state = left(&*self.store).await;
-        let aftermath_ms = i64::try_from(VISIBILITY.as_millis()).unwrap() + 5000;
+        let aftermath_ms = i64::try_from(self.settings.visibility.as_millis()).unwrap() + 5000;
         let attempts_max = RetryPolicy::default().max_attempts;
         let verdict = check(&self.history.events(), &state, Rules { attempts_max, aftermath_ms });
         verdict.assert_good();

@@ -82,7 +82,7 @@ pub struct Shape {
 }
 
 /// Where ARGV begins: behind EVALSHA, the digest, the number of keys and five keys.
-const ARGV: usize = 8;
+pub const ARGV: usize = 8;
 
 impl Shape {
     fn claim(&self, now_ms: i64, request: u64) -> Vec<u8> {

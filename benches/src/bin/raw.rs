@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use duetime_benches::raw::{Shape, drain, replay};
+use duetime_benches::raw::{ARGV, Shape, drain, replay};
 use duetime_benches::resp;
 use duetime_benches::tap::Tap;
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
@@ -115,12 +115,29 @@ async fn drain_all(store: &Arc<RedisStore>, record: &TopicRecord) -> usize {
     all
 }
 
-/// The topic with nothing in it, always in its first life: what was recorded of it is sent again.
+/// An end that no run reaches.
+const NEVER_MS: i64 = 9_999_999_999_999;
+/// The topic's life: later than the clock, by which the server gives numbers where none is higher.
+const LIFE: u64 = 5_000_000_000;
+
+/// The topic with nothing in it, always in the same life: what was recorded of it is sent again.
 async fn fresh(server: &RedisServer, store: &Arc<RedisStore>, record: &TopicRecord) {
     server.cli(&["FLUSHALL"]);
-    server.cli(&["HSET", "{duetime:topics}:lives", "", "0"]);
+    server.cli(&["HSET", "{duetime:topics}:lives", "", &(LIFE - 1).to_string()]);
     let made = store.put_topic(record, None).await.expect("the server answers");
     assert_eq!(made, *record);
+}
+
+/// The same call without an end: it is sent again long after the store would have given it up.
+///
+/// The first argument is the shard's epoch, the last moment by the server's clock in ms, and the server's name.
+fn endless(mut args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let first = String::from_utf8(args[ARGV].clone()).expect("numbers");
+    let [epoch, _, server] = first.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("not an epoch, an end, a server: {first}")
+    };
+    args[ARGV] = format!("{epoch} {NEVER_MS} {server}").into_bytes();
+    args
 }
 
 /// The claim and the ack of every shard, as the store sends them.
@@ -135,10 +152,10 @@ async fn shapes(tap: &Tap, tapped: &Arc<RedisStore>, record: &TopicRecord) -> Ve
             .flat_map(|bytes| resp::commands(bytes).into_iter().map(resp::arguments).collect::<Vec<_>>())
             .filter(|args| args[0] == b"EVALSHA")
             .collect();
-        // A claim has twelve arguments of its own; an ack names at least one id after five.
-        let claim = sent.iter().find(|args| args.len() == 20).expect("a claim was sent");
+        // A claim has thirteen arguments of its own; an ack names at least one id after four.
+        let claim = sent.iter().find(|args| args.len() == ARGV + 13).expect("a claim was sent");
         let ack = sent.iter().find(|args| args[1] != claim[1]).expect("an ack was sent");
-        all.push(Shape { claim: claim.clone(), ack: ack[..9].to_vec() });
+        all.push(Shape { claim: endless(claim.clone()), ack: endless(ack[..=ARGV].to_vec()) });
     }
     all
 }
@@ -152,11 +169,11 @@ fn rate(count: usize, began: Instant) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-#[tokio::main]
-async fn main() {
-    let mut args = std::env::args().skip(1);
-    let count: usize = args.next().map_or(500_000, |text| text.parse().expect("a number of messages"));
-    let file = args.next();
+/// What is measured, the store's rate and that of the bare side.
+type Rates = [(&'static str, f64, f64); 2];
+
+/// Both sides in turn, [`ROUNDS`] times; medians.
+async fn compare(count: usize) -> Rates {
     let server = RedisServer::start().await;
     let open = async |port: u16| {
         let config =
@@ -165,7 +182,7 @@ async fn main() {
     };
     let tap = Tap::on(server.port()).expect("a free port");
     let (store, tapped) = (open(server.port()).await, open(tap.port).await);
-    let topic = record("bench").in_life(1);
+    let topic = record("bench").in_life(LIFE);
     let (later, past) = (now().plus(Duration::from_secs(3600)), Timestamp::from_millis(now().as_millis() - 1000));
     let (ahead, due) = (batches(&topic, count, later), batches(&topic, count, past));
 
@@ -173,9 +190,12 @@ async fn main() {
     fresh(&server, &store, &topic).await;
     enqueue(&tapped, &ahead).await;
     let streams = tap.take();
-    let sent: Vec<&[u8]> = streams.iter().flat_map(|bytes| resp::commands(bytes)).filter(|c| c.len() > 1000).collect();
+    let sent = streams.iter().flat_map(|bytes| resp::commands(bytes)).map(resp::arguments);
+    let calls = sent.filter(|args| args[0] == b"EVALSHA" && args.concat().len() > 1000);
+    let sent: Vec<Vec<u8>> = calls.map(|args| resp::command(&endless(args))).collect();
     assert!(sent.len() >= ahead.len(), "every batch was recorded");
-    let lines: Vec<Vec<&[u8]>> = (0..LINES).map(|at| sent.iter().skip(at).step_by(LINES).copied().collect()).collect();
+    let line = |at| sent.iter().skip(at).step_by(LINES).map(Vec::as_slice).collect();
+    let lines: Vec<Vec<&[u8]>> = (0..LINES).map(line).collect();
     fresh(&server, &store, &topic).await;
     enqueue(&store, &due[..SHARDS as usize * 4]).await;
     let shapes = shapes(&tap, &tapped, &topic).await;
@@ -207,7 +227,15 @@ async fn main() {
         assert_eq!(done, count as u64);
         drained.push(rate(count, began));
     }
-    let rows = [("enqueue", median(enqueued), median(replayed)), ("claim + ack", median(claimed), median(drained))];
+    [("enqueue", median(enqueued), median(replayed)), ("claim + ack", median(claimed), median(drained))]
+}
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let count: usize = args.next().map_or(500_000, |text| text.parse().expect("a number of messages"));
+    let file = args.next();
+    let rows = compare(count).await;
     println!(
         "{count} messages of 100 bytes, {SHARDS} shards, batches of {BATCH}, {IN_FLIGHT} calls at once, medians of {ROUNDS}"
     );
@@ -224,5 +252,16 @@ async fn main() {
         });
         let text = format!("{{\"messages\": {count}, \"rows\": [{}]}}\n", rows.join(", "));
         std::fs::write(file, text).expect("the file can be written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_server_takes_from_the_bare_side_what_the_store_sent() {
+        let rates = compare(2_000).await;
+        assert!(rates.iter().all(|(_, ours, bare)| *ours > 0.0 && *bare > 0.0), "{rates:?}");
     }
 }

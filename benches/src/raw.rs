@@ -86,8 +86,11 @@ pub const ARGV: usize = 8;
 
 impl Shape {
     fn claim(&self, now_ms: i64, request: u64) -> Vec<u8> {
-        let mut args = self.claim.clone();
-        args[ARGV + 1] = now_ms.to_string().into_bytes();
+        let (mut args, now) = (self.claim.clone(), now_ms.to_string().into_bytes());
+        // The caller's present, and since when it asks.
+        let present = args[ARGV].len() - now.len();
+        args[ARGV][present..].copy_from_slice(&now);
+        args[ARGV + 1] = now;
         args[ARGV + 6] = request.to_be_bytes().to_vec();
         resp::command(&args)
     }

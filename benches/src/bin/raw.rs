@@ -130,13 +130,11 @@ async fn fresh(server: &RedisServer, store: &Arc<RedisStore>, record: &TopicReco
 
 /// The same call without an end: it is sent again long after the store would have given it up.
 ///
-/// The first argument is the shard's epoch, the last moment by the server's clock in ms, and the server's name.
+/// The first argument is the shard's epoch, the last moment by the server's clock, and the caller's present in ms.
 fn endless(mut args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let first = String::from_utf8(args[ARGV].clone()).expect("numbers");
-    let [epoch, _, server] = first.split(' ').collect::<Vec<_>>()[..] else {
-        panic!("not an epoch, an end, a server: {first}")
-    };
-    args[ARGV] = format!("{epoch} {NEVER_MS} {server}").into_bytes();
+    let [epoch, _, present] = first.split(' ').collect::<Vec<_>>()[..] else { panic!("not three numbers: {first}") };
+    args[ARGV] = format!("{epoch} {NEVER_MS} {present}").into_bytes();
     args
 }
 

@@ -32,7 +32,8 @@ function decoded(part) {
 
 function where() {
   const hash = location.hash.replace(/^#\/?/, "");
-  const [path, ...query] = hash.startsWith("messages/") ? hash.split("?") : [hash];
+  // An id or a topic that was written by hand may have a "?".
+  const [path, ...query] = /^(messages\/|forecast\/|\?)/.test(hash) ? hash.split("?") : [hash];
   const [place = "", ...rest] = path.split("/").map(decoded);
   return { place, rest, query: query.join("?") };
 }
@@ -94,7 +95,7 @@ function App() {
   const main = useRef();
   useEffect(() => {
     const moved = () => {
-      setAt(where());
+      setAt({ ...where(), moves: performance.now() });
       scrollTo(0, 0);
       main.current?.focus({ preventScroll: true });
     };
@@ -110,7 +111,7 @@ function App() {
       removeEventListener("keydown", key);
     };
   }, []);
-  const { place, rest, query } = at;
+  const { place, rest, query, moves } = at;
   const topic = rest[0];
   useEffect(() => {
     document.title = `${topic && place !== "find" ? `${topic} · ` : ""}Duetime`;
@@ -123,7 +124,7 @@ function App() {
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
-    if (ofTopic && topic) return html`<${ofTopic[2]} key=${`${rest.join("/")}?${query}`} topic=${topic} rest=${rest} query=${query} />`;
+    if (ofTopic && topic) return html`<${ofTopic[2]} key=${moves} topic=${topic} rest=${rest} query=${query} />`;
     if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
     if (place === "find" && rest.length) return html`<${Find} key=${topic} id=${topic} />`;
     if (place === "nodes") return html`<${Nodes} />`;
@@ -131,7 +132,7 @@ function App() {
     if (place === "slo") return html`<${Slo} />`;
     if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
-    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.</div>`}<${Now} />`;
+    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.</div>`}<${Now} key=${moves} />`;
   };
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header>

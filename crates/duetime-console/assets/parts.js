@@ -14,6 +14,21 @@ export function useLive() {
   return state;
 }
 
+// Texts that stand in the address: a link, a reload and the way back show the same.
+export function useLinked(first) {
+  const [path, said] = location.hash.split("?");
+  const [now, set] = useState(() => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in first)) }));
+  return [
+    now,
+    (change) => {
+      const next = { ...now, ...change };
+      set(next);
+      const link = new URLSearchParams(Object.entries(next).filter(([name, text]) => text !== first[name]));
+      history.replaceState(null, "", `${path || "#/"}${link.size ? `?${link}` : ""}`);
+    },
+  ];
+}
+
 // What a request answers, asked again every so often while the page can be seen; undefined until the first answer.
 export function useAnswer(ask, every, keys) {
   const [state, set] = useState({});

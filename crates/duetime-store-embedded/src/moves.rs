@@ -35,7 +35,7 @@ pub fn raised(before: &Routing, topic: &TopicName, index: u32, new: &Routing) ->
 
 /// The id that a row has.
 pub fn read_id(row: impl Display, text: &str) -> Result<MessageId, Fault> {
-    MessageId::new(text).map_err(|error| Fault::Unreadable(format!("id {text:?} of row {row}: {error}")))
+    MessageId::new(text).map_err(|_| Fault::Unreadable(format!("row {row} has {text:?} for an id")))
 }
 
 /// One page of ids, in their order.

@@ -1,10 +1,10 @@
 // What is coming, and can we take it?
 
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { get, rates, sees, topicPath } from "../api.js";
 import { coded, date, number, plural, rate, seconds, time, word } from "../format.js";
 import { Bars } from "../canvas.js";
-import { Commands, Failed, useAnswer, useLive } from "../parts.js";
+import { Commands, Failed, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const SPANS = [["next minute", "1s", 60, 1, "1m"], ["next hour", "1m", 60, 60, "1h"], ["next day", "30m", 48, 1800, "1d"], ["next week", "3h", 56, 10_800, "7d"]];
@@ -13,9 +13,8 @@ const REFRESH_MS = 10_000;
 
 export function Forecast({ topic }) {
   const state = useLive();
-  const [at, setAt] = useState(1);
-  const [label, bucket, buckets, length, horizon] = SPANS[at];
-  const [suppose, setSuppose] = useState({ nodes: "", rate: "", outage: "" });
+  const [{ span, ...suppose }, look] = useLinked({ span: "1h", nodes: "", rate: "", outage: "" });
+  const [label, bucket, buckets, length, horizon] = SPANS.find((one) => one[4] === span) ?? SPANS[1];
   const given = Object.entries(suppose).filter(([, text]) => text.trim());
   const asked = (join) => given.map(([name, text]) => join(name, text.trim())).join("");
   const plain = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
@@ -33,12 +32,12 @@ export function Forecast({ topic }) {
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
   return html`<div class="card"><div class="row spread"><h2>${answer ? `${plural(total, "message falls", "messages fall")} due in the ${label}, ${plural(answer.due, "is", "are")} due already` : `What falls due in the ${label}`}</h2>
-      <div class="row" role="group" aria-label="How far ahead">${SPANS.map(([name], n) => html`<button class=${n === at ? "main" : ""} aria-pressed=${n === at} onClick=${() => setAt(n)}>${name}</button>`)}</div></div>
+      <div class="row" role="group" aria-label="How far ahead">${SPANS.map(([name, , , , of]) => html`<button class=${of === horizon ? "main" : ""} aria-pressed=${of === horizon} onClick=${() => look({ span: of })}>${name}</button>`)}</div></div>
     ${problem && html`<${Failed} problem=${problem} />`}
     ${problem && !answer && html`<p class="quiet">Nothing is known of what falls due until this is corrected.</p>`}
     ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} hot=${hot} onChoose=${(n) => sees(state, "view") && (location.hash = bucketLink(answer.buckets[n]))} />`}
     <p class="quiet">${!answer ? "" : total ? html`Most in one step: ${number(peak[1])} at ${time(peak[0] * 1000)}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
-    <fieldset aria-label="What if">${WHAT_IF.map(([name, label, hint]) => html`<label>${label}<input value=${suppose[name]} placeholder=${hint} onInput=${(event) => setSuppose({ ...suppose, [name]: event.target.value })} /></label>`)}</fieldset>
+    <fieldset aria-label="What if">${WHAT_IF.map(([name, label, hint]) => html`<label>${label}<input value=${suppose[name]} placeholder=${hint} onInput=${(event) => look({ [name]: event.target.value })} /></label>`)}</fieldset>
     ${given.length > 0 && answer && html`<p class=${supposed && !supposed.late ? "good" : "bad"} role="status">${supposed ? `With ${plural(supposed.nodes, "node")}: ${supposed.summary}.` : "The capacity is not known yet: suppose a rate."}</p>`}
     ${herd && html`<p class="bad">${herd.summary}</p>`}
     ${answer && per && !herd && !supposed && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => date(row.when * 1000) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}

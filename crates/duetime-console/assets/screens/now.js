@@ -1,9 +1,9 @@
 // Is anything late, and why?
 
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef } from "../vendor/preact.js";
 import { OBJECTIVE, budgetLeft, history, live, rates } from "../api.js";
 import { age, coded, number, plural, rate, seconds, time, waits } from "../format.js";
-import { Figures, HowPaused, Left, Spark, TopicLink, useLive } from "../parts.js";
+import { Figures, HowPaused, Left, Spark, TopicLink, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const LATE_S = 1;
@@ -32,7 +32,7 @@ function Banners({ state, rows }) {
 
 export function Now() {
   const state = useLive();
-  const [text, setText] = useState("");
+  const [{ only }, look] = useLinked({ only: "" });
   const field = useRef();
   useEffect(() => {
     const key = (event) => {
@@ -48,7 +48,7 @@ export function Now() {
     const now = rates(state, topic.name);
     return { key: topic.name, ...topic, ...now, waited: age(topic.oldest_due_at), left: budgetLeft(now) };
   });
-  const shown = rows.filter((row) => [row.name, row.sink?.name].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase())));
+  const shown = rows.filter((row) => [row.name, row.sink?.name].some((part) => part?.toLowerCase().includes(only.trim().toLowerCase())));
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
   const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
   const columns = [
@@ -71,6 +71,6 @@ export function Now() {
   return html`<h1>Now</h1><p class="quiet">${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are those of this node's last minute; the budget is that of ${OBJECTIVE} % within a second since it started.</p>
     <${Banners} state=${state} rows=${rows} />
     <${Figures} of=${[["Oldest due", seconds(oldest), mood(oldest)], ["Due", number(sum("due"))], ["Scheduled", number(sum("scheduled"))], ["In flight", number(sum("in_flight"))], ["Delivered", rate(state.rates ? sum("delivered") : undefined)], ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""]]} />
-    <div class="card"><div class="row spread"><h2>${shown.length < rows.length ? `${number(shown.length)} of ` : ""}${plural(rows.length, "topic")}</h2><input ref=${field} class="short" type="search" aria-label="Only topics with this in their name or sink" placeholder="topic or sink (key f)" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+    <div class="card"><div class="row spread"><h2>${shown.length < rows.length ? `${number(shown.length)} of ` : ""}${plural(rows.length, "topic")}</h2><input ref=${field} class="short" type="search" aria-label="Only topics with this in their name or sink" placeholder="topic or sink (key f)" value=${only} onInput=${(event) => look({ only: event.target.value })} /></div>
       <${Table} columns=${columns} rows=${shown} empty=${rows.length ? "No topic has that in its name or sink." : empty} first=${{ name: "Oldest due", down: true }} /></div>`;
 }

@@ -221,7 +221,7 @@ async fn a_damaged_id_hides_no_other_message_and_is_reported_by_who_reads_it() {
     drop(store);
     let store = open(folder.path());
     let halted = store.scan(&shard(), None, 100).await.unwrap_err().to_string();
-    assert!(halted.contains("of row 5") && halted.contains("docs/EMBEDDED.md"), "{halted}");
+    assert!(halted.contains("row 5 has") && halted.contains("docs/EMBEDDED.md"), "{halted}");
     assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
 }
 

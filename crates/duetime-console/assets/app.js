@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
 import { hasToken, live, may, sees, setToken } from "./api.js";
-import { Failed, Toasts, useLive } from "./parts.js";
+import { Failed, Toasts, useKeys, useLive } from "./parts.js";
 import { Now } from "./screens/now.js";
 import { Topic } from "./screens/topic.js";
 import { Forecast } from "./screens/forecast.js";
@@ -63,17 +63,12 @@ function Help({ onClose }) {
 function Search({ topics }) {
   const [text, setText] = useState("");
   const field = useRef();
-  useEffect(() => {
-    const key = (event) => {
-      if (event.key === "/" && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "")) {
-        event.preventDefault();
-        field.current.focus();
-        field.current.select();
-      }
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, []);
+  useKeys({
+    "/": () => {
+      field.current.focus();
+      field.current.select();
+    },
+  });
   const find = (event) => {
     event.preventDefault();
     // `topic id`, or an id alone: then in the topic that is shown, or the only one there is, or in all of them.
@@ -99,26 +94,18 @@ function App() {
       scrollTo(0, 0);
       main.current?.focus({ preventScroll: true });
     };
-    const key = (event) => {
-      if (/INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "") || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "?") setHelp(true);
-      if (event.key === "g") location.hash = "#/";
-    };
     addEventListener("hashchange", moved);
-    addEventListener("keydown", key);
-    return () => {
-      removeEventListener("hashchange", moved);
-      removeEventListener("keydown", key);
-    };
+    return () => removeEventListener("hashchange", moved);
   }, []);
+  useKeys({ "?": () => setHelp(true), g: () => (location.hash = "#/") });
   const { place, rest, query, moves } = at;
   const topic = rest[0];
   useEffect(() => {
     document.title = `${topic && place !== "find" ? `${topic} · ` : ""}Duetime`;
   }, [topic, place]);
   // What the token may not do is not offered.
-  const hidden = new Set([...(may(state, "produce") || may(state, "consume") ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages", "dead"])]);
   const tries = may(state, "produce") || may(state, "consume");
+  const hidden = new Set([...(tries ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages", "dead"])]);
   const off = clockOff();
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);

@@ -14,19 +14,32 @@ export function useLive() {
   return state;
 }
 
+// What keys do, unless somebody types or decides.
+export function useKeys(keys) {
+  useEffect(() => {
+    const key = (event) => {
+      if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName) || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      keys[event.key]();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+}
+
 // Texts that stand in the address: a link, a reload and the way back show the same.
+export const linked = (first, said) => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in first)) });
+export const asLink = (texts) => `${new URLSearchParams(Object.entries(texts).filter(([, text]) => text))}`;
+
 export function useLinked(first) {
   const [path, said] = location.hash.split("?");
-  const [now, set] = useState(() => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in first)) }));
-  return [
-    now,
-    (change) => {
-      const next = { ...now, ...change };
-      set(next);
-      const link = new URLSearchParams(Object.entries(next).filter(([name, text]) => text !== first[name]));
-      history.replaceState(null, "", `${path || "#/"}${link.size ? `?${link}` : ""}`);
-    },
-  ];
+  const [now, set] = useState(() => linked(first, said));
+  const put = (change) => {
+    const next = { ...now, ...change };
+    set(next);
+    history.replaceState(null, "", `${path || "#/"}?${asLink(next)}`);
+  };
+  return [now, put];
 }
 
 // What a request answers, asked again every so often while the page can be seen; undefined until the first answer.

@@ -13,7 +13,7 @@ const REFRESH_MS = 10_000;
 
 export function Forecast({ topic }) {
   const state = useLive();
-  const [{ span, ...suppose }, look] = useLinked({ span: "1h", nodes: "", rate: "", outage: "" });
+  const [{ span, ...suppose }, look] = useLinked({ span: "", nodes: "", rate: "", outage: "" });
   const [label, bucket, buckets, length, horizon] = SPANS.find((one) => one[4] === span) ?? SPANS[1];
   const given = Object.entries(suppose).filter(([, text]) => text.trim());
   const asked = (join) => given.map(([name, text]) => join(name, text.trim())).join("");

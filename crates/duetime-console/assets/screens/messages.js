@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, may, topicPath } from "../api.js";
 import { coded, moment, nodeTime, number, plain, plural, time, word } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Barred, Commands, Failed, Paused, useLive } from "../parts.js";
+import { Barred, Commands, Failed, Paused, asLink, linked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const PAGE = 100;
@@ -27,13 +27,11 @@ function query({ state, within, prefix }, at, bucket) {
 const when = (ms) => time(Number(ms));
 const BUCKET = "bucket";
 
-// What is looked for is in the address: a link, a reload and the way back show the same.
 const NOTHING = { state: "", within: "", prefix: "" };
-const asLink = (filter) => new URLSearchParams(Object.entries(filter).filter(([, text]) => text && text !== BUCKET)).toString();
 
 export function Messages({ topic, rest, query: said }) {
   const bucket = rest.length >= 3 && rest.slice(1, 3).every((ms) => /^\d+$/.test(ms)) ? rest.slice(1, 3) : undefined;
-  const [filter, setFilter] = useState(() => ({ ...NOTHING, within: bucket ? BUCKET : "", ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in NOTHING)) }));
+  const [filter, setFilter] = useState(() => linked({ ...NOTHING, within: bucket ? BUCKET : "" }, said));
   const [asked, setAsked] = useState({ filter, at: nodeTime() });
   const live = useLive();
   const [doing, setDoing] = useState(null);

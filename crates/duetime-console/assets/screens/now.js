@@ -1,9 +1,9 @@
 // Is anything late, and why?
 
-import { html, useEffect, useRef } from "../vendor/preact.js";
+import { html, useRef } from "../vendor/preact.js";
 import { OBJECTIVE, budgetLeft, history, live, rates } from "../api.js";
 import { age, coded, number, plural, rate, seconds, time, waits } from "../format.js";
-import { Figures, HowPaused, Left, Spark, TopicLink, useLinked, useLive } from "../parts.js";
+import { Figures, HowPaused, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const LATE_S = 1;
@@ -34,15 +34,7 @@ export function Now() {
   const state = useLive();
   const [{ only }, look] = useLinked({ only: "" });
   const field = useRef();
-  useEffect(() => {
-    const key = (event) => {
-      if (event.key !== "f" || event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName ?? "") || document.querySelector("dialog[open]")) return;
-      event.preventDefault();
-      field.current?.focus();
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, []);
+  useKeys({ f: () => field.current?.focus() });
   if (!state.topics) return html`<p class="quiet">…</p>`;
   const rows = state.topics.map((topic) => {
     const now = rates(state, topic.name);

@@ -55,8 +55,8 @@ function Help({ onClose }) {
   const dialog = useRef();
   useEffect(() => dialog.current.showModal(), []);
   return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-    <dl class="pairs"><dt><kbd>/</kbd></dt><dd>find a message by its id</dd><dt><kbd>g</kbd></dt><dd>back to Now</dd><dt><kbd>f</kbd></dt><dd>on Now: only some topics</dd><dt><kbd>?</kbd></dt><dd>this help</dd><dt><kbd>Esc</kbd></dt><dd>close</dd></dl>
-    <p class="quiet">Messages are found by topic and id, or by their id in all topics. Payloads are not searched.</p>
+    <dl class="pairs"><dt><kbd>/</kbd></dt><dd>find a message by id</dd><dt><kbd>g</kbd></dt><dd>back to Now</dd><dt><kbd>f</kbd></dt><dd>on Now: only some topics</dd><dt><kbd>?</kbd></dt><dd>this help</dd><dt><kbd>Esc</kbd></dt><dd>close</dd></dl>
+    <p class="quiet">Messages are found by topic and id, or by id in all topics. Payloads are not searched.</p>
     <div class="row"><button onClick=${onClose} autofocus>Close</button></div></dialog>`;
 }
 

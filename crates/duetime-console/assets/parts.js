@@ -28,7 +28,7 @@ export function useKeys(keys) {
 }
 
 // Texts that stand in the address: a link, a reload and the way back show the same.
-export const linked = (first, said) => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => name in first)) });
+export const linked = (first, said) => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => Object.hasOwn(first, name))) });
 export const asLink = (texts) => `${new URLSearchParams(Object.entries(texts).filter(([, text]) => text))}`;
 
 export function useLinked(first) {

@@ -34,7 +34,7 @@ export function Forecast({ topic }) {
   return html`<div class="card"><div class="row spread"><h2>${answer ? `${plural(total, "message falls", "messages fall")} due in the ${label}, ${plural(answer.due, "is", "are")} due already` : `What falls due in the ${label}`}</h2>
       <div class="row" role="group" aria-label="How far ahead">${SPANS.map(([name, , , , of]) => html`<button class=${of === horizon ? "main" : ""} aria-pressed=${of === horizon} onClick=${() => look({ span: of })}>${name}</button>`)}</div></div>
     ${problem && html`<${Failed} problem=${problem} />`}
-    ${problem && !answer && html`<p class="quiet">Nothing is known of what falls due until this is corrected.</p>`}
+    ${problem && !answer && html`<p class="quiet">Nothing is known of what falls due until it is corrected.</p>`}
     ${points.length > 0 && html`<${Bars} points=${points} label="fall due" unit="messages" mark=${per ? per * length : undefined} hot=${hot} onChoose=${(n) => sees(state, "view") && (location.hash = bucketLink(answer.buckets[n]))} />`}
     <p class="quiet">${!answer ? "" : total ? html`Most in one step: ${number(peak[1])} at ${time(peak[0] * 1000)}, ${rate(peak[1] / length)}.` : "Nothing falls due in this time."} Out now: ${rate(rates(state, topic).delivered)}.</p>
     <fieldset aria-label="What if">${WHAT_IF.map(([name, label, hint]) => html`<label>${label}<input value=${suppose[name]} placeholder=${hint} onInput=${(event) => look({ [name]: event.target.value })} /></label>`)}</fieldset>

@@ -82,9 +82,7 @@ pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut ca
     loop {
         match call().await {
             Ok(answer) => return answer,
-            Err(error) if error.is_transient() || matches!(error, StoreError::Full(_)) => {
-                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
-            }
+            Err(error) if error.is_transient() => let_pass(Duration::from_millis(20), Because::AskedAgain).await,
             Err(error) => panic!("not transient: {error}"),
         }
     }
@@ -163,15 +161,22 @@ impl StoreLoad {
                     history.note(TOPIC, item.id.as_str(), What::Invoked(change));
                 }
                 let answers = until_answered(|| async {
-                    let answer = store.enqueue(&shard, now(), &batch).await;
-                    if matches!(answer, Err(StoreError::Full(_))) {
-                        refused.fetch_add(1, Ordering::Relaxed);
+                    match store.enqueue(&shard, now(), &batch).await {
+                        Err(full @ StoreError::Full(_)) if settings.is_durable => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            Err(StoreError::Unavailable { doing: "wait for space", source: full.into() })
+                        }
+                        answer => answer,
                     }
-                    answer
                 })
                 .await;
                 for (item, answer) in batch.iter().zip(answers) {
                     assert_ne!(answer.outcome, EnqueueOutcome::Duplicate, "a repetition is no duplicate");
+                    assert!(
+                        answer.outcome == EnqueueOutcome::Scheduled || !settings.is_durable,
+                        "{:?}",
+                        answer.outcome
+                    );
                     // Without a replica that has it, it may be lost with its master.
                     let safe = answer.replicas.is_none_or(|reached| reached >= REPLICAS);
                     let answered = What::Answered { outcome: "scheduled".to_owned() };
@@ -301,6 +306,7 @@ impl StoreLoad {
         let verdict = check(&self.history.events(), &state, Rules { attempts_max, aftermath_ms });
         verdict.assert_good();
         // Where no replica is left each answer waits a second for one.
-        duetime_testkit::in_time!(verdict.accepted > 50, "there was a load: {verdict}");
+        let least = if self.settings.is_durable { 100 } else { 50 };
+        duetime_testkit::in_time!(verdict.accepted > least, "there was a load: {verdict}");
     }
 }

@@ -60,9 +60,11 @@ pub fn is_full(error: &rusqlite::Error) -> bool {
     known.code == ErrorCode::DiskFull || grows.contains(&known.extended_code)
 }
 
-/// Whether a page does not hold what was written.
+/// Whether a page, or a field of a row, does not hold what was written.
 pub fn is_corrupt(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, InvalidColumnType, Utf8Error};
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt))
+        || matches!(error, FromSqlConversionFailure(..) | InvalidColumnType(..) | Utf8Error(..))
 }
 
 /// Whether it is unknown what of a file is on the disk.

@@ -34,8 +34,9 @@ pub fn raised(before: &Routing, topic: &TopicName, index: u32, new: &Routing) ->
 }
 
 /// The id that a row has.
-pub fn read_id(row: impl Display, text: &str) -> Result<MessageId, Fault> {
-    MessageId::new(text).map_err(|_| Fault::Unreadable(format!("row {row} has {text:?} for an id")))
+pub fn read_id(row: impl Display, text: rusqlite::Result<String>) -> Result<MessageId, Fault> {
+    let text = text.map_err(|_| Fault::Unreadable(format!("row {row} has no text for an id")))?;
+    MessageId::new(&text).map_err(|_| Fault::Unreadable(format!("row {row} has {text:?} for an id")))
 }
 
 /// One page of ids, in their order.
@@ -59,7 +60,7 @@ pub fn scan(conn: &Connection, state: &ShardState, from: Option<&Cursor>, limit:
                 (MessageState::Dead, Timestamp::from_millis(cursor / 1000))
             }
         };
-        found.push(Scanned { id: read_id(row.get::<_, i64>(0)?, &row.get::<_, String>(1)?)?, state, visible_at });
+        found.push(Scanned { id: read_id(row.get::<_, i64>(0)?, row.get(1))?, state, visible_at });
     }
     let next = (found.len() == limit).then(|| found.last().map(|last| Cursor(last.id.to_string()))).flatten();
     Ok(ScanPage { first: from.is_none(), found, next })
@@ -102,7 +103,7 @@ fn frozen(row: &Row<'_>) -> Result<Frozen, Fault> {
         },
     };
     let body = body::bare(&id, &row.get::<_, Vec<u8>>(5)?);
-    Ok(Frozen { id: read_id("frozen", &id)?, state, body })
+    Ok(Frozen { id: read_id("frozen", Ok(id))?, state, body })
 }
 
 /// Freezes what is there of `ids`.

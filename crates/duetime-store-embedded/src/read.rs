@@ -15,7 +15,7 @@ use duetime_core::{
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::damage::Damages;
+use crate::damage::{Damages, PASSED_OVER_MAX};
 use crate::fault::Fault;
 use crate::folder::open_reader;
 use crate::{body, moves};
@@ -183,19 +183,24 @@ pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Res
     let mut after = range.after.as_ref().map(|after| (after.score, after.tie.parse().unwrap_or(0)));
     // By itself, so that a damaged page of the table hides only what is on it.
     let mut one = conn.prepare_cached("SELECT id FROM message WHERE key = ?1")?;
+    let mut looked_at = 0;
     loop {
         let rows = indexed(conn, key, range, after, limit)?;
+        looked_at += rows.len();
         page.part.more = rows.len() == limit.clamp(1, BATCH_ITEMS_MAX);
         after = rows.last().copied();
         for (score, key) in rows {
             let read = one.query_row([key], |row| row.get::<_, String>(0)).optional().map_err(Fault::Sql);
-            let named = |text: String| moves::read_id(key, &text).map(Some);
+            let named = |text: String| moves::read_id(key, Ok(text)).map(Some);
             if let Some(id) = page.readable(read.and_then(|text| text.map_or(Ok(None), named)))? {
                 page.part.found.push(ListEntry { id, score: Score::from_raw(score), tie: key.to_string() });
             }
         }
         if !page.part.found.is_empty() || !page.part.more {
             return Ok(page);
+        }
+        if looked_at > PASSED_OVER_MAX {
+            return Err(Fault::Unreadable(page.damaged.unwrap_or_else(|| "what the index names".to_owned())));
         }
     }
 }

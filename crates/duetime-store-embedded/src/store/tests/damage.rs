@@ -137,9 +137,7 @@ async fn a_message_that_is_missing_in_the_tables_is_reported() {
     let store = with_topic(folder.path()).await;
     fill(&store, &shard()).await;
     drop(store);
-    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
-    assert_eq!(conn.execute("DELETE FROM message WHERE id = '0-order-00007'", []).unwrap(), 1);
-    drop(conn);
+    assert_eq!(change(folder.path(), "DELETE FROM message WHERE id = '0-order-00007'"), 1);
     let store = open(folder.path());
     assert!(store.troubles().join(" ").contains("topic orders are damaged"), "{:?}", store.troubles());
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY - 1);
@@ -200,29 +198,44 @@ async fn list_all(store: &EmbeddedStore, limit: usize) -> Vec<String> {
     }
 }
 
+/// Changes the database while nobody has it open; so many rows.
+fn change(folder: &Path, sql: &str) -> usize {
+    rusqlite::Connection::open(folder.join(crate::fault::DATABASE)).unwrap().execute(sql, []).unwrap()
+}
+
+fn assert_reported(store: &EmbeddedStore) {
+    let told = store.troubles().join(" ");
+    assert!(told.contains("topic orders are damaged on the disk: 0;"), "{told}");
+}
+
 #[tokio::test]
 async fn a_damaged_id_hides_no_other_message_and_is_reported_by_who_reads_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = with_topic(folder.path()).await;
-    let all: Vec<Enqueue> = (0..20).map(|n| message(&format!("order-{n:02}"), Due::At(NOW))).collect();
-    store.enqueue(&shard(), NOW, &all).await.unwrap();
-    drop(store);
-    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
-    let change = "UPDATE message SET id = char(16) || 'bad' || id WHERE id BETWEEN 'order-04' AND 'order-07'";
-    assert_eq!(conn.execute(change, []).unwrap(), 4);
-    drop(conn);
+    // With a character that no id may have, and no text at all.
+    for damaged in ["char(16) || id", "CAST(X'ff' || CAST(id AS BLOB) AS TEXT)"] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = with_topic(folder.path()).await;
+        let all: Vec<Enqueue> = (0..20).map(|n| message(&format!("order-{n:02}"), Due::At(NOW))).collect();
+        store.enqueue(&shard(), NOW, &all).await.unwrap();
+        drop(store);
+        let some = format!("UPDATE message SET id = {damaged} WHERE id BETWEEN 'order-04' AND 'order-07'");
+        assert_eq!(change(folder.path(), &some), 4);
 
-    let store = open(folder.path());
-    assert_eq!(store.troubles(), Vec::<String>::new());
-    assert_eq!(list_all(&store, 2).await.len(), 16, "two pages of it have nothing else");
-    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+        let store = open(folder.path());
+        assert_eq!(store.troubles(), Vec::<String>::new());
+        assert_eq!(list_all(&store, 2).await.len(), 16, "two pages of it have nothing else");
+        assert_reported(&store);
 
-    // What has no id cannot be moved: nothing is left behind without a word.
-    drop(store);
-    let store = open(folder.path());
-    let halted = store.scan(&shard(), None, 100).await.unwrap_err().to_string();
-    assert!(halted.contains("row 5 has") && halted.contains("docs/EMBEDDED.md"), "{halted}");
-    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+        // What has no id cannot be moved: nothing is left behind without a word.
+        drop(store);
+        let store = open(folder.path());
+        let halted = store.scan(&shard(), None, 100).await.unwrap_err().to_string();
+        assert!(halted.contains("row 5 has") && halted.contains("docs/EMBEDDED.md"), "{halted}");
+        assert_reported(&store);
+
+        drop(store);
+        let store = open(folder.path());
+        assert_eq!(claim_all(&store, &shard()).await.len(), 16);
+    }
 }
 
 #[tokio::test]
@@ -235,7 +248,7 @@ async fn a_damaged_page_hides_no_other_message_of_a_list() {
     let store = open(folder.path());
     let listed = list_all(&store, 50).await.len();
     assert!((MANY - 100..MANY).contains(&listed), "{listed} of {MANY}");
-    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+    assert_reported(&store);
 }
 
 #[tokio::test]
@@ -252,11 +265,9 @@ async fn a_damaged_dead_letter_hides_no_other() {
     });
     store.settle(&shard(), NOW, &ends.collect::<Vec<_>>()).await.unwrap();
     drop(store);
-    let conn = rusqlite::Connection::open(folder.path().join(crate::fault::DATABASE)).unwrap();
-    assert_eq!(conn.execute("UPDATE message SET body = zeroblob(40) WHERE id = 'order-3'", []).unwrap(), 1);
-    drop(conn);
+    assert_eq!(change(folder.path(), "UPDATE message SET body = zeroblob(40) WHERE id = 'order-3'"), 1);
     let store = open(folder.path());
     let page = store.dead_letters(&shard(), None, 100).await.unwrap();
     assert_eq!(page.messages.len(), 4);
-    assert!(store.troubles().join(" ").contains("topic orders are damaged on the disk: 0;"), "{:?}", store.troubles());
+    assert_reported(&store);
 }

@@ -97,7 +97,7 @@ fn no_label_of_a_metric_is_an_identity() {
     let labels = TABLE.iter().flat_map(|row| row.labels.iter().map(move |label| (row.name, *label)));
     let is_identity = |label: &str| label.split('_').any(|word| IDENTITIES.contains(&word));
     let broken = labels.filter(|(_, label)| is_identity(label)).map(|(name, label)| format!("{name}: {label}"));
-    none("a label has few values; an id belongs into a trace or into `duetime life`", broken.collect());
+    none("a label has few values; an id belongs into a trace or into the audit log", broken.collect());
 }
 
 /// Where a line for one message is meant: the sink whose target is the log, and a body that is damaged.

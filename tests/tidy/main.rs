@@ -14,7 +14,5 @@ mod runs;
 mod secrets;
 mod shape;
 mod stable;
-mod touched;
-mod types;
 mod waits;
 mod words;

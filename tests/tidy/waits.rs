@@ -29,13 +29,22 @@ fn threads_and_sets_of_tasks_are_where_it_is_known_what_becomes_of_them() {
     let known = [
         ("crates/duetime-dispatch/src/deliverer.rs", "calls of a sink: each ends by its time-out, and with its loop"),
         ("crates/duetime-dispatch/src/runner.rs", "the loops of one topic, which a supervised one waits for"),
-        ("crates/duetime-ownership/src/etcd/keeper.rs", "one call, which nobody waits for; it ends with its loop"),
+        (
+            "crates/duetime-lines/src/writer.rs",
+            "the writer of a log: it may hang with its pipe, and ends with the process",
+        ),
+        ("crates/duetime-ownership/src/etcd/session.rs", "a write and a look, one each; they end with their loop"),
+        ("crates/duetime-ownership/src/round_robin.rs", "a look and a heartbeat, one each; they end with their loop"),
         ("crates/duetime-redis/src/pubsub.rs", "a subscription per master, looked after by a supervised loop"),
         ("crates/duetime-request/src/standstill.rs", "it notes that time passes, and can only end with the process"),
         ("crates/duetime-resize/src/controller.rs", "a change per topic; the supervised loop begins it anew"),
         ("crates/duetime-sinks/src/kafka/producer.rs", "the end of a client of a library, which would block its task"),
+        (
+            "crates/duetime-store-embedded/src/background.rs",
+            "verifier and watch: the store joins them and sees their end",
+        ),
         ("crates/duetime-store-embedded/src/checkpoint.rs", "the checkpointer: the writer joins it and sees its end"),
-        ("crates/duetime-store-embedded/src/store.rs", "writer, syncer and verifier: `restart` watches the writer"),
+        ("crates/duetime-store-embedded/src/store.rs", "writer and syncer: `restart` watches the writer"),
         ("crates/duetime/src/commands/top.rs", "keys of a terminal, until the command ends"),
         ("crates/duetime/src/listener.rs", "one look at files, which may lie on a disk that is away"),
     ];

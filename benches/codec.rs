@@ -1,21 +1,15 @@
-//! What a message costs before any store is asked: its home, its stored form, its receipt, what is remembered of it.
+//! What a message costs before any store is asked: its home, its stored form, its receipt.
 //!
 //! `cargo bench -p duetime-benches --bench codec`
 
 use std::hint::black_box;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput};
 use duetime_core::envelope::{decode, encode, encode_tail};
 use duetime_core::routing::{shard_of, topic_seed};
 use duetime_core::score::{LeaseClass, Score};
-use duetime_core::tracer::HandOverOutcome;
-use duetime_core::{
-    Headers, MessageId, Nonce, PAST_HAND_OVERS_MAX, Past, PastAsk, PastHandOver, PastSettlement, PastVerdict, Receipt,
-    Timestamp, TopicName,
-};
+use duetime_core::{Headers, MessageId, Nonce, Receipt, Timestamp, TopicName};
 
 fn orders() -> TopicName {
     TopicName::new("orders").expect("a valid name")
@@ -64,47 +58,10 @@ fn receipt(c: &mut Criterion) {
     c.bench_function("receipt/read", |b| b.iter(|| Receipt::parse(&topic, black_box(&text))));
 }
 
-/// What it costs to remember that a consumer claimed and acked 256 messages, with rings that are full.
-fn past(c: &mut Criterion) {
-    const BATCH: usize = 256;
-    let (topic, past, by) = (orders(), Past::default(), Some(Arc::from("shop")));
-    let at = Timestamp::from_millis(1_763_700_000_000);
-    let ids: Vec<MessageId> = ids().into_iter().take(BATCH).collect();
-    let round = || {
-        past.note(ids.iter().map(|id| PastHandOver {
-            topic: topic.clone(),
-            id: id.clone(),
-            nonce: Nonce(7),
-            due_at: at,
-            attempt: 1,
-            at,
-            took: Duration::ZERO,
-            lateness: Duration::ZERO,
-            outcome: HandOverOutcome::Claimed,
-            by: Option::clone(&by),
-        }));
-        past.note_settled(ids.iter().map(|id| PastSettlement {
-            topic: topic.clone(),
-            id: id.clone(),
-            attempt: 1,
-            at,
-            asked: PastAsk::Ack,
-            verdict: PastVerdict::Ok,
-            by: Option::clone(&by),
-        }));
-    };
-    (0..2 * PAST_HAND_OVERS_MAX / BATCH).for_each(|_| round());
-    let mut group = c.benchmark_group("past");
-    group.throughput(Throughput::Elements(BATCH as u64));
-    group.bench_function("a claim and an ack of 256 messages", |b| b.iter(round));
-    group.finish();
-}
-
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     routing(&mut criterion);
     envelope(&mut criterion);
     receipt(&mut criterion);
-    past(&mut criterion);
     criterion.final_summary();
 }

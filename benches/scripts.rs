@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput};
 use duetime_core::store::{ClaimRequest, Edit, Enqueue, Settle, Settlement};
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
@@ -150,7 +150,7 @@ fn main() {
     let store = connected.expect("the server is there");
     let topic = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
     let name = TopicName::new("bench").expect("a valid name");
-    let record = TopicRecord::new(name, topic, 1, "0123456789abcdef".to_owned(), now());
+    let record = TopicRecord::new(name, topic, 1, ChangeId(1), now());
     let record = runtime.block_on(store.put_topic(&record, None)).expect("the server answers");
     let shard = record.routing.shard(&record.name, 0);
     let bench = Bench { store, shard, next: Cell::new(0) };

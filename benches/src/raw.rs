@@ -97,7 +97,7 @@ impl Shape {
 
     /// The ack of what a claim answered; `None`: it brought nothing.
     fn ack(&self, claimed: &Reply) -> Option<Vec<u8>> {
-        let [_, _, _, _, _, _, base, attempts, ids, _] = claimed.list() else { panic!("not a claim: {claimed:?}") };
+        let [_, _, _, _, _, _, base, attempts, ids, _, _] = claimed.list() else { panic!("not a claim: {claimed:?}") };
         let mut ids: Vec<&[u8]> = ids.list().iter().map(Reply::bytes).collect();
         if ids.is_empty() {
             return None;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use duetime_testkit::servers::Node;
 use serde_json::Value;
 
+mod backup;
 mod config;
 mod consuming;
 mod messages;

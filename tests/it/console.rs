@@ -49,6 +49,11 @@ async fn topics_and_sinks_are_paused_through_the_page_and_say_why() {
     with_tokens(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/pauses.py")).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_path_of_a_proxy_nobody_else_is_asked_and_no_id_is_shown_as_an_option() {
+    with_tokens(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/prefix.py")).await;
+}
+
 /// Runs `script` on a node that knows one token that may look, and one that may do everything.
 async fn with_tokens(script: &'static str) {
     let tokens = "[[auth.tokens]]\nname = \"looks\"\nsecret = \"looks-0123456789abcdef\"\nscopes = [\"view\"]\n\

@@ -1,5 +1,6 @@
 //! What `deploy/` holds, with the tools that will read it: helm, kubectl, systemd, nfpm, buildah, Redis and etcd.
 
+mod backup;
 mod charts;
 mod packages;
 mod release;

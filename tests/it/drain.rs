@@ -39,7 +39,7 @@ async fn until(node: &Node, id: &str, what: &str, done: impl Fn(&Value) -> bool)
 
 async fn enqueue(node: &Node, sent: &mut BTreeSet<String>, count: usize) {
     let ids: Vec<String> = (0..count).map(|n| format!("order-{}", sent.len() + n)).collect();
-    let items: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": 300, "payload": id})).collect();
+    let items: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": "300ms", "payload": id})).collect();
     assert_eq!(ask(node, Method::POST, "/v1/topics/orders/messages", &json!(items)).await.0, 200);
     sent.extend(ids);
 }
@@ -173,6 +173,9 @@ async fn a_drain_comes_late(proxy: &Proxy, pattern: &[u8], [held, other, drained
     }
     let_pass(2 * REDIS_WAITS, Because::Fault).await;
     assert_eq!(ask(other, Method::POST, "/v1/nodes/drained/undrain", &json!({})).await.0, 200);
+    for node in [other, drained] {
+        until(node, "drained", "the drain has ended", |node| node["state"] == "serving").await;
+    }
     proxy.deliver();
     let begun = Instant::now();
     while begun.elapsed() < 2 * REDIS_WAITS {

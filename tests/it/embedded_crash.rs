@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::routing::LIFE;
-use duetime_core::{Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
+use duetime_core::{ChangeId, Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::wait::{Because, let_pass_blocking};
 use duetime_tests::crash::{Draw, SHARDS, TOPIC};
@@ -32,13 +32,15 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 
 fn shards() -> Vec<Shard> {
     let topic = TopicName::new(TOPIC).unwrap();
-    (0..SHARDS as u32).map(|index| Shard { topic: topic.clone(), index, epoch: LIFE + 1 }).collect()
+    (0..SHARDS as u32)
+        .map(|index| Shard { topic: topic.clone(), index, epoch: LIFE + 1, change_id: ChangeId(1) })
+        .collect()
 }
 
 async fn make_topic(store: &EmbeddedStore) {
     let name = TopicName::new(TOPIC).unwrap();
-    let routing = Routing::first(SHARDS as u32, "0123456789abcdef".to_owned());
-    let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.change_id.clone(), Timestamp::ZERO);
+    let routing = Routing::first(SHARDS as u32, ChangeId(1));
+    let fresh = TopicRecord::new(name, TopicConfig::default(), 1, routing.change_id, Timestamp::ZERO);
     let record = TopicRecord { routing, ..fresh };
     store.put_topic(&record, None).await.unwrap();
 }

@@ -240,7 +240,8 @@ async fn a_token_is_asked_for_where_tokens_are_configured() {
         (Method::POST, "/v1/topics/orders/messages", Some("a-producers-secret"), 201),
         (Method::POST, "/v1/topics/other/messages", Some("a-producers-secret"), 403),
         (Method::GET, "/healthz", None, 200),
-        (Method::GET, "/metrics", None, 200),
+        (Method::GET, "/metrics", None, 401),
+        (Method::GET, "/metrics", Some("a-producers-secret"), 200),
     ] {
         assert_eq!(ask(method.clone(), path, token).await.unwrap().status(), status, "{method} {path} {token:?}");
     }

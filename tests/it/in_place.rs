@@ -2,9 +2,9 @@
 //! node is killed in between or the stream's key is taken by something else.
 
 mod dead_letters;
+mod example;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,7 +32,6 @@ const SPREAD_MS: i64 = 2_500;
 const FIRST_DUE_MS: i64 = 6_000;
 const DOWN: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(60);
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/stream_consumer.py");
 
 fn config(settings: &str) -> String {
     format!(
@@ -183,7 +182,7 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
     until_nothing_is_left(&client).await;
     let http = crate::test_node::client();
     let url = format!("{}/v1/topics/{TOPIC}/messages", node.url());
-    let body = serde_json::json!({ "id": "one", "due_at": 0, "payload": "{ü}\u{0}",
+    let body = serde_json::json!({ "id": "one", "due_at": 1_000_000_000_000_i64, "payload": "{ü}\u{0}",
         "headers": { "trace": "a:b", "long": "v".repeat(300), "empty": "" } });
     assert_eq!(http.post(&url).json(&body).send().await.unwrap().status(), 201);
     until_nothing_is_left(&client).await;
@@ -199,7 +198,7 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
     for (name, value) in [
         ("topic", TOPIC),
         ("attempt", "1"),
-        ("due-at", "0"),
+        ("due-at", "1000000000000"),
         ("header.trace", "a:b"),
         ("header.long", &"v".repeat(300)),
         ("header.empty", ""),
@@ -211,7 +210,8 @@ async fn entries_have_all_fields_and_streams_are_cut_to_their_length() {
     client.delete_topic(TOPIC, true).await.unwrap();
     let left: Vec<String> = connection.keys("duetime:{*").await.unwrap();
     // For a day each place remembers which life was deleted there.
-    let left: Vec<String> = left.into_iter().filter(|key| !key.ends_with(":meta")).collect();
+    let left: Vec<String> =
+        left.into_iter().filter(|key| !key.ends_with(":meta") && !key.ends_with(":lives")).collect();
     assert_eq!(left, [""; 0], "the streams go with their topic");
 }
 
@@ -232,11 +232,24 @@ async fn a_key_that_is_no_stream_stops_its_shard_alone_and_loses_nothing() {
         }
     };
     tokio::time::timeout(PATIENCE, others).await.expect("the other shards are handed over");
-    assert!(node.output().contains("WRONGTYPE"), "{}", node.output());
+    let said = node.output();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("WRONGTYPE")).collect();
+    let names_all = |line: &str| [TOPIC, "shard orders:0", &streams()[0]].iter().all(|name| line.contains(name));
+    assert!(!lines.is_empty() && lines.iter().all(|line| names_all(line)), "{said}");
+    // Whoever asks is told, wherever they ask.
+    let trouble = client.sink(TOPIC).await.unwrap().trouble.expect("a stream takes nothing");
+    assert!(
+        trouble.state == "refused" && names_all(&format!("{TOPIC} {}", trouble.reason.clone().unwrap())),
+        "{trouble:?}"
+    );
+    let ready = crate::test_node::client().get(format!("{}/readyz", node.url())).send().await.unwrap();
+    let ready: serde_json::Value = ready.json().await.unwrap();
+    assert!(ready["status"] == "degraded" && names_all(ready["troubles"][0].as_str().unwrap()), "{ready}");
     let _: () = connection.del(&streams()[0]).await.unwrap();
     until_nothing_is_left(&client).await;
     let length: u64 = connection.xlen(&streams()[0]).await.unwrap();
     assert_eq!(length, of_first);
+    assert_eq!(client.sink(TOPIC).await.unwrap().trouble, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,23 +259,4 @@ async fn a_store_without_streams_refuses_the_sink() {
     let settings = serde_json::json!({ "sink": { "name": "streams" } });
     let error = client.put_topic(TOPIC, settings.as_object().unwrap()).await.unwrap_err().to_string();
     assert!(error.contains("in place") && error.contains("url"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_example_consumer_reads_every_message_once() {
-    let redis = server().await;
-    let node = Node::start(PROGRAM, &redis.url(), &config("")).await;
-    let client = Client::new(&node.url(), None).unwrap();
-    let all: Vec<NewMessage> = (0..500).map(|n| NewMessage::new(format!("p{n}")).id(format!("m-{n}"))).collect();
-    client.enqueue_many(TOPIC, &all).await.unwrap();
-    assert!(Path::new(EXAMPLE).exists());
-    // `./test` has one with redis-py.
-    let python = std::env::var("DUETIME_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let mut example = tokio::process::Command::new(python);
-    example.args([EXAMPLE, "--node", &node.url(), "--redis", &redis.url(), "--topic", TOPIC, "--until-idle", "2"]);
-    let out = tokio::time::timeout(PATIENCE, example.output()).await.unwrap().unwrap();
-    let said = String::from_utf8(out.stdout).unwrap();
-    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
-    let ids: std::collections::BTreeSet<&str> = said.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!((said.lines().count(), ids.len()), (500, 500));
 }

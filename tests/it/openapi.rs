@@ -120,6 +120,7 @@ async fn every_route_of_the_contract_is_in_the_document() {
         ("/v1/topics/{topic}/claim", "post"),
         ("/v1/topics/{topic}/ack", "post"),
         ("/v1/topics/{topic}/nack", "post"),
+        ("/v1/topics/{topic}/release", "post"),
         ("/v1/topics/{topic}/extend", "post"),
         ("/v1/topics/{topic}/dead", "get delete"),
         ("/v1/topics/{topic}/dead/redrive", "post"),

@@ -1,10 +1,15 @@
 //! The suite of ownership on each implementation: alone, by turns in a real Redis, and by leases in a
 //! real etcd, also one that asks for a password or speaks TLS.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Member, Namespace, Ownership, TopicName};
+use duetime_core::store::Enqueue;
+use duetime_core::{
+    Clock as _, Due, Headers, Member, MessageId, MessageStore as _, Namespace, Nonce, OnConflict, Ownership,
+    ShardCount, TopicConfig, TopicName, TopicStore as _,
+};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, EtcdConfig, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
@@ -97,6 +102,116 @@ async fn etcd_may_speak_tls() {
     let tls = ClientTls::trusting(etcd.authority.clone().map(PemFile::new));
     assert!(Etcd::check(&config(&etcd), &Namespace::default()).await.is_err(), "nobody vouches for it");
     on_etcd(EtcdConfig { tls, ..config(&etcd) }).await;
+}
+
+/// Who has every shard of `orders` as each of these nodes scans them: the number of shards, each scanned once.
+fn scanned(nodes: &[Arc<Etcd>]) -> (usize, bool) {
+    let owned: Vec<_> = nodes.iter().flat_map(|node| node.owned().borrow().0.clone()).collect();
+    let shards: BTreeSet<_> = owned.iter().collect();
+    (shards.len(), shards.len() == owned.len())
+}
+
+async fn until(what: &str, nodes: &[Arc<Etcd>], done: impl Fn() -> bool) {
+    let begun = tokio::time::Instant::now();
+    while !done() {
+        let seen: Vec<_> = nodes.iter().map(|node| (node.cluster().borrow().clone(), node.trouble())).collect();
+        in_time!(begun.elapsed() < Duration::from_secs(30), "{what}: {seen:?}");
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_whose_entries_are_deleted_register_again_and_take_their_shards() {
+    let etcd = EtcdServers::start(1).await;
+    let mut nodes = Vec::new();
+    for id in ["a", "b"] {
+        let supervisor = supervisor();
+        nodes.push(Etcd::start(config(&etcd), Namespace::default(), me(id), late(), None, meters(), &supervisor));
+    }
+    for node in &nodes {
+        node.demand(vec![(TopicName::new("orders").unwrap(), 12)]).await;
+    }
+    let all_share = || {
+        let halves = nodes.iter().all(|node| node.owned().borrow().0.len() == 6);
+        let known = |node: &Arc<Etcd>| {
+            let cluster = node.cluster().borrow().clone();
+            cluster.members.len() == 2 && cluster.owners.len() == 12
+        };
+        halves && scanned(&nodes) == (12, true) && nodes.iter().all(known)
+    };
+    until("both share", &nodes, all_share).await;
+    for deleted in ["/duetime/duetime/", "/duetime/duetime/nodes/a"] {
+        let _ = etcd.etcdctl(&["del", "--prefix", deleted]);
+        until("both share again", &nodes, || all_share() && nodes.iter().all(|node| node.trouble().is_none())).await;
+    }
+    for node in nodes {
+        node.leave().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes() {
+    let etcd = EtcdServers::start(1).await;
+    for words in [
+        "user add root:of-the-root",
+        "user grant-role root root",
+        "user add duetime:of-duetime",
+        "role add scanner",
+        "role grant-permission scanner --prefix=true readwrite /duetime/duetime/",
+        "user grant-role duetime scanner",
+        "auth enable",
+    ] {
+        let _ = etcd.etcdctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    let as_root = |words: &str| {
+        let words: Vec<&str> = words.split(' ').chain(["--user=root:of-the-root"]).collect();
+        etcd.etcdctl(&words)
+    };
+    let by = EtcdConfig { user: Some("duetime".into()), password: Some(Secret::new("of-duetime")), ..config(&etcd) };
+    // Every shard has a message that is late.
+    let store = MemStore::new();
+    let record = duetime_core::TopicRecord::new(
+        TopicName::new("orders").unwrap(),
+        TopicConfig { shards: ShardCount::Fixed(12), ..TopicConfig::default() },
+        1,
+        duetime_core::ChangeId(1),
+        WallClock.now(),
+    );
+    let record = store.put_topic(&record, None).await.unwrap();
+    for n in 0..200 {
+        let id = MessageId::new(&format!("m-{n}")).unwrap();
+        let item = Enqueue {
+            id: id.clone(),
+            due: Due::At(WallClock.now()),
+            headers: Headers::default(),
+            payload: bytes::Bytes::new(),
+            on_conflict: OnConflict::Reject,
+            nonce: Nonce(n),
+        };
+        store.enqueue(&record.routing.home(&record.name, &id), WallClock.now(), &[item]).await.unwrap();
+    }
+    let late = OverdueShards::new(store, Arc::new(WallClock));
+    let start =
+        |id: &str| Etcd::start(by.clone(), Namespace::default(), me(id), late.clone(), None, meters(), &supervisor());
+    let mut nodes = vec![start("a"), start("b")];
+    for node in &nodes {
+        node.demand(vec![(record.name.clone(), 12)]).await;
+    }
+    until("both share", &nodes, || scanned(&nodes) == (12, true)).await;
+    let _ = as_root("role revoke-permission scanner --prefix=true /duetime/duetime/");
+    let _ = as_root("role grant-permission scanner --prefix=true read /duetime/duetime/");
+    let gone = nodes.pop().unwrap();
+    gone.leave().await;
+    for lease in as_root("lease list").lines().skip(1) {
+        // That of the node that left: its keys go with it. The other one registers anew, in vain.
+        let _ = as_root(&format!("lease revoke {lease}"));
+    }
+    until("all are scanned", &nodes, || scanned(&nodes).0 == 12).await;
+    let trouble = nodes[0].trouble().expect("it says so");
+    assert!(trouble.contains("permission denied") && trouble.contains("etcd_user"), "{trouble}");
+    let _ = as_root("role grant-permission scanner --prefix=true readwrite /duetime/duetime/");
+    let has_keys = || nodes[0].cluster().borrow().owners.len() == 12 && nodes[0].trouble().is_none();
+    until("etcd takes writes again", &nodes, has_keys).await;
 }
 
 /// The owners of shard `index` as `node` saw them, the newest first: the name and why.

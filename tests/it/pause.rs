@@ -25,8 +25,11 @@ async fn load(node: &Node, sent: &mut Vec<String>, lasts: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < lasts {
         let ids: Vec<String> = (0..STEP).map(|n| format!("order-{}", sent.len() + n)).collect();
-        let items: Vec<Value> =
-            ids.iter().enumerate().map(|(n, id)| json!({"id": id, "delay": n * 200, "payload": id})).collect();
+        let items: Vec<Value> = ids
+            .iter()
+            .enumerate()
+            .map(|(n, id)| json!({"id": id, "delay": format!("{}ms", n * 200), "payload": id}))
+            .collect();
         done(node, Method::POST, "orders/messages", &json!(items)).await;
         sent.extend(ids);
         let_pass(STEP_TIME, Because::Rate).await;

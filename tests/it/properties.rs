@@ -12,7 +12,7 @@ mod side;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
+use duetime_core::{ChangeId, Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -38,7 +38,7 @@ type Stores = Vec<(&'static str, Arc<dyn Store>)>;
 fn fresh_topic() -> TopicRecord {
     let name = TopicName::new(&format!("prop-{:016x}", rand::random::<u64>())).unwrap();
     let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    TopicRecord::new(name, config, 1, format!("{:016x}", rand::random::<u64>()), WallClock.now())
+    TopicRecord::new(name, config, 1, ChangeId(rand::random()), WallClock.now())
 }
 
 /// Runs the operations on all stores; the first difference ends it.
@@ -68,7 +68,7 @@ async fn agree(stores: &Stores, operations: &[Operation]) -> Result<(), TestCase
     }
     same(&sides, &dumps, "all that is there at the end")?;
     for (_, store) in stores {
-        store.delete_topic(&record.name).await.expect("the topic is deleted");
+        store.delete_topic(&record.name, duetime_core::Deletion::Force).await.expect("the topic is deleted");
     }
     Ok(())
 }

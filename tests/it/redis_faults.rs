@@ -12,7 +12,7 @@ mod untold;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{StoreError, StoreHealth as _, TopicStore as _};
+use duetime_core::{ChangeId, StoreError, StoreHealth as _, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
@@ -216,13 +216,15 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
 #[tokio::test]
 async fn the_remedy_for_missing_rights_works_as_it_is_written() {
     let server = durable(&[]).await;
-    ask(&server, "ACL SETUSER ann on >s3cret ~duetime:* &duetime:* +@all -@admin -@dangerous +info").await.unwrap();
+    ask(&server, "ACL SETUSER ann on >s3cret ~duetime:topics &duetime:* +@all -@admin -@dangerous +info")
+        .await
+        .unwrap();
     let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port());
     let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
     let topic = duetime_core::TopicName::new("bills").unwrap();
     let settings = duetime_core::TopicConfig::default();
-    let record = duetime_core::TopicRecord::new(topic, settings, 1, "0123456789abcdef".into(), now());
+    let record = duetime_core::TopicRecord::new(topic, settings, 1, ChangeId(1), now());
     let error = store.put_topic(&record, None).await.unwrap_err().to_string();
     let (_, remedy) = error.split_once("allow it: ").unwrap_or_else(|| panic!("{error}"));
     let remedy = remedy.replace("<user>", "ann").replace("<namespace>", "duetime");

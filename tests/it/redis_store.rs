@@ -1,6 +1,7 @@
 //! The store contract on a real redis-server.
 
 mod by_hand;
+mod closed;
 mod layout;
 mod lives;
 mod streamed;

@@ -29,7 +29,7 @@ fn config(hook: &Webhook) -> String {
 /// Messages that fall due one after the other in the coming three seconds.
 async fn enqueue(node: &Node) {
     let lines: Vec<String> = (0..MESSAGES)
-        .map(|n| json!({ "id": format!("o-{n}"), "delay": n, "payload": "close the order" }).to_string())
+        .map(|n| json!({ "id": format!("o-{n}"), "delay": format!("{n}ms"), "payload": "close the order" }).to_string())
         .collect();
     let answer = crate::test_node::client()
         .post(format!("{}/v1/topics/orders/messages", node.url()))

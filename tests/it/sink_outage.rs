@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A backlog in good times, and another in an outage that begins when its first messages are on their way.
 async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
     let node = TestNode::new(&format!("[sinks.s]\n{}{TIMES}", target.config())).await;
-    node.orders(&target.settings(), json!(VISIBILITY.as_millis() as u64)).await;
+    node.orders(&target.settings(), json!(format!("{}ms", VISIBILITY.as_millis()))).await;
     let began = Instant::now();
     node.backlog("before", BACKLOG, || {}).await;
     node.drained("orders", PATIENCE).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Sink, Verdict};
+use duetime_core::{Delivery, Namespace, Sink, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
@@ -21,6 +21,8 @@ use crate::bound_sink;
 use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's broker.
+/// Messages that find a queue while others do not.
+const GOOD_MAX: usize = 100;
 /// What a broker is given at once, at most: eight batches of 128.
 const IN_FLIGHT_MAX: usize = 8 * 128;
 const LARGEST: usize = 200_000;
@@ -132,8 +134,11 @@ fn sink(broker: &RabbitMqServer, topic: serde_json::Value) -> Arc<dyn Sink> {
     bound_sink::bind(&config(broker), topic).unwrap()
 }
 
-fn unavailable(verdict: &Verdict, says: &str) {
-    let Verdict::Unavailable { reason, .. } = verdict else { panic!("{verdict:?}") };
+fn failed(verdict: &Verdict, says: &str) {
+    let (Verdict::Unavailable { reason } | Verdict::NoAnswer { reason } | Verdict::Retry { reason, .. }) = verdict
+    else {
+        panic!("{verdict:?}")
+    };
     assert!(reason.contains(says) && !reason.contains(CANARY), "{reason}");
 }
 
@@ -165,13 +170,14 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     // A missing exchange is the topic's matter as a whole; so is a user without rights.
     let nowhere = sink_to("no-such-exchange", "x");
     for verdict in nowhere.deliver(&batch).await {
-        unavailable(&verdict, "declare the exchange");
+        failed(&verdict, "declare the exchange");
     }
     let said = nowhere.check().await.unwrap_err();
     duetime_testkit::in_time!(!said.contains("did not answer in time"), "{said}");
     assert!(said.contains("no-such-exchange"), "{said}");
     let refused = format!("[mq]\ntype = \"rabbitmq\"\nurl = {:?}", broker.url("nobody", CANARY));
-    let refused = SinkRegistry::new(toml::from_str(&refused).unwrap(), Arc::new(WallClock)).unwrap();
+    let refused =
+        SinkRegistry::new(toml::from_str(&refused).unwrap(), Arc::new(WallClock), &Namespace::default()).unwrap();
     let said = refused.check().await.remove(0).1.unwrap_err();
     assert!(said.contains("ACCESS_REFUSED") && !said.contains(CANARY), "{said}");
 
@@ -179,7 +185,7 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     let kind = ExchangeKind::Topic;
     admin.exchange_declare("forbidden".into(), kind, Default::default(), FieldTable::default()).await.unwrap();
     for verdict in sink_to("forbidden", "x").deliver(&batch).await {
-        unavailable(&verdict, "give the user the right to write there");
+        failed(&verdict, "give the user the right to write there");
     }
 
     // A full queue that refuses takes what it can hold, and the rest is tried again; so is what nobody waits for.
@@ -188,8 +194,7 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     small.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
     admin.queue_declare("small".into(), QueueDeclareOptions::durable(), small).await.unwrap();
     let verdicts = sink_to("", "small").deliver(&batch[..10]).await;
-    let refused =
-        |verdict: &Verdict| matches!(verdict, Verdict::DestinationDown { reason, .. } if reason.contains("full"));
+    let refused = |verdict: &Verdict| matches!(verdict, Verdict::Retry { reason, .. } if reason.contains("full"));
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted || refused(verdict)), "{verdicts:?}");
     assert!(refused(&verdicts[9]) && verdicts[0] == Verdict::Accepted, "{verdicts:?}");
     let careless = json!({"name": "mq", "exchange": "due", "routing_key": "nobody", "mandatory": false});
@@ -207,7 +212,7 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
     broker.control(&["set_vm_memory_high_watermark", "0"]);
     for _ in 0..2 {
-        unavailable(&sink.deliver(&batch[..1]).await[0], "takes nothing for now");
+        failed(&sink.deliver(&batch[..1]).await[0], "takes nothing for now");
     }
     broker.control(&["set_vm_memory_high_watermark", "0.4"]);
     let end = Instant::now() + Duration::from_secs(60);
@@ -218,7 +223,7 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
 
     // A broker that stalls between publish and confirm is away, and is used again when it is back.
     broker.stall().await;
-    unavailable(&sink.deliver(&batch[..3]).await[2], "did not confirm within 3000 ms");
+    failed(&sink.deliver(&batch[..3]).await[2], "did not confirm within 3000 ms");
     broker.resume();
     assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
     fetch(&admin).await;
@@ -255,13 +260,22 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     let doubled = received.len() - 2_200;
     assert!(doubled <= IN_FLIGHT_MAX, "{doubled} came twice, and no more were in flight than {IN_FLIGHT_MAX}");
 
-    // Without a binding, what is unroutable uses up its attempts and dies with its reason.
+    // Without a binding, what is unroutable uses up its attempts while others are accepted, and dies with its reason.
     let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());
     admin.queue_unbind(queue, exchange, key, FieldTable::default()).await.unwrap();
+    for good in ids("good", GOOD_MAX) {
+        let (queue, exchange, key) = ("all".into(), "due".into(), format!("orders.{good}").into());
+        admin.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default()).await.unwrap();
+    }
     node.enqueue("orders", ids("lost", 3)).await;
+    let mut good = ids("good", GOOD_MAX);
+    while node.counts("orders").await["dead"] != 3 {
+        let one = good.next().unwrap_or_else(|| panic!("not all are dead letters:\n{}", node.process.output()));
+        node.enqueue("orders", [one]).await;
+        let_pass(Duration::from_millis(200), Because::AskedAgain).await;
+    }
     node.drained("orders", Duration::from_secs(30)).await;
     let dead = node.dead("orders").await;
-    assert_eq!(dead.len(), 3);
     assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("no queue takes"), "{dead:?}");
     assert!(!node.process.output().contains(CANARY));
 }

@@ -72,7 +72,8 @@ async fn a_target_that_never_says_anything_is_down_in_a_moment_and_others_are_on
             }
             duetime_testkit::in_time!(began.elapsed() < PATIENCE, "{kind}: {message}");
         };
-        assert_eq!(message["attempts"], 0, "{kind}: {message}");
+        // One that may have been sent says so, and nobody pays.
+        assert!(message["attempts"].as_u64() <= Some(1), "{kind}: {message}");
         assert_eq!(node.counts(kind).await["dead"], 0, "{kind}");
     }
     holding.abort();

@@ -9,8 +9,8 @@ use duetime_core::store::{
     ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, StoreError,
 };
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Shard, ShardCount,
-    Store, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ChangeId, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Shard,
+    ShardCount, Store, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, What, check, digest};
@@ -90,7 +90,7 @@ pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut ca
 
 pub fn record(topic: &str, shards: u32) -> TopicRecord {
     let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
-    TopicRecord::new(TopicName::new(topic).unwrap(), config, shards, "0123456789abcdef".into(), now())
+    TopicRecord::new(TopicName::new(topic).unwrap(), config, shards, ChangeId(1), now())
 }
 
 pub fn message(name: &str, delay: Duration) -> Enqueue {

@@ -4,7 +4,7 @@ mod limits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -60,12 +60,41 @@ async fn a_message_that_is_gone_for_good_is_a_dead_letter_with_its_reason() {
     hook.answer(|hit| if hit.header("duetime-id") == "order-1" { gone() } else { Answer::status(202) });
     let node = node(&hook, "", json!({})).await;
     node.enqueue("orders", ids("order", 3)).await;
+    // That others are accepted afterwards shows that it is not the target that is gone.
+    let began = tokio::time::Instant::now();
+    while node.counts("orders").await["dead"] != 1 {
+        duetime_testkit::in_time!(began.elapsed() < Duration::from_secs(20), "{}", node.process.output());
+        node.enqueue("orders", ids(&format!("later-{}", began.elapsed().as_millis()), 1)).await;
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
+    }
     node.drained("orders", Duration::from_secs(20)).await;
     let dead = node.dead("orders").await;
-    assert_eq!(dead.len(), 1);
-    assert_eq!((&dead[0]["id"], &dead[0]["attempts"]), (&json!("order-1"), &json!(1)));
+    assert_eq!((&dead[0]["id"], &dead[0]["attempts"]), (&json!("order-1"), &json!(2)));
     assert_eq!(dead[0]["death"]["reason"], "the target answered 410: Gone, this shop has closed");
-    assert_eq!(hook.hits().len(), 3);
+    assert_eq!(hook.hits().iter().filter(|hit| hit.header("duetime-id") == "order-1").count(), 2, "it was confirmed");
+}
+
+#[tokio::test]
+async fn a_cancel_of_what_a_webhook_did_not_answer_says_that_it_may_arrive() {
+    let hook = Webhook::start();
+    hook.answer(|_| Answer::status(200).after(Duration::from_secs(30)));
+    let node = node(&hook, "timeout = \"500ms\"", json!({"initial": "1m"})).await;
+    node.enqueue("orders", ids("order", 1)).await;
+    node.breaker(true).await;
+    let message = loop {
+        let message = node.message("orders", "order-0").await;
+        if message["state"] != "in_flight" {
+            break message;
+        }
+        let_pass(Duration::from_millis(5), Because::AskedAgain).await;
+    };
+    assert_eq!((&message["state"], &message["attempts"]), (&json!("scheduled"), &json!(1)), "{message}");
+    let (status, body) = node.call(reqwest::Method::DELETE, "/v1/topics/orders/messages/order-0", json!(null)).await;
+    assert_eq!((status.as_u16(), &body["outcome"]), (409, &json!("in_flight")), "{body}");
+    let hit = hook.hits().remove(0);
+    let not_after: i64 = hit.header("duetime-not-after").parse().unwrap();
+    let sent_s: i64 = hit.header("webhook-timestamp").parse().unwrap();
+    assert!((0..2_000).contains(&(not_after - sent_s * 1_000)), "{not_after} of {sent_s}");
 }
 
 fn gone() -> Answer {
@@ -98,8 +127,9 @@ async fn a_pause_that_the_target_asks_for_is_kept_and_costs_nothing() {
 #[tokio::test]
 async fn a_target_too_slow_for_one_message_is_asked_again_and_the_others_go_on() {
     let hook = Webhook::start();
-    hook.answer(|hit| {
-        let slow = hit.header("duetime-id") == "order-0" && hit.header("duetime-attempt") == "1";
+    let was_slow = AtomicBool::new(false);
+    hook.answer(move |hit| {
+        let slow = hit.header("duetime-id") == "order-0" && !was_slow.swap(true, Ordering::Relaxed);
         Answer::status(200).after(Duration::from_millis(if slow { 5_000 } else { 0 }))
     });
     let node = node(&hook, "timeout = \"300ms\"", json!({"initial": "50ms"})).await;
@@ -108,7 +138,8 @@ async fn a_target_too_slow_for_one_message_is_asked_again_and_the_others_go_on()
     let hits = hook.hits();
     let tries = hits.iter().filter(|hit| hit.header("duetime-id") == "order-0");
     let tries: Vec<_> = tries.map(|hit| (hit.header("duetime-attempt"), hit.header("webhook-id"))).collect();
-    assert_eq!(tries.iter().map(|(attempt, _)| *attempt).collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!(tries.iter().map(|(attempt, _)| *attempt).collect::<Vec<_>>(), ["1", "1"]);
+    // Nothing was accepted that was sent after it had failed, so it did not pay.
     assert_eq!(tries[0].1, tries[1].1, "the same delivery id");
     assert_eq!(hits.len(), 21);
 }

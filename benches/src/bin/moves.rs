@@ -14,8 +14,8 @@ use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, ResizeStore, Ro
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
-    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Role, Routing, RoutingRecord, ShardCount, Timestamp,
-    TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Role, Routing, RoutingRecord, ShardCount,
+    Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -131,7 +131,7 @@ async fn main() {
 
     let topic = TopicName::new("moves").expect("a valid name");
     let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), now());
+    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
     let record = store.put_topic(&record, None).await.expect("the server answers");
     costs
         .of("enqueue, for comparison", async {
@@ -140,7 +140,7 @@ async fn main() {
         })
         .await;
 
-    let change_id = "fedcba9876543210".to_owned();
+    let change_id = ChangeId(2);
     let routing = Routing {
         epoch: record.routing.epoch + 1,
         change_id,

@@ -13,7 +13,7 @@ use duetime_benches::resp;
 use duetime_benches::tap::Tap;
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
@@ -43,7 +43,7 @@ fn started() -> Instant {
 
 fn record(name: &str) -> TopicRecord {
     let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    TopicRecord::new(TopicName::new(name).expect("a valid name"), config, 1, "0123456789abcdef".to_owned(), now())
+    TopicRecord::new(TopicName::new(name).expect("a valid name"), config, 1, ChangeId(1), now())
 }
 
 /// `count` messages in full batches of one shard each.
@@ -123,18 +123,18 @@ const LIFE: u64 = 5_000_000_000;
 /// The topic with nothing in it, always in the same life: what was recorded of it is sent again.
 async fn fresh(server: &RedisServer, store: &Arc<RedisStore>, record: &TopicRecord) {
     server.cli(&["FLUSHALL"]);
-    server.cli(&["HSET", "{duetime:topics}:lives", "", &(LIFE - 1).to_string()]);
+    server.cli(&["HSET", "duetime:{duetime:topics}:lives", "", &(LIFE - 1).to_string()]);
     let made = store.put_topic(record, None).await.expect("the server answers");
     assert_eq!(made, *record);
 }
 
 /// The same call without an end: it is sent again long after the store would have given it up.
 ///
-/// The first argument is the shard's epoch, the last moment by the server's clock, and the caller's present in ms.
+/// The first argument is the epoch and the rid of the shard's record, the last moment by the server's clock, and the caller's present in ms.
 fn endless(mut args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let first = String::from_utf8(args[ARGV].clone()).expect("numbers");
-    let [epoch, _, present] = first.split(' ').collect::<Vec<_>>()[..] else { panic!("not three numbers: {first}") };
-    args[ARGV] = format!("{epoch} {NEVER_MS} {present}").into_bytes();
+    let [epoch, rid, _, present] = first.split(' ').collect::<Vec<_>>()[..] else { panic!("not four words: {first}") };
+    args[ARGV] = format!("{epoch} {rid} {NEVER_MS} {present}").into_bytes();
     args
 }
 

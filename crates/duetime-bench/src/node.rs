@@ -92,7 +92,7 @@ impl LoadTarget for BenchNode {
     async fn survey(&self) -> anyhow::Result<ShardCounts> {
         let topic = self.client.topic(&self.topic).await?;
         let (scheduled, due, in_flight, dead) = (topic.scheduled, topic.due, topic.in_flight, topic.dead);
-        Ok(ShardCounts { scheduled, due, in_flight, dead, head: None })
+        Ok(ShardCounts { scheduled, due, in_flight, dead, ..ShardCounts::default() })
     }
 
     async fn memory(&self) -> Option<u64> {

@@ -8,12 +8,11 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use duetime_core::around::Surrounded;
 use duetime_core::ownership::Demand;
-use duetime_core::reinstate::SameShard;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, ShardCounts};
 use duetime_core::{
-    Clock, ClusterNodes, Delivery, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, Ownership, Shard,
-    ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
-    Topics, Verdict,
+    BindError, ChangeId, Clock, ClusterNodes, Delivery, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards,
+    Ownership, Shard, ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord,
+    TopicStore as _, Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
@@ -54,7 +53,7 @@ impl Straight {
             ..TopicConfig::default()
         };
         config.check().map_err(anyhow::Error::msg)?;
-        let change_id = format!("{:016x}", rand::random::<u64>());
+        let change_id = ChangeId(rand::random());
         let record = TopicRecord::new(name, config, 1, change_id, clock.now());
         let watch = Arc::new(Stopwatch::new());
         let store = Surrounded::new(inner, watch.clone());
@@ -110,7 +109,6 @@ impl LoadTarget for Straight {
         let topics = watch::Sender::new(Arc::new(topics));
         let engine = Engine::start(EngineParts {
             store: self.store.clone(),
-            reinstate: Arc::new(SameShard { clock: self.clock.clone(), store: self.store.clone() }),
             schedule: self.store.clone(),
             topics: topics.subscribe(),
             owned: ownership.owned(),
@@ -132,6 +130,7 @@ impl LoadTarget for Straight {
             due: sum.due + one.due,
             in_flight: sum.in_flight + one.in_flight,
             dead: sum.dead + one.dead,
+            moving: sum.moving + one.moving,
             head: None,
         }))
     }
@@ -151,7 +150,7 @@ impl LoadTarget for Straight {
     }
 
     async fn delete(&self) -> anyhow::Result<()> {
-        self.store.delete_topic(&self.record.name).await?;
+        self.store.delete_topic(&self.record.name, duetime_core::Deletion::Force).await?;
         Ok(())
     }
 }
@@ -238,7 +237,7 @@ impl Sink for CountingSink {
 struct OneSink(Arc<dyn Recorder>);
 
 impl SinkBinder for OneSink {
-    fn bind(&self, _topic: &TopicName, _sink: &SinkRef) -> Result<Arc<dyn Sink>, String> {
+    fn bind(&self, _topic: &TopicName, _sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError> {
         Ok(Arc::new(CountingSink(self.0.clone())))
     }
 }

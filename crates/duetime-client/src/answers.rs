@@ -159,6 +159,9 @@ pub struct Placed {
     /// It was replaced while somebody held it, who may be delivering what it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_flight: bool,
+    /// How many milliseconds the due time that was asked for was past already; absent: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
@@ -183,6 +186,9 @@ pub struct Outcome {
     /// How many milliseconds later than asked for that is, where its topic has a `smear`. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smeared_ms: Option<u64>,
+    /// How many milliseconds the due time that was asked for was past already. After a reschedule only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_by_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
@@ -226,6 +232,9 @@ pub struct Message {
     /// The headers of the enqueue.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// How many milliseconds the due time that was asked for was past already; absent: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// Of a dead letter.
@@ -238,6 +247,9 @@ pub struct Message {
 pub struct Explained {
     /// The message.
     pub id: String,
+    /// How many milliseconds the due time that was asked for was past already; absent: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// The cluster slot of its home, where the store is Redis.

@@ -1,4 +1,4 @@
-//! Consumers: claim what is due, then ack, nack or extend by receipts.
+//! Consumers: claim what is due, then ack, nack, release or extend by receipts.
 
 use std::time::Duration;
 
@@ -99,6 +99,15 @@ impl Client {
         extra.extend(how.reason.as_ref().map(|reason| ("reason", reason.as_str().into())));
         extra.extend(how.dead.then(|| ("dead", true.into())));
         self.settle(topic, "nack", receipts, extra).await
+    }
+
+    /// Not begun: due again at once, without costing an attempt; `ok`, `expired` or `gone` for each receipt, in order.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn release(&self, topic: &str, receipts: &[String]) -> Result<Vec<Answer<Outcome>>, ClientError> {
+        self.settle(topic, "release", receipts, Vec::new()).await
     }
 
     /// More time: `ok` with a new receipt, `expired` or `gone` for each receipt, in order.

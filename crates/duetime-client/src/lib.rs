@@ -4,6 +4,7 @@
 //! Connections are kept and used again. Knows no store.
 
 mod answers;
+mod backup;
 mod bulk;
 mod call;
 mod consumers;
@@ -11,7 +12,6 @@ mod dead;
 mod dead_groups;
 mod error;
 mod forecast;
-mod life;
 mod list;
 mod message;
 mod messages;
@@ -29,6 +29,7 @@ pub use answers::{
     Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome, Placed,
     Refused, Topic,
 };
+pub use backup::BackupDownload;
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
 pub use call::Client;
 pub use consumers::{Claim, Nack};
@@ -36,7 +37,6 @@ pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd, Supposed, WhatIf};
-pub use life::{Life, PastHandOver, PastSettlement};
 pub use list::{Found, FoundPage, ListFilter, ListPage, Listed, NotLookedAt};
 pub use message::NewMessage;
 pub use ndjson::Placements;

@@ -51,9 +51,9 @@ impl NewMessage {
     }
 }
 
-/// Whole milliseconds, as the API takes them.
-pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+/// A duration in whole milliseconds, as the API takes it.
+pub(crate) fn millis(span: Duration) -> String {
+    format!("{}ms", span.as_millis())
 }
 
 impl Serialize for NewMessage {
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_travel_as_base64_and_defaults_are_left_out() {
         let text = serde_json::to_string(&NewMessage::new("pay")).unwrap();
-        assert_eq!(text, r#"{"delay":0,"payload":"pay"}"#);
+        assert_eq!(text, r#"{"delay":"0ms","payload":"pay"}"#);
         let mut message = NewMessage::new(vec![0xff, 0]).id("a").due(Due::At(Timestamp::from_millis(5)));
         message.headers = vec![("k".to_owned(), "v".to_owned())];
         message.on_conflict = OnConflict::Replace;

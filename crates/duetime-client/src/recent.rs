@@ -13,6 +13,9 @@ pub struct Me {
     /// On which topics; absent: on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topics: Option<Vec<String>>,
+    /// Which sinks it may give to topics, pause and look at; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sinks: Option<Vec<String>>,
     /// Most requests a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<f64>,

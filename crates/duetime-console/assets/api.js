@@ -1,6 +1,6 @@
 // What the page asks the node, and what it keeps of the answers: nothing but the token, in this tab.
 
-import { coded, nodeTime, setClock } from "./format.js";
+import { address, coded, nodeTime, setClock } from "./format.js";
 
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
@@ -72,7 +72,7 @@ export async function ask(method, path, body, signal, longest = method === "GET"
   let answer;
   let text;
   try {
-    answer = await fetch(path, { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    answer = await fetch(address(path), { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
     setClock(Date.parse(answer.headers.get("date")), begun);
     text = await answer.text();
   } catch (error) {
@@ -225,7 +225,7 @@ class Live {
       heard();
       const headers = token ? { authorization: `Bearer ${token}` } : {};
       if (this.seen) headers["last-event-id"] = this.seen;
-      const answer = await fetch("/v1/events", { headers, signal: control.signal });
+      const answer = await fetch(address("/v1/events"), { headers, signal: control.signal });
       if (answer.ok && answer.body) {
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         let text = "";

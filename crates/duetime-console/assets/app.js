@@ -1,6 +1,6 @@
 // The frame of the page: where one is, what is wrong, and the search for a message.
 
-import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { hasToken, live, may, sees, setToken } from "./api.js";
 import { Failed, Toasts, useKeys, useLive } from "./parts.js";
 import { Now } from "./screens/now.js";
@@ -88,7 +88,8 @@ function App() {
   const [at, setAt] = useState(where());
   const [help, setHelp] = useState(false);
   const main = useRef();
-  useEffect(() => {
+  // In the same task as the first drawing: an effect comes later, and would miss an address that changes before it.
+  useLayoutEffect(() => {
     const moved = () => {
       setAt({ ...where(), moves: performance.now() });
       scrollTo(0, 0);

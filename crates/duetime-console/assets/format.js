@@ -87,14 +87,29 @@ export function plain(text) {
   return /^\s|\s$/.test(seen) ? `"${seen}"` : seen;
 }
 
-// A word of a shell command.
-export const word = (text) => (/^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+// A word of a shell command; what would not be seen in it is written out, as bash reads it.
+const bash = (text) => [...text].map((one) => `\\${one.length > 1 ? "U" : "u"}${one.codePointAt(0).toString(16).padStart(one.length > 1 ? 8 : 4, "0")}`).join("");
+export function word(value) {
+  const text = String(value);
+  if (text.search(UNSEEN) >= 0) return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replace(UNSEEN, bash)}'`;
+  return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+// A command of the program. What others wrote is never taken for an option of it, whatever it begins with: each value is joined to its option by `=`, and
+// operands stand behind `--`. An option that is true has no value; one that is a list is given several times.
+export function command(verb, options = {}, ...operands) {
+  const given = Object.entries(options).flatMap(([name, value]) => [value].flat().filter((one) => one !== undefined).map((one) => ` --${name}${one === true ? "" : `=${word(one)}`}`));
+  return `duetime ${verb}${given.join("")}${operands.length > 0 ? ` -- ${operands.map(word).join(" ")}` : ""}`;
+}
+
+// Where the API is: beside the page, also where a proxy has both below a path.
+export const address = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
 
 // The same request as a command line of curl.
 export function curl(method, path, body) {
   const parts = ["curl"];
   if (method !== "GET") parts.push("-X", method);
-  parts.push(word(location.origin + path));
-  if (body !== undefined || method === "POST") parts.push("-H", "'content-type: application/json'", "-d", word(JSON.stringify(body ?? {})));
+  parts.push(word(address(path)));
+  if (body !== undefined || method === "POST") parts.push("-H", "'content-type: application/json'", "-d", word(JSON.stringify(body ?? {}).replace(UNSEEN, codes)));
   return parts.join(" ");
 }

@@ -26,8 +26,8 @@ use crate::resize_store::{
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
+    Kept, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -103,7 +103,7 @@ surrounded! {
         topics() -> Vec<TopicRecord>, "topics", &[], 0;
         confirm(record: &TopicRecord) -> (), "confirm", &[], 0;
         put_topic(record: &TopicRecord, seen: Option<u64>) -> TopicRecord, "put_topic", &[], 0;
-        delete_topic(topic: &TopicName) -> bool, "delete_topic", &[], 0;
+        delete_topic(topic: &TopicName, how: Deletion) -> bool, "delete_topic", &[], 0;
         remains(topic: &TopicName) -> u64, "remains", &[], 0;
         was_deleted(topic: &TopicName, life: u64) -> bool, "was_deleted", &[], 0;
         finish_deletions() -> (), "finish_deletions", &[], 0;
@@ -196,9 +196,11 @@ surrounded! {
         take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
             "take", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "outbox", slice::from_ref(shard), 0;
+        check_room(shard: &Shard) -> (), "check_room", slice::from_ref(shard), 0;
         put(shard: &Shard, batch: &Batch) -> BatchPut, "put", slice::from_ref(shard), batch.messages.len();
         last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "last_applied_batch", slice::from_ref(shard), 0;
         rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "discard_batch", slice::from_ref(shard), 0;
+        restore_batch(shard: &Shard, batch: &Batch) -> bool, "restore_batch", slice::from_ref(shard), batch.messages.len();
     }
 }

@@ -8,6 +8,7 @@
 //! | [`ScheduleStore`] | the engine, ownership, the router |
 //! | [`StoreHealth`] | the program, the API |
 //! | [`PlanStore`] | the router, for bulk actions |
+//! | [`crate::BackupStore`] | the API |
 //! | [`crate::ResizeStore`] | the live resize, the router |
 //! | [`crate::RoutingAuthority`] | the live resize |
 //!
@@ -30,8 +31,8 @@ use crate::plans::PlanStore;
 use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
+    Kept, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -67,8 +68,17 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError>;
 
     /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
-    /// so it may be repeated after an error. A topic whose record vanished is removed too.
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError>;
+    /// so it may be repeated after an error. A topic whose record vanished is removed too, by [`Deletion::Force`].
+    ///
+    /// [`Deletion::IfEmpty`] decides together with the shards: whatever an enqueue, a move or a hand-over in place
+    /// acknowledged is there afterwards, or was there before and refused the deletion. Entries of a shard's own
+    /// stream count like messages.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotEmpty`]: it holds something, or its shard count is changing. Nothing was deleted.
+    /// [`StoreError::Conflict`]: others kept changing it meanwhile.
+    async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError>;
 
     /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
     /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file

@@ -4,11 +4,13 @@
 //! same rule. Each class is a series of deadlines that only rises, so no pair of class and deadline
 //! is given twice: a receipt of an earlier claim never matches a later one, whatever became of the
 //! message in between. A class whose last deadline is too far ahead (a rate above one claim a
-//! millisecond, a longer claim before, a clock that was put right) is passed over for another one.
+//! millisecond, a longer claim before, a clock that was put right) is passed over for another one. While ids
+//! move, deadlines of their source shards and of their new homes differ in parity.
 
 use std::time::Duration;
 
 use crate::resize_store::DeadlineFloor;
+use crate::routing::Parity;
 use crate::score::LeaseClass;
 use crate::time::Timestamp;
 
@@ -21,17 +23,19 @@ fn over(last: &DeadlineFloor, class: LeaseClass, wanted: Timestamp) -> i64 {
 }
 
 /// Gives a deadline for a claim that should be hidden until `wanted`, `visibility` from now, and
-/// raises the last deadline of its class in `last`. `home` is the class of claims of that length.
+/// raises the last deadline of its class in `last`. `home` is the class of claims of that length, `parity` that of the
+/// shard ([`crate::Routing::deadlines`]).
 ///
-/// The deadline is never before `wanted`, and at most `visibility` behind it while any class allows that.
+/// The deadline is never before `wanted`, and at most `visibility` and a millisecond behind it while any class allows that.
 pub fn give(
     last: &mut DeadlineFloor,
     wanted: Timestamp,
     visibility: Duration,
     home: LeaseClass,
+    parity: Parity,
 ) -> (Timestamp, LeaseClass) {
     let class = choose(last, wanted, visibility, home);
-    let deadline = wanted.max(Timestamp::from_millis(last.of(class).as_millis() + 1));
+    let deadline = parity.from(wanted.max(Timestamp::from_millis(last.of(class).as_millis() + 1)));
     last.raise(class, deadline);
     (deadline, class)
 }
@@ -76,7 +80,7 @@ mod tests {
                 now += if kind == 0 { step } else { step % 2 };
                 let visibility = Duration::from_millis(if kind == 3 { 30_000 } else { visibility_ms });
                 let wanted = Timestamp::from_millis(now).plus(visibility);
-                let (deadline, class) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility));
+                let (deadline, class) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility), Parity::Any);
                 prop_assert!(deadline >= wanted && class.is_held());
                 prop_assert!(given.insert((deadline, class)));
             }
@@ -95,7 +99,7 @@ mod tests {
                 let visibility = Duration::from_millis(lengths[length % lengths.len()]);
                 let wanted = Timestamp::from_millis(now).plus(visibility);
                 for _ in 0..times {
-                    let (deadline, _) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility));
+                    let (deadline, _) = give(&mut last, wanted, visibility, LeaseClass::for_visibility(visibility), Parity::Any);
                     prop_assert!(deadline.since(wanted) <= visibility, "{deadline} for {wanted}");
                 }
             }
@@ -105,7 +109,7 @@ mod tests {
     fn claim(last: &mut DeadlineFloor, now_ms: i64, visibility_s: u64) -> i64 {
         let visibility = Duration::from_secs(visibility_s);
         let wanted = Timestamp::from_millis(now_ms).plus(visibility);
-        let (deadline, _) = give(last, wanted, visibility, LeaseClass::for_visibility(visibility));
+        let (deadline, _) = give(last, wanted, visibility, LeaseClass::for_visibility(visibility), Parity::Any);
         deadline.as_millis() - wanted.as_millis()
     }
 

@@ -47,6 +47,18 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// What can be said of a message whose body is missing or cannot be read.
+    #[must_use]
+    pub fn lost() -> Self {
+        Self {
+            due_at: Timestamp::ZERO,
+            nonce: Nonce(0),
+            redrives: 0,
+            headers: Headers::default(),
+            payload: Bytes::new(),
+        }
+    }
+
     /// The whole stored body, with the count of redrives.
     #[must_use]
     pub fn encode(&self) -> Bytes {

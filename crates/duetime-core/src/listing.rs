@@ -65,3 +65,21 @@ pub struct ListPage {
     /// There may be more behind the last of them.
     pub more: bool,
 }
+
+impl ListPage {
+    /// Adds what is on its way to another shard and in the same range, in the order of `place`; at most `limit` stay.
+    pub fn merge<P: Ord>(
+        &mut self,
+        frozen: impl IntoIterator<Item = ListEntry>,
+        limit: usize,
+        place: impl Fn(&ListEntry) -> P,
+    ) {
+        let last = self.found.last().map(&place).filter(|_| self.more);
+        let on_it = |entry: &ListEntry| last.as_ref().is_none_or(|last| place(entry) < *last);
+        let frozen: Vec<ListEntry> = frozen.into_iter().filter(on_it).collect();
+        self.found.extend(frozen);
+        self.found.sort_by_key(place);
+        self.more |= self.found.len() > limit;
+        self.found.truncate(limit);
+    }
+}

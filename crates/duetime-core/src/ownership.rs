@@ -187,6 +187,11 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// Who had shard `index` of `topic` before, as far as this node saw since it started. In memory; costs one look.
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners;
 
+    /// What keeps this node from sharing shards out as it should at present: a sentence with what to do.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// Says that everything in flight of a shard that is no longer owned is settled.
     async fn settled(&self, topic: &TopicName, index: u32);
 

@@ -23,6 +23,8 @@ impl Place {
 pub struct Whereabouts {
     /// The key it is under.
     pub key: Option<String>,
+    /// The key of the stream that its messages go to where they are handed over in place.
+    pub stream: Option<String>,
     /// The slot of that key, and the tag in it that puts it there.
     pub slot: Option<(u16, u32)>,
     /// The file it is in.

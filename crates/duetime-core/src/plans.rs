@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::store_error::StoreError;
 
 /// Plans that a store keeps.
-pub const PLANS_MAX: usize = 64;
+pub const PLANS_MAX: usize = 128;
 /// Bytes of one of them.
 pub const PLAN_BYTES_MAX: usize = 16 << 10;
 

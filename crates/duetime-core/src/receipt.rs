@@ -1,7 +1,7 @@
 //! The proof of one claim of one message.
 //!
-//! It carries the exact claimed score, which is never used twice in a shard: a late ack, nack or
-//! extend from an earlier claim, or from an earlier life of the same id, matches nothing.
+//! It carries the exact claimed score, which is never used twice in a shard, nor in two shards for one id: a late
+//! ack, nack or extend from an earlier claim, or from an earlier life of the same id, matches nothing.
 //! As text it is base64 (URL alphabet, no padding) of: version 1, topic seed, shard, epoch, score,
 //! id. Opaque to users.
 

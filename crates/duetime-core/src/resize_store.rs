@@ -11,12 +11,12 @@
 //!   when it answers, all of it on one and the same primary; else the answer is
 //!   [`StoreError::Unavailable`] and the call is made again. So a caller never waits for replicas
 //!   itself. [`Replication`] says when there was no replica to wait for.
-//! - **The caller's epoch is checked** as in [`crate::store`]: lower than the shard's is
-//!   [`StoreError::Stale`] with the shard's record, higher is [`StoreError::NotReady`]: fence the shard
+//! - **The caller's record is checked** as in [`crate::store`]: an epoch lower than the shard's, or the same of another
+//!   change, is [`StoreError::Stale`] with the shard's record, a higher one is [`StoreError::NotReady`]: fence the shard
 //!   ([`ResizeStore::fence`]) and repeat.
 //!
-//! A frozen message is in its shard's outbox, under a batch, and in no count of
-//! [`crate::store::ShardCounts`]; claims do not see it.
+//! A frozen message is in its shard's outbox, under a batch. Counts and pages show it, see
+//! [`crate::store::ShardCounts::moving`]; claims do not see it.
 
 use std::ops::Range;
 
@@ -24,7 +24,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::MessageState;
+use crate::envelope::{self, Envelope};
+use crate::listing::ListEntry;
 pub use crate::lookup::Lookup;
+use crate::message::{Death, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::{LeaseClass, Score};
@@ -180,6 +183,36 @@ pub enum FrozenState {
     },
 }
 
+impl Frozen {
+    /// As a page of live messages has it.
+    #[must_use]
+    pub fn listed(&self) -> Option<ListEntry> {
+        let FrozenState::Live(score) = self.state else { return None };
+        Some(ListEntry { id: self.id.clone(), score, tie: self.id.to_string() })
+    }
+
+    /// As a page of dead letters has it, with its cursor.
+    #[must_use]
+    pub fn dead_letter(&self) -> Option<(i64, StoredMessage)> {
+        let FrozenState::Dead { at, attempts, reason } = &self.state else { return None };
+        let body = self.body.as_ref().and_then(|body| envelope::decode(body).ok()).unwrap_or_else(Envelope::lost);
+        let died = Timestamp::from_millis(at / 1000);
+        let message = StoredMessage {
+            id: self.id.clone(),
+            state: MessageState::Dead,
+            due_at: body.due_at,
+            visible_at: died,
+            attempts: *attempts,
+            redrives: body.redrives,
+            nonce: body.nonce,
+            headers: body.headers,
+            payload: body.payload,
+            death: Some(Death { at: died, reason: reason.clone() }),
+        };
+        Some((*at, message))
+    }
+}
+
 /// Messages frozen for one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -253,12 +286,20 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// The batch in the shard's outbox.
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError>;
 
-    /// Inserts a batch at its destination, once: ids that live there already stay as they are. The
-    /// shard's last deadlines are raised to those the batch brings.
+    /// Whether the shard's server takes new messages. Asked before a take: what is frozen can be neither claimed nor
+    /// cancelled until it has arrived, so nothing is taken for a shard that is full. Not replicated.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Full`]: nothing was written, the batch stays frozen; try again later.
+    /// [`StoreError::Full`]: it does not.
+    async fn check_room(&self, shard: &Shard) -> Result<(), StoreError>;
+
+    /// Inserts a batch at its destination, once: ids that live there already stay as they are. The
+    /// shard's last deadlines are raised to those the batch brings. On a full server too, as far as it can.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Full`]: there was no byte left; nothing was written, the batch stays frozen; try again later.
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
@@ -271,6 +312,12 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// Empties the outbox if its batch has this nonce; false: it has not (any more). Only after
     /// [`ResizeStore::last_applied_batch`] of its destination said this very name.
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError>;
+
+    /// Puts what is frozen back to its place in the shard and empties the outbox, in one step, if `batch` is what is in
+    /// it, by its nonce; false: it is not (any more). What lives there by the same id stays as it is. Only where
+    /// [`Batch::to`] is no shard under the caller's record and can take the batch no more: that place has the caller's
+    /// record, and its [`ResizeStore::last_applied_batch`] said another name.
+    async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError>;
 }
 
 #[cfg(test)]

@@ -1,8 +1,54 @@
 //! Which shard a message id lives in, and the record that says how many shards there are.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::io::Cursor;
+use std::num::ParseIntError;
+use std::ops::Range;
+use std::str::FromStr;
 
 use crate::names::{MessageId, TopicName};
+use crate::time::Timestamp;
+
+/// Random name of one change of a topic's routing, written as 16 hex digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChangeId(pub u64);
+
+impl fmt::Display for ChangeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for ChangeId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+impl serde::Serialize for ChangeId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ChangeId {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <Cow<'de, str> as serde::Deserialize>::deserialize(from)?;
+        text.parse().map_err(|_| serde::de::Error::custom(format!("{text:?} is no name of a change: 16 hex digits")))
+    }
+}
+
+/// Names one routing record: no other has both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RoutingId {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its change id.
+    pub change_id: ChangeId,
+}
 
 /// Whether the shard count is changing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -14,6 +60,31 @@ pub enum RoutingState {
     Moving,
 }
 
+/// Which milliseconds a shard gives as deadlines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parity {
+    /// All.
+    #[default]
+    Any,
+    /// Even ones.
+    Even,
+    /// Odd ones.
+    Odd,
+}
+
+impl Parity {
+    /// The first moment of this parity that is not before `at`.
+    #[must_use]
+    pub fn from(self, at: Timestamp) -> Timestamp {
+        let fits = match self {
+            Self::Any => true,
+            Self::Even => at.as_millis() % 2 == 0,
+            Self::Odd => at.as_millis() % 2 != 0,
+        };
+        if fits { at } else { Timestamp::from_millis(at.as_millis() + 1) }
+    }
+}
+
 /// How many shards a topic has, and since which epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Routing {
@@ -21,9 +92,10 @@ pub struct Routing {
     ///
     /// So one number orders all records of a name: those of a later life are above all of an earlier one.
     pub epoch: u64,
-    /// Random name of this change: equal epochs with different change ids are an alarm.
+    /// Random name of this change. Epochs are counted by what the store remembers, so a store that went back counts
+    /// some of them again: only both together name a record.
     #[serde(rename = "rid")]
-    pub change_id: String,
+    pub change_id: ChangeId,
     /// M.
     pub shards: u32,
     /// M before the last change.
@@ -58,7 +130,7 @@ pub fn life_of(epoch: u64) -> u64 {
 impl Routing {
     /// The first record of a new topic, in life 0: the store gives it its number.
     #[must_use]
-    pub fn first(shards: u32, change_id: String) -> Self {
+    pub fn first(shards: u32, change_id: ChangeId) -> Self {
         Self { epoch: 1, change_id, shards, previous: shards, state: RoutingState::Stable, seed: None }
     }
 
@@ -105,6 +177,28 @@ impl Routing {
         self.state == RoutingState::Moving
     }
 
+    /// Which deadlines shard `index` gives under this record. While ids move, a message may be claimed at its source
+    /// shard, cancelled, enqueued anew and claimed at its new home: what the two give is never equal. Ids move only
+    /// between shards below and above the lower of the two counts.
+    #[must_use]
+    pub fn deadlines(&self, index: u32) -> Parity {
+        match self.state {
+            RoutingState::Stable => Parity::Any,
+            RoutingState::Moving if index < self.shards.min(self.previous) => Parity::Even,
+            RoutingState::Moving => Parity::Odd,
+        }
+    }
+
+    /// The shards that ids leave under this record, and those that they go to.
+    #[must_use]
+    pub fn sources_and_destinations(&self) -> (Range<u32>, Range<u32>) {
+        if self.shards > self.previous {
+            (0..self.previous, self.previous..self.shards)
+        } else {
+            (self.shards..self.previous, 0..self.shards)
+        }
+    }
+
     /// How many shards may hold messages: while ids move, those of both counts.
     #[must_use]
     pub fn reach(&self) -> u32 {
@@ -114,7 +208,20 @@ impl Routing {
     /// Shard `index` of `topic` as this record names it.
     #[must_use]
     pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
-        Shard { topic: topic.clone(), index, epoch: self.epoch }
+        Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id }
+    }
+
+    /// What distinguishes it from every other record.
+    #[must_use]
+    pub fn id(&self) -> RoutingId {
+        RoutingId { epoch: self.epoch, change_id: self.change_id }
+    }
+
+    /// Whether it is of another change than `other` although their epochs are equal: one of them was forgotten by a
+    /// store that went back.
+    #[must_use]
+    pub fn is_rival(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && self.change_id != other.change_id
     }
 
     /// All shards of `topic` under this record, in order; while ids move, those of both counts.
@@ -132,6 +239,16 @@ pub struct Shard {
     pub index: u32,
     /// The epoch of the record the caller knows.
     pub epoch: u64,
+    /// The change id of that record.
+    pub change_id: ChangeId,
+}
+
+impl Shard {
+    /// The record the caller knows.
+    #[must_use]
+    pub fn record(&self) -> RoutingId {
+        RoutingId { epoch: self.epoch, change_id: self.change_id }
+    }
 }
 
 impl std::fmt::Display for Shard {

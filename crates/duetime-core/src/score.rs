@@ -23,7 +23,8 @@ impl LeaseClass {
     pub const FREE: Self = Self(0);
     /// The first class that means "in flight": of the shortest claims, and where the length is all one.
     pub const TOPIC: Self = Self(1);
-    /// Nobody holds it, but its last claim ended without a verdict: it is handed over alone.
+    /// Nobody holds it, but its last claim ended without a verdict, or a hand-over without an answer: it is handed over
+    /// alone, and may have arrived.
     pub const SUSPECT: Self = Self(9);
     /// Classes that mean "in flight".
     pub const HELD: std::ops::RangeInclusive<u8> = 1..=8;
@@ -59,6 +60,12 @@ impl LeaseClass {
     #[must_use]
     pub fn is_held(self) -> bool {
         Self::HELD.contains(&self.0)
+    }
+
+    /// Whether the message may have been delivered, or may be at any moment: it is held, or was without an answer.
+    #[must_use]
+    pub fn may_arrive(self) -> bool {
+        self != Self::FREE
     }
 }
 
@@ -104,10 +111,16 @@ impl Score {
         LeaseClass(u8::try_from(self.0.rem_euclid(1000) / 100).expect("one digit"))
     }
 
-    /// How many times it was claimed so far.
+    /// How many times it was claimed so far, without those that cost it nothing.
     #[must_use]
     pub fn attempts(self) -> u8 {
         u8::try_from(self.0.rem_euclid(100)).expect("two digits")
+    }
+
+    /// As [`Self::attempts`], for people: what may have been delivered was tried at least once.
+    #[must_use]
+    pub fn tries(self) -> u8 {
+        self.attempts().max(u8::from(self.class() == LeaseClass::SUSPECT))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::hand_over::InPlace;
 use crate::message::{Headers, Nonce};
 use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
+use crate::suggest::{listed, nearest};
 use crate::time::Timestamp;
 use crate::topic::SinkRef;
 use crate::trace::SpanRef;
@@ -31,6 +32,8 @@ pub struct Delivery {
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
+    /// When the caller gives this hand-over up, by its clock: a receiver must not act on it later.
+    pub not_after: Timestamp,
     /// The span of this hand-over, which goes on instead of the producer's; `None`: hand-overs are not recorded.
     pub span: Option<SpanRef>,
 }
@@ -57,54 +60,47 @@ pub fn delivery_id(topic: &TopicName, id: &MessageId, nonce: Nonce) -> String {
     format!("{:016x}{:016x}", hash_of(id, seed), nonce.0)
 }
 
-/// What a sink says of one message.
+/// What a sink reports of one message: what it saw, not whose fault it is. Who pays is decided by the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The target has it, durably as far as it can promise.
     Accepted,
-    /// Not taken this time, and this message's own matter: it costs an attempt.
-    Retry {
-        /// Why, for the operator. Never a credential.
-        reason: String,
-        /// The target asked for at least this wait.
-        after: Option<Duration>,
-    },
-    /// Never to be taken: to the dead letters at once.
+    /// It cannot be delivered, and that is certain without regard to the state of the target: no valid routing key,
+    /// larger than the protocol or the broker allows. To the dead letters at once.
     Rejected {
         /// Why, for the operator. Never a credential.
         reason: String,
     },
-    /// The place that this one message goes to does not take it now: a tenant behind a webhook, a queue, a
-    /// stream, a partition. Also said when nobody can know whether it is that place or the whole target (no
-    /// answer in time, an answer 5xx). Costs an attempt only if the target accepts others meanwhile; if it
-    /// accepts none, the target is taken to be down.
-    DestinationDown {
+    /// The target answered that it will never take it, with an answer that proxies and firewalls give to everybody
+    /// too. Tried once more before it is a dead letter.
+    Refused {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+    },
+    /// The target answered that it does not take it this time.
+    Retry {
         /// Why, for the operator. Never a credential.
         reason: String,
         /// The target asked for at least this wait, for this message.
         after: Option<Duration>,
-        /// Nothing was answered at all, and the target as a whole may have been silent. Not set where the sink
-        /// has found that the target answered others at the end of the wait.
-        silent: bool,
     },
-    /// It was not offered to the target: a limit of the sink itself is used up. Costs no attempt and says
-    /// nothing of the target.
+    /// It may have been sent, and there was no answer: it may have arrived, or arrive later.
+    NoAnswer {
+        /// Why, for the operator. Never a credential.
+        reason: String,
+    },
+    /// It certainly was not taken, which says nothing of the target: a limit of the sink itself is used up, or the
+    /// target wants it over another connection.
     NotSent {
-        /// Which limit, for the operator.
+        /// Why, for the operator. Never a credential.
         reason: String,
         /// When messages may be taken again.
         after: Duration,
     },
-    /// The target as a whole cannot be used (no connection, no login, no rights) or asks for a pause: costs
-    /// no attempt, opens the breaker.
+    /// It certainly was not taken, because the target as a whole cannot be used: no connection, no login, no memory.
     Unavailable {
         /// Why, for the operator. Never a credential.
         reason: String,
-        /// The target asked for at least this wait.
-        after: Option<Duration>,
-        /// It may have been sent. Where it certainly was not (there is no connection), a message that is claimed
-        /// at most once is kept and offered again.
-        sent: bool,
     },
 }
 
@@ -158,12 +154,45 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     async fn check(&self) -> Result<(), String>;
 }
 
+/// Why a sink could not be made ready for a topic. Its text names no sink but the one that the topic names: who reads
+/// it may not be allowed to know the others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// No sink has this name.
+    #[error("no sink is called {name:?}; give the name of one that the configuration has as [sinks.NAME]")]
+    UnknownSink {
+        /// As the topic names it.
+        name: String,
+        /// The names of all configured sinks.
+        configured: Vec<String>,
+    },
+    /// A sentence for the user: an unknown, missing or wrong setting.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl BindError {
+    /// The text with the configured sinks that `shown` accepts, the nearest one first.
+    #[must_use]
+    pub fn listing(&self, shown: impl Fn(&str) -> bool) -> String {
+        let Self::UnknownSink { name, configured } = self else { return self.to_string() };
+        let known: Vec<&str> = configured.iter().map(String::as_str).filter(|name| shown(name)).collect();
+        let hint = match nearest(name, known.iter().copied()) {
+            _ if configured.is_empty() => "the configuration has no [sinks.NAME]".to_owned(),
+            _ if known.is_empty() => return self.to_string(),
+            Some(near) => format!("did you mean {near:?}? Configured: {}", listed(&known)),
+            None => format!("configured: {}", listed(&known)),
+        };
+        format!("no sink is called {name:?}; {hint}")
+    }
+}
+
 /// Makes a configured sink ready for one topic.
 pub trait SinkBinder: Send + Sync + std::fmt::Debug + 'static {
     /// The sink that `sink` names, with the topic's settings checked. Opens no connection.
     ///
     /// # Errors
     ///
-    /// A sentence for the user: an unknown name (with the known ones), an unknown or missing setting.
-    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String>;
+    /// [`BindError`]: the name is not known, or a setting is wrong.
+    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError>;
 }

@@ -18,7 +18,7 @@ pub struct SinkState {
     pub name: String,
     /// The type as in the configuration; `None`: this node could not make it ready.
     pub kind: Option<&'static str>,
-    /// Why this node could not make it ready: the topic's messages wait.
+    /// Why this node could not make it ready, or why streams in the store take nothing: messages of the topic wait.
     pub refused: Option<String>,
     /// It is taken to be down, and claims are stopped.
     pub down: Option<SinkDown>,
@@ -129,6 +129,9 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
+    /// A sentence for each topic whose streams in the store take nothing, by name: somebody has to act.
+    fn troubles(&self) -> Vec<String>;
+
     /// When this node took sinks to be down, the latest first; a bounded number since it started.
     fn outages(&self) -> Vec<SinkOutage>;
 
@@ -143,7 +146,13 @@ mod tests {
     #[test]
     fn what_waits_for_a_sink_that_is_down_is_as_old_as_its_outage_whatever_the_last_try_made_of_it() {
         let at = Timestamp::from_millis;
-        let counts = |due, in_flight, head| ShardCounts { scheduled: 1, due, in_flight, dead: 0, head: Some(at(head)) };
+        let counts = |due, in_flight, head| ShardCounts {
+            scheduled: 1,
+            due,
+            in_flight,
+            head: Some(at(head)),
+            ..ShardCounts::default()
+        };
         let down = |put_off: i64| {
             let (since, put_off_until) = (at(1_000), at(put_off));
             Some(SinkDown { since, put_off_until, reason: String::new(), next_try: None })

@@ -3,11 +3,12 @@
 //! Every implementation runs the one conformance suite of the test kit. Every call on messages is
 //! one atomic step on one shard; batches hold at most [`crate::limits::BATCH_ITEMS_MAX`] items and
 //! answer item by item, in order. `now` is the caller's clock, and a store combines it with its own so
-//! that nothing is early by either: what is due is decided by the earlier of the two alone, and a delay
-//! counts from the later. When the two are more than [`crate::limits::CLOCK_SKEW_MAX`] apart, a claim
+//! that nothing is early by either: what is due is decided by the earlier of the two alone, and a delay, and what
+//! a claim hides, count from the later. When the two are more than [`crate::limits::CLOCK_SKEW_MAX`] apart, a claim
 //! and a call with a relative time in it (`is_relative`) are refused whole with [`StoreError::ClockSkew`],
 //! before anything is done; a call without one is served.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ pub struct Enqueue {
     pub due: Due,
     /// Names and values that are delivered with it, unchanged.
     pub headers: Headers,
-    /// Names and values that are delivered with it, unchanged.
+    /// What is delivered, byte by byte.
     pub payload: Bytes,
     /// What to do when the id lives already (scheduled, in flight or dead).
     pub on_conflict: OnConflict,
@@ -66,7 +67,7 @@ pub enum EnqueueOutcome {
     Scheduled,
     /// Took the place of a message of the same id; a claim of the old one can no longer be settled.
     Replaced,
-    /// The same, and somebody holds a claim on the old one, and may be delivering it.
+    /// Took the place of a message that somebody holds, or held without an answer: the old one may be delivered.
     ReplacedInFlight,
     /// The id lives already; nothing was changed.
     Duplicate,
@@ -96,8 +97,8 @@ pub enum Edited {
     Cancelled,
     /// It has this due time.
     Rescheduled(Timestamp),
-    /// Somebody holds a claim on it. Cancel: it is removed and will not be tried again, but the
-    /// holder may be delivering it. Reschedule: nothing was changed.
+    /// Somebody holds a claim on it, or had one that ended without an answer. Cancel: it is removed and will not be
+    /// tried again, but may be delivered. Reschedule, of a message that is held: nothing was changed.
     InFlight,
     /// Reschedule of a dead letter: nothing was changed.
     Dead,
@@ -202,7 +203,7 @@ pub struct ClaimedMessage {
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
-    /// Its last claim ended without a verdict; such a message comes alone.
+    /// A claim of it ended without a verdict, or a hand-over without an answer; such a message comes alone.
     pub suspect: bool,
 }
 
@@ -211,8 +212,11 @@ pub struct ClaimedMessage {
 pub struct Claim {
     /// Oldest visible time first.
     pub messages: Vec<ClaimedMessage>,
-    /// The present moment as the store decided it.
+    /// The present moment as the store decided it: by the earlier of the two clocks.
     pub now: Timestamp,
+    /// The present moment by the later of the two, from which the claim hides its messages. Others have them no
+    /// earlier than their visible time is after this, whatever clocks they go by.
+    pub later: Timestamp,
     /// When the earliest message left in the shard is visible; `None`: the shard is empty.
     pub next_due: Option<Timestamp>,
     /// Messages visible at `now` that this claim left behind.
@@ -246,6 +250,14 @@ pub enum Settlement {
     Release,
     /// Try again after this long; the attempt is given back, for it says nothing of the message.
     Defer(Duration),
+    /// Try again after this long, alone: a hand-over had no answer and may have arrived. `charged`: it keeps its
+    /// attempt. Until it is settled in another way, a cancel or a replacement of it is answered as in flight.
+    Unanswered {
+        /// The wait before it may be claimed again.
+        wait: Duration,
+        /// False: the attempt is given back.
+        charged: bool,
+    },
     /// Hold it for this long from now, in this class; the answer has the new score.
     Extend(Duration, LeaseClass),
     /// To the dead letters, for this reason.
@@ -256,7 +268,10 @@ impl Settle {
     /// Whether it counts from the present.
     #[must_use]
     pub fn is_relative(&self) -> bool {
-        matches!(self.how, Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Extend(..))
+        matches!(
+            self.how,
+            Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..)
+        )
     }
 }
 
@@ -280,6 +295,31 @@ pub struct DeadPage {
     pub next: Option<i64>,
 }
 
+impl DeadPage {
+    /// A page of what is in its place, up to `next`, and of what is on its way to another shard, each with its cursor.
+    #[must_use]
+    pub fn merged(
+        own: Vec<(i64, StoredMessage)>,
+        next: Option<i64>,
+        frozen: impl IntoIterator<Item = (i64, StoredMessage)>,
+        limit: usize,
+    ) -> Self {
+        let mut cursors: BTreeSet<i64> = own.iter().map(|(at, _)| *at).chain(next).collect();
+        let mut all = own;
+        for (mut at, message) in frozen {
+            // A page that ended between two of one cursor would begin with the first of them again.
+            while !cursors.insert(at) {
+                at += 1;
+            }
+            all.extend(next.is_none_or(|next| at < next).then_some((at, message)));
+        }
+        all.sort_by_key(|(at, _)| *at);
+        let next = all.get(limit).map(|(at, _)| *at).or(next);
+        all.truncate(limit);
+        Self { messages: all.into_iter().map(|(_, message)| message).collect(), next }
+    }
+}
+
 /// What to do with dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadAction {
@@ -300,8 +340,34 @@ pub struct ShardCounts {
     pub in_flight: u64,
     /// Dead letters.
     pub dead: u64,
+    /// On their way to another shard, whatever their state: they are in no other of these counts, and in no head.
+    /// A batch that has arrived counts here too until its shard has dropped it.
+    pub moving: u64,
     /// Visible time of the first message.
     pub head: Option<Timestamp>,
+}
+
+impl ShardCounts {
+    /// Every message, whatever its state.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.waiting() + self.in_flight + self.dead
+    }
+
+    /// What people are shown as scheduled: what is on its way to another shard is, to them, nowhere else.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.scheduled + self.moving
+    }
+}
+
+/// What a deletion of a topic may take with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// Nothing: a topic that holds anything is refused.
+    IfEmpty,
+    /// All that it holds.
+    Force,
 }
 
 /// A hint that a shard has a message visible sooner than it had. Never needed for correctness.

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use crate::routing::Routing;
+use crate::routing::{Routing, Shard};
 
 /// Why the store could not do what was asked. Callers branch on the variant, never on the text.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum StoreError {
     /// No memory for another message; nothing was written. The producer must slow down.
     #[error("store is full: {0}")]
     Full(String),
-    /// The caller's routing record is old; here is the present one.
+    /// The caller's routing record is old, or of a change that the store has forgotten; here is the present one.
     #[error("routing record of epoch {} is the present one", .0.epoch)]
     Stale(Box<Routing>),
     /// The shard has not heard of the caller's epoch yet.
@@ -48,6 +48,14 @@ pub enum StoreError {
         topic: String,
         /// Messages, dead letters and frozen messages in the shards that were found.
         messages: u64,
+    },
+    /// The topic holds something, and was to be deleted only if it does not. Nothing was deleted.
+    #[error("topic {topic:?} {why}")]
+    NotEmpty {
+        /// The topic.
+        topic: String,
+        /// What it holds, as a sentence goes on.
+        why: String,
     },
     /// The record of the topic is gone with all its shards, although nobody deleted it: the store was emptied.
     #[error("topic {0:?} is gone with all its messages although nobody deleted it: the store was emptied")]
@@ -81,7 +89,7 @@ impl StoreError {
     }
 
     /// All that [`Self::kind`] answers: labels that a metric has from the start.
-    pub const KINDS: [&str; 15] = [
+    pub const KINDS: [&str; 16] = [
         "unavailable",
         "full",
         "stale",
@@ -90,6 +98,7 @@ impl StoreError {
         "lost",
         "occupied",
         "vanished",
+        "not_empty",
         "emptied",
         "outdated",
         "settings_unknown",
@@ -98,6 +107,21 @@ impl StoreError {
         "damaged",
         "setup",
     ];
+
+    /// Refuses a caller whose routing record is another one than `present`, which the shard has.
+    ///
+    /// # Errors
+    ///
+    /// [`Self::NotReady`]: the caller's epoch is higher. [`Self::Stale`]: it is lower, or the same of another change.
+    pub fn unless_present(present: &Routing, caller: &Shard) -> Result<(), Self> {
+        if caller.record() == present.id() {
+            Ok(())
+        } else if caller.epoch > present.epoch {
+            Err(Self::NotReady(caller.to_string()))
+        } else {
+            Err(Self::Stale(Box::new(present.clone())))
+        }
+    }
 
     /// A stable word for metrics and logs.
     #[must_use]
@@ -111,6 +135,7 @@ impl StoreError {
             Self::Lost(_) => "lost",
             Self::Occupied { .. } => "occupied",
             Self::Vanished { .. } => "vanished",
+            Self::NotEmpty { .. } => "not_empty",
             Self::Emptied(_) => "emptied",
             Self::Outdated(_) => "outdated",
             Self::SettingsUnknown(_) => "settings_unknown",

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::pause::PauseNote;
 use crate::retry::RetryPolicy;
-use crate::routing::{Routing, RoutingState};
+use crate::routing::{ChangeId, Routing, RoutingState};
 use crate::topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};
 
 /// A record that has every field there is: its shape distinguishes known fields from unknown ones.
@@ -34,7 +34,7 @@ fn shape() -> &'static Value {
             },
             routing: Routing {
                 epoch: 1,
-                change_id: String::new(),
+                change_id: ChangeId::default(),
                 shards: 1,
                 previous: 1,
                 state: RoutingState::Stable,
@@ -136,7 +136,7 @@ mod tests {
             sink: serde_json::from_str(r#"{"name": "mq", "exchange": "orders"}"#).unwrap(),
             ..TopicConfig::default()
         };
-        TopicRecord::new("orders".parse().unwrap(), config, 1, "rid".to_owned(), Timestamp::from_millis(7))
+        TopicRecord::new("orders".parse().unwrap(), config, 1, ChangeId(1), Timestamp::from_millis(7))
     }
 
     #[test]

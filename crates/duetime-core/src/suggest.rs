@@ -26,6 +26,16 @@ pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     }
 }
 
+/// `a, b and c`, for a sentence.
+#[must_use]
+pub fn listed(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

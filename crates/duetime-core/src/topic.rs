@@ -10,13 +10,14 @@ use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_
 use crate::names::TopicName;
 use crate::pause::PauseNote;
 use crate::retry::RetryPolicy;
-use crate::routing::{Routing, RoutingRecord};
+use crate::routing::{ChangeId, Routing, RoutingRecord};
+use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
 /// Shards of a topic: a number, or `"auto"` to follow the number of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShardCount {
-    /// The smallest power of two that is at least factor × nodes.
+    /// As many as [`AutoShards`] says.
     #[default]
     Auto,
     /// This many.
@@ -24,16 +25,40 @@ pub enum ShardCount {
 }
 
 impl ShardCount {
-    /// Shards per node under [`ShardCount::Auto`].
-    pub const AUTO_FACTOR: u32 = 4;
-
     /// The number of shards for so many nodes.
     #[must_use]
-    pub fn resolve(self, nodes: u32) -> u32 {
+    pub fn resolve(self, nodes: u32, auto: AutoShards) -> u32 {
         match self {
             Self::Fixed(count) => count,
-            Self::Auto => (nodes.max(1) * Self::AUTO_FACTOR).next_power_of_two().min(SHARDS_MAX),
+            Self::Auto => auto.shards(nodes),
         }
+    }
+}
+
+/// What `"auto"` means: the smallest power of two that is at least factor × nodes, within bounds. The one rule, for
+/// topics that are created and for those that follow the number of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoShards {
+    /// Shards for each node. Default 4.
+    pub factor: u32,
+    /// Fewest shards. Default 1.
+    pub min: u32,
+    /// Most shards. Default [`SHARDS_MAX`].
+    pub max: u32,
+}
+
+impl Default for AutoShards {
+    fn default() -> Self {
+        Self { factor: 4, min: 1, max: SHARDS_MAX }
+    }
+}
+
+impl AutoShards {
+    /// The number of shards for so many nodes.
+    #[must_use]
+    pub fn shards(self, nodes: u32) -> u32 {
+        let wanted = nodes.max(1).saturating_mul(self.factor).min(SHARDS_MAX).next_power_of_two();
+        wanted.min(self.max).max(self.min)
     }
 }
 
@@ -257,10 +282,17 @@ pub struct TopicRecord {
 }
 
 impl TopicRecord {
-    /// A new topic for so many nodes. `change_id` is a random name of 16 characters.
+    /// A new topic for so many nodes, where `"auto"` has its default meaning. `change_id` is random.
     #[must_use]
-    pub fn new(name: TopicName, config: TopicConfig, nodes: u32, change_id: String, now: Timestamp) -> Self {
-        let routing = Routing::first(config.shards.resolve(nodes), change_id);
+    pub fn new(name: TopicName, config: TopicConfig, nodes: u32, change_id: ChangeId, now: Timestamp) -> Self {
+        let shards = config.shards.resolve(nodes, AutoShards::default());
+        Self::with_shards(name, config, shards, change_id, now)
+    }
+
+    /// A new topic with so many shards, whatever its settings ask for.
+    #[must_use]
+    pub fn with_shards(name: TopicName, config: TopicConfig, shards: u32, change_id: ChangeId, now: Timestamp) -> Self {
+        let routing = Routing::first(shards, change_id);
         let max_shards_ever = routing.shards;
         Self {
             name,
@@ -284,6 +316,22 @@ impl TopicRecord {
     #[must_use]
     pub fn pause(&self) -> Option<&PauseNote> {
         self.pause.as_ref().filter(|note| self.config.paused && note.version == self.version)
+    }
+
+    /// Refuses a deletion that is to take nothing with it, where the shards hold so many messages.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotEmpty`].
+    pub fn check_deletable(&self, messages: u64) -> Result<(), StoreError> {
+        let why = if self.routing.is_moving() {
+            "changes its shard count, and messages may be on their way between its shards".to_owned()
+        } else if messages > 0 {
+            format!("holds {messages} messages")
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::NotEmpty { topic: self.name.to_string(), why })
     }
 
     /// The part the authority of its routing decides on.
@@ -349,6 +397,14 @@ mod tests {
             let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
             assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
         }
-        assert_eq!(ShardCount::Auto.resolve(3), 16);
+    }
+
+    #[test]
+    fn auto_is_the_next_power_of_two_within_its_bounds() {
+        let auto = AutoShards { min: 8, max: 64, ..AutoShards::default() };
+        let shards = [1, 2, 3, 9, 100_000, u32::MAX].map(|nodes| ShardCount::Auto.resolve(nodes, auto));
+        assert_eq!(shards, [8, 8, 16, 64, 64, 64]);
+        assert_eq!(ShardCount::Auto.resolve(3, AutoShards::default()), 16);
+        assert_eq!(ShardCount::Fixed(3).resolve(9, auto), 3);
     }
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use crate::limits::DUE_AHEAD_MAX;
 use crate::time::Timestamp;
 
-/// Reads `"500ms"`, `"30m"`, `"1h 30m"` or a whole number of milliseconds.
+/// The first moment that is taken, 10^12 milliseconds: 2001-09-09. Before it lie moments of today in seconds.
+const TIME_MS_MIN: i64 = 1_000_000_000_000;
+
+/// Reads `"500ms"`, `"30m"` or `"1h 30m"`. A number without a unit is refused, for some mean seconds by it and others
+/// milliseconds; but for 0, which is the same in both.
 ///
 /// # Errors
 ///
@@ -13,13 +17,16 @@ use crate::time::Timestamp;
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().map(Duration::from_millis).map_err(|_| duration_help(text));
+        return match text.trim_start_matches('0') {
+            "" => Ok(Duration::ZERO),
+            _ => Err(format!(
+                "{text} has no unit; write \"{text}s\" for seconds or \"{text}ms\" for milliseconds, like \"500ms\", \
+                 \"30m\", \"1h 30m\""
+            )),
+        };
     }
-    humantime::parse_duration(text).map_err(|_| duration_help(text))
-}
-
-fn duration_help(text: &str) -> String {
-    format!("{text:?} is not a duration; write \"500ms\", \"30m\", \"1h 30m\" or a whole number of milliseconds")
+    humantime::parse_duration(text)
+        .map_err(|_| format!("{text:?} is not a duration; write \"500ms\", \"30s\", \"30m\" or \"1h 30m\""))
 }
 
 /// Writes a duration the way [`parse_duration`] reads it, rounded down to milliseconds.
@@ -63,7 +70,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Where the seconds are in `2030-01-31T12:00:00Z`.
 const LEAP_SECOND_AT: std::ops::Range<usize> = 16..19;
 
-/// Reads a moment: whole milliseconds since the Unix epoch, or RFC 3339.
+/// Reads a moment: whole milliseconds since the Unix epoch, or RFC 3339; none before 2001, for that is seconds taken for
+/// milliseconds.
 ///
 /// # Errors
 ///
@@ -94,6 +102,14 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     };
     if millis < 0 {
         return Err(format!("{text} lies before 1970; give milliseconds since the Unix epoch"));
+    }
+    if millis < TIME_MS_MIN {
+        return Err(match text.parse::<i64>() {
+            Ok(seconds) if seconds > 0 => format!(
+                "{text} lies before 2001: is it in seconds? Give milliseconds since the Unix epoch, {seconds}000, or RFC 3339"
+            ),
+            _ => format!("{text} lies before 2001; give a time since then, or none"),
+        });
     }
     Ok(Timestamp::from_millis(millis))
 }
@@ -159,7 +175,7 @@ impl<'de> serde::Deserialize<'de> for TextOrNumber {
     }
 }
 
-/// `#[serde(with = "duetime_core::units::duration")]`: a string with a unit or whole milliseconds.
+/// `#[serde(with = "duetime_core::units::duration")]`: a string with a unit, or 0.
 pub mod duration {
     use super::{Duration, TextOrNumber, parse_duration, show_duration};
 
@@ -172,7 +188,7 @@ pub mod duration {
         to.serialize_str(&show_duration(*value))
     }
 
-    /// Reads a string with units or whole milliseconds.
+    /// Reads a string with units, or 0.
     ///
     /// # Errors
     ///
@@ -242,16 +258,19 @@ mod tests {
     #[test]
     fn durations_sizes_and_times_are_read_as_people_write_them() {
         assert_eq!(parse_duration("1h 30m").unwrap(), Duration::from_secs(5400));
-        assert_eq!(parse_duration("250").unwrap(), Duration::from_millis(250));
+        assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
+        for (text, help) in [("250", "\"250s\" for seconds"), ("99999999999999999999", "\"99999999999999999999ms\"")] {
+            assert!(parse_duration(text).unwrap_err().contains(help), "{text}");
+        }
         assert!(parse_duration("-1s").unwrap_err().contains("30m"));
         assert!(parse_duration("NaN").is_err());
         assert!(parse_duration("").is_err());
-        assert!(parse_duration("99999999999999999999").is_err());
         assert_eq!(parse_size("256KiB").unwrap(), 262_144);
         assert_eq!(parse_size("10").unwrap(), 10);
         assert!(parse_size("x").is_err());
-        assert_eq!(parse_time("1970-01-01T00:00:01Z").unwrap().as_millis(), 1000);
-        assert_eq!(parse_time("1970-01-01T00:00:00.001000001Z").unwrap().as_millis(), 2, "never too early");
+        assert_eq!(parse_time("2027-01-01T00:00:01Z").unwrap().as_millis(), 1_798_761_601_000);
+        let rounded = parse_time("2027-01-01T00:00:00.001000001Z").unwrap();
+        assert_eq!(rounded.as_millis(), 1_798_761_600_002, "never too early");
         for offset in ["+24:00", "+25:00", "-24:00"] {
             let error = parse_time(&format!("2027-01-01T00:00:00{offset}")).unwrap_err();
             assert!(error.contains("at most 23 hours"), "{error}");
@@ -262,6 +281,12 @@ mod tests {
         for before in ["-5", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00+14:00"] {
             assert!(parse_time(before).unwrap_err().contains("1970"));
         }
+        assert!(parse_time("1795492282").unwrap_err().contains("is it in seconds? Give milliseconds"));
+        assert!(parse_time("1795492282").unwrap_err().contains("1795492282000"));
+        for early in ["0", "5", "999999999999", "1970-01-01T00:00:01Z", "2001-01-01T00:00:00Z"] {
+            assert!(parse_time(early).unwrap_err().contains("2001"), "{early}");
+        }
+        assert_eq!(parse_time("1000000000000").unwrap().as_millis(), 1_000_000_000_000);
         assert_eq!(Timestamp::from_millis(1500).to_string(), "1970-01-01T00:00:01.500Z");
         assert_eq!(check_delay(Duration::from_micros(1500)), Ok(Duration::from_millis(2)));
         assert!(check_due_at(Timestamp::from_millis(i64::MAX), Timestamp::ZERO).is_err());

@@ -1,14 +1,15 @@
 //! One claim for a consumer, from one shard.
 //!
 //! It runs in a task of its own: a consumer may go away, or go on because the shard's answer is slow. Whatever
-//! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out. What
-//! an at-most-once claim brings is in no shard any more: it is scheduled again.
+//! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out. At most
+//! once, too: what is handed out is removed from its shard just before, and only what that removed is handed out. So
+//! nothing that was removed is ever put back, where a cancel may have been answered meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settlement};
-use duetime_core::{ClaimedBatch, GoBack, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
+use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
+use duetime_core::{ClaimedBatch, DeliveryMode, GoBack, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -25,8 +26,6 @@ use crate::work::{Work, bytes_of, deadline_of};
 const LEFT_SHARE: u32 = 4;
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
-/// How often it is tried to schedule messages again that are nowhere but in this node: for about a minute.
-const REINSTATE_TRIES: u32 = 64;
 
 /// Messages that were claimed for a consumer. Dropped, they go back at once.
 #[derive(Debug)]
@@ -36,8 +35,9 @@ pub(crate) struct Given {
     shard: Shard,
     messages: Vec<ClaimedMessage>,
     guard: Option<InFlightGuard>,
-    /// The store's time, at or after `sent`.
+    /// The store's time, at or after `sent`, by the earlier and the later clock.
     now: Timestamp,
+    later: Timestamp,
     sent: Instant,
 }
 
@@ -49,11 +49,43 @@ impl Given {
     /// Whether so little is left of the claim that nobody is to begin with its messages: others may have had them by
     /// now, and a user may have been answered that they are cancelled.
     pub(crate) fn is_too_late(&self) -> bool {
-        // What was removed as it was claimed has no deadline: nobody else can have it.
-        let claimed = self.messages.iter().filter(|message| message.score != Receipt::SETTLED);
-        let deadline = claimed.map(|message| deadline_of(message.score, self.now, self.sent)).min();
+        let deadline = self.messages.iter().map(|message| deadline_of(message.score, self.later, self.sent)).min();
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         deadline.is_some_and(|deadline| left(deadline) * LEFT_SHARE < deadline.duration_since(self.sent))
+    }
+
+    /// At most once, removes the messages from the shard, in the background; else they stay claimed. `None`: the node
+    /// stops.
+    pub(crate) async fn ready_to_go(self) -> Option<Self> {
+        if !self.work.at_most_once() {
+            return Some(self);
+        }
+        let (to, removed) = oneshot::channel();
+        self.tracker.clone().spawn(async move {
+            // Who asked may have gone: what was removed is dropped, and counted.
+            let _ = to.send(self.removed().await);
+        });
+        removed.await.ok()
+    }
+
+    /// Removes the messages; those that others hold by now, or that were cancelled, are left out.
+    async fn removed(mut self) -> Self {
+        let messages = std::mem::take(&mut self.messages);
+        let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack };
+        let batch: Vec<Settle> = messages.iter().map(ack).collect();
+        match self.work.store.settle(&self.shard, self.work.clock.now(), &batch).await {
+            Ok(settled) => {
+                let removed = messages.into_iter().zip(settled).filter(|(_, settled)| *settled == Settled::Ok);
+                self.messages =
+                    removed.map(|(message, _)| ClaimedMessage { score: Receipt::SETTLED, ..message }).collect();
+            }
+            Err(error) => {
+                self.work.health.failed(&error);
+                let why = format!("whether they were removed is not known: {error}");
+                nobody_has(&self.work, messages.len(), &why);
+            }
+        }
+        self
     }
 
     /// Takes out all but the first `count` messages.
@@ -65,7 +97,7 @@ impl Given {
         let messages = self.messages.split_off(count);
         let guard = self.guard.as_mut().map(|guard| guard.split(messages.len(), messages.iter().map(bytes_of).sum()));
         let (work, tracker, shard) = (self.work.clone(), self.tracker.clone(), self.shard.clone());
-        Some(Self { work, tracker, shard, messages, guard, now: self.now, sent: self.sent })
+        Some(Self { work, tracker, shard, messages, guard, now: self.now, later: self.later, sent: self.sent })
     }
 
     /// The consumer settles them, once the answer with them is on its way.
@@ -93,11 +125,23 @@ impl Drop for Given {
     }
 }
 
+/// Counts what was removed at most once and has no taker, or may have been: those that were not removed are due again
+/// when their claim ends.
+fn nobody_has(work: &Work, count: usize, why: &str) {
+    work.topic_meters.count(Event::Dead, count as u64);
+    warn!(topic = %work.record.name, count, why, "at-most-once messages had no taker and are gone");
+}
+
 /// Gives back, in the background, what was claimed for a consumer that does not get it.
 fn go_back(work: Work, tracker: &TaskTracker, index: u32, messages: Vec<ClaimedMessage>, guard: Option<InFlightGuard>) {
     // Without a runtime the program has ended.
     if messages.is_empty() || tokio::runtime::Handle::try_current().is_err() {
         return;
+    }
+    let (removed, messages): (Vec<_>, Vec<_>) =
+        messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
+    if !removed.is_empty() {
+        nobody_has(&work, removed.len(), "the consumer went away as it was answered");
     }
     debug!(topic = %work.record.name, count = messages.len(), "nobody takes what was claimed, it is given back");
     work.rate.give_back(messages.len());
@@ -153,8 +197,8 @@ async fn claim(
     let (mut answer, has_stalled) = work.ask(taken, request, stalled).await;
     work.note(&mut answer);
     let ClaimAnswer { taken, claim, sent, .. } = answer;
-    let (now, messages) = match claim {
-        Ok(claim) => (claim.now, claim.messages),
+    let (now, later, messages) = match claim {
+        Ok(claim) => (claim.now, claim.later, claim.messages),
         Err(error) => {
             work.rate.give_back(if has_stalled { 0 } else { tokens });
             return Err(error);
@@ -167,21 +211,24 @@ async fn claim(
     permit.set(brought, bytes);
     let shard = taken.shard.clone();
     let guard = Some(InFlightGuard::new(work.schedule.clone(), shard.index, permit));
-    let given = Given { work, tracker, shard, messages, guard, now, sent };
+    let given = Given { work, tracker, shard, messages, guard, now, later, sent };
     Ok((brought > 0 && !is_repeated).then_some(given))
 }
 
 fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> ClaimRequest {
     let visibility = visibility.unwrap_or(work.record.config.visibility_timeout);
-    ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility), ..work.request(limit) }
+    let (class, delivery) = (LeaseClass::for_visibility(visibility), DeliveryMode::AtLeastOnce);
+    ClaimRequest { visibility, class, delivery, ..work.request(limit) }
 }
 
 /// Gives messages back that nobody was given.
 async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
-    let (gone, held): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| message.score == Receipt::SETTLED);
-    reinstate(work, index, gone).await;
-    let release = |message: ClaimedMessage| Settle { id: message.id, score: message.score, how: Settlement::Release };
-    let batch: Vec<Settle> = held.into_iter().map(release).collect();
+    let release = |ClaimedMessage { id, score, suspect, .. }: ClaimedMessage| {
+        // That an earlier claim of it ended without a verdict stays.
+        let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
+        Settle { id, score, how: if suspect { marked } else { Settlement::Release } }
+    };
+    let batch: Vec<Settle> = messages.into_iter().map(release).collect();
     let mut tries = 0;
     while !batch.is_empty() {
         match work.store.settle(&work.schedule.shard(index), work.clock.now(), &batch).await {
@@ -196,33 +243,6 @@ async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
         tries += 1;
         if tries == RELEASE_TRIES {
             break;
-        }
-        tokio::time::sleep(crate::config::store_backoff(tries)).await;
-    }
-}
-
-/// Schedules again what an at-most-once claim brought for nobody.
-async fn reinstate(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
-    let mut tries = 0;
-    while !messages.is_empty() {
-        tries += 1;
-        let why = match work.reinstate.reinstate(&work.schedule.shard(index), &messages).await {
-            Ok(done) => {
-                work.schedule.hint(index, work.clock.now());
-                let unneeded = done.iter().filter(|done| !**done).count();
-                debug!(topic = %work.record.name, scheduled = done.len() - unneeded, unneeded, "scheduled again");
-                return;
-            }
-            Err(error) => error,
-        };
-        work.health.failed(&why);
-        if tries == REINSTATE_TRIES {
-            work.topic_meters.count(Event::Dead, messages.len() as u64);
-            warn!(
-                topic = %work.record.name, dropped = messages.len(), error = %why,
-                "at-most-once messages had no taker, could not be scheduled again, and are gone"
-            );
-            return;
         }
         tokio::time::sleep(crate::config::store_backoff(tries)).await;
     }

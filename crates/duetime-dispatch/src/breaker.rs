@@ -26,8 +26,6 @@ use crate::outages::{OutageId, Outages};
 pub(crate) const PROBE_WAIT_MIN: Duration = Duration::from_millis(100);
 /// While a breaker is open, the log says so this often.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// A target that asks for a longer pause than this is probed after this.
-pub(crate) const ASKED_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Most messages of the first probe.
 pub(crate) const PROBE_MESSAGES: usize = 8;
 /// An outage of which nothing was seen for this long is over, once a survey finds nothing that waits: in round-robin the
@@ -273,38 +271,30 @@ impl Breaker {
         }
     }
 
-    /// A call that was no probe says that the target as a whole is down, or asks for a pause of `after`.
-    pub(crate) fn unavailable(&self, reason: &str, after: Option<Duration>) {
+    /// The target as a whole is down, as calls found that were no probe.
+    pub(crate) fn unavailable(&self, reason: &str) {
         let mut inner = self.inner.lock();
-        let now = Instant::now();
-        let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
-        match inner.state {
-            BreakerState::Closed => {
-                inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
-                inner.probe = PROBE_MESSAGES;
-                inner.state = BreakerState::Open { until: now + inner.wait.max(asked) };
-                self.outage_begins(&mut inner, reason);
-                self.changed.notify_waiters();
-            }
-            // Calls that were under way when it opened say nothing new, except a longer pause.
-            BreakerState::Open { until } => inner.state = BreakerState::Open { until: until.max(now + asked) },
-            BreakerState::Probing => {}
+        // Calls that were under way when it opened say nothing new.
+        if inner.state == BreakerState::Closed {
+            inner.wait = PROBE_WAIT_MIN.min(self.wait_max);
+            inner.probe = PROBE_MESSAGES;
+            inner.state = BreakerState::Open { until: Instant::now() + inner.wait };
+            self.outage_begins(&mut inner, reason);
+            self.changed.notify_waiters();
         }
     }
 
-    /// The probe found the target down, or it asks for a pause of `after`. `answered`: it said so itself, message by
-    /// message, so that the next probe may ask about more of them.
-    pub(crate) fn probe_failed(&self, reason: &str, after: Option<Duration>, answered: bool) {
+    /// The probe found the target down. `taken`: its messages were sent, so that the next probe may ask about more.
+    pub(crate) fn probe_failed(&self, reason: &str, taken: bool) {
         let mut inner = self.inner.lock();
         if inner.state != BreakerState::Probing {
             return;
         }
-        let asked = after.unwrap_or_default().min(ASKED_WAIT_MAX);
         inner.wait = (inner.wait * 2).min(self.wait_max);
-        inner.probe = if answered { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
+        inner.probe = if taken { (inner.probe * 2).min(BATCH_ITEMS_MAX) } else { PROBE_MESSAGES };
         inner.probes += 1;
         let now = Instant::now();
-        inner.state = BreakerState::Open { until: now + inner.wait.max(asked) };
+        inner.state = BreakerState::Open { until: now + inner.wait };
         match &mut inner.outage {
             Some(outage) => {
                 outage.changed = now;
@@ -323,7 +313,7 @@ impl Breaker {
         let mut inner = self.inner.lock();
         let BreakerState::Open { until } = inner.state else { return };
         let is_recent = |outage: &Outage| surveyed.saturating_duration_since(outage.changed) < NOTHING_FOR;
-        // What is claimed at most once waits here, and a pause that the target asked for is kept.
+        // What is claimed at most once waits here.
         if inner.outage.as_ref().is_none_or(is_recent) || inner.kept || until > Instant::now() {
             return;
         }

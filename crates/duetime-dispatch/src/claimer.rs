@@ -6,7 +6,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{LeaseClass, StoreError, Timestamp};
+use duetime_core::{DeliveryMode, LeaseClass, StoreError, Timestamp};
 use duetime_metrics::Event;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -75,6 +75,9 @@ impl Work {
             Err(error) => {
                 self.health.failed(error);
                 let lost = matches!(error, StoreError::Unavailable { .. });
+                if lost && answer.request.delivery == DeliveryMode::AtMostOnce {
+                    self.topic_meters.claims_unanswered.inc();
+                }
                 self.schedule.failed(&mut answer.taken, lost.then(|| answer.request.clone()));
             }
         }
@@ -211,7 +214,7 @@ impl Claimer {
         let claimed = |message| {
             let part = permit.split(1, bytes_of(&message));
             let guard = InFlightGuard::new(self.work.schedule.clone(), index, part);
-            Claimed::new(record, index, claim.now, answer.sent, admission.probe, guard, message)
+            Claimed::new(record, index, (claim.now, claim.later), answer.sent, admission.probe, guard, message)
         };
         let held: Vec<Claimed> = claim.messages.into_iter().map(claimed).collect();
         // The deliverer outlives the claimer, unless it has failed: then they are due again when the claim ends.

@@ -35,8 +35,11 @@ impl Default for DispatchConfig {
 /// Most claims of one topic under way at once at one server of the store.
 pub(crate) const CLAIMS_IN_FLIGHT: usize = 8;
 
-/// A claim that is not answered within this holds nobody up any more, where the store has other servers:
-/// what it reserved is theirs.
+/// A claim that is not answered within this holds nobody up any more, where the store has other servers: its own is
+/// asked after them, and what it reserved is theirs.
+pub(crate) const GIVES_BACK_AFTER: Duration = Duration::from_millis(100);
+
+/// A server that has not answered a claim for this long is reported, and the consumer who asked goes on.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// Most batches waiting between two loops of a topic. What waits is bounded by the permits too.

@@ -1,8 +1,9 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
 //! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
-//! and claims from those that are due side by side, each a part of what it asks for. What is in hand does not
-//! wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
+//! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
+//! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
+//! or nothing more is due. What is in hand does not wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,6 +14,7 @@ use async_trait::async_trait;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::{ClaimAsk, ClaimedBatch, Consumers, StoreError, TopicName, Topics};
 use futures::StreamExt;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -43,7 +45,13 @@ const IN_HAND_MIN: Duration = Duration::from_millis(5);
 /// And no longer than this.
 const IN_HAND_MAX: Duration = Duration::from_millis(50);
 
-/// Claims that one consumer has under way at most.
+/// While shards are known to have more that is due, a claim is filled no longer than this.
+const GATHER_MAX: Duration = Duration::from_millis(100);
+
+/// What is in hand waits for more no longer than this part of the visibility timeout.
+const HELD_SHARE: u32 = 8;
+
+/// Claims that one consumer waits for at most. Of those that hesitate each server has no more than it may have of all.
 const ASKING_MAX: usize = CLAIMS_IN_FLIGHT;
 
 /// A topic that consumers claim from, as it is until `closed`.
@@ -72,12 +80,19 @@ pub(crate) struct EngineConsumers {
     pub(crate) tracker: TaskTracker,
 }
 
-/// One claim under way: what was reserved for it, and what it brings.
-struct AskedClaim {
+/// One claim under way.
+struct UnderWay {
+    number: u64,
     messages: usize,
     bytes: usize,
+    asked_at: Instant,
     /// Its server was in doubt when it was asked.
     is_doubtful: bool,
+}
+
+/// What came of the claim with this number.
+struct AskedClaim {
+    number: u64,
     answer: Result<Option<Given>, StoreError>,
 }
 
@@ -85,26 +100,40 @@ struct AskedClaim {
 struct Asker {
     until: Instant,
     visibility: Option<Duration>,
-    /// Messages that are neither in hand nor asked for.
-    room: usize,
-    /// One shard after the other, each of which is waited for while it does not hesitate: what a claim at most
-    /// once brings too late has to be scheduled again.
-    one_at_a_time: bool,
+    /// Most messages it takes.
+    max: usize,
+    /// Messages in hand.
+    count: usize,
+    /// The store has several servers: a claim that hesitates is not waited for, as if it were to bring nothing. What
+    /// it brings all the same and has no room goes back.
+    several: bool,
     given: Vec<Given>,
     bytes: usize,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = AskedClaim> + Send>>>,
-    /// Bytes that are expected of the claims under way.
-    bytes_asked: usize,
+    /// The same claims, what was asked for.
+    under_way: Vec<UnderWay>,
+    /// How many were asked.
+    number: u64,
     /// When the last one was asked.
     asked_at: Instant,
     /// When the first one was asked whose answer is waited for.
     began: Instant,
-    /// So many of them at servers that are not in doubt.
-    hopeful: usize,
-    /// What is in hand goes out then.
+    /// So many shards were due when the first one was asked and were not asked since.
+    owed: usize,
+    /// How long the last answer took, within bounds.
+    took: Duration,
+    /// What is in hand waits for more no longer than this: an eighth of the visibility timeout.
+    held_max: Duration,
+    /// When something was in hand first.
+    in_hand_since: Option<Instant>,
+    /// What is in hand goes out then, unless more is known to be due.
     goes_out_at: Option<Instant>,
+    /// The message in hand may have killed its consumer: it goes out alone, so that it takes nobody along.
+    has_suspect: bool,
     /// Some server answered, if only that nothing is due.
     answered: bool,
+    /// What a server answered came when too little was left of its visibility timeout, and went back.
+    came_too_late: bool,
     failed: Option<StoreError>,
 }
 
@@ -114,63 +143,91 @@ impl Asker {
         Self {
             until: now + wanted.wait.min(CLAIM_WAIT_MAX),
             visibility: wanted.visibility,
-            room: wanted.max.clamp(1, BATCH_ITEMS_MAX),
-            one_at_a_time: false,
+            max: wanted.max.clamp(1, BATCH_ITEMS_MAX),
+            count: 0,
+            several: false,
+            owed: 0,
+            took: IN_HAND_MIN,
+            held_max: GATHER_MAX,
+            in_hand_since: None,
             given: Vec::new(),
             bytes: 0,
             asking: FuturesUnordered::new(),
-            bytes_asked: 0,
+            under_way: Vec::new(),
+            number: 0,
             asked_at: now,
             began: now,
-            hopeful: 0,
             goes_out_at: None,
+            has_suspect: false,
             answered: false,
+            came_too_late: false,
             failed: None,
         }
     }
 
-    fn end(self) -> Result<Vec<ClaimedBatch>, StoreError> {
+    async fn end(self) -> Result<Vec<ClaimedBatch>, StoreError> {
         match self.failed {
             Some(error) if self.given.is_empty() && !self.answered => Err(error),
             _ => {
-                let in_time = self.given.into_iter().filter(|given| !given.is_too_late());
-                Ok(in_time.map(Given::hand_out).collect())
+                let had_some = !self.given.is_empty();
+                let in_time: Vec<Given> = self.given.into_iter().filter(|given| !given.is_too_late()).collect();
+                if had_some && in_time.is_empty() {
+                    return Err(too_late());
+                }
+                let ready = join_all(in_time.into_iter().map(Given::ready_to_go)).await.into_iter().flatten();
+                Ok(ready.filter(|given| !given.messages().is_empty()).map(Given::hand_out).collect())
             }
         }
     }
 
     fn is_full(&self) -> bool {
-        self.bytes >= ANSWER_BYTES_MAX || (self.room == 0 && self.asking.is_empty())
+        self.has_suspect || self.bytes >= ANSWER_BYTES_MAX || self.count >= self.max
+    }
+
+    /// The claims whose answer is waited for: those that do not hesitate.
+    fn awaited(&self) -> impl Iterator<Item = &UnderWay> {
+        self.under_way.iter().filter(|claim| !self.several || claim.asked_at.elapsed() < HESITATES)
+    }
+
+    /// Messages that are neither in hand nor waited for.
+    fn room(&self) -> usize {
+        let awaited: usize = self.awaited().map(|claim| claim.messages).sum();
+        self.max.saturating_sub(self.count + awaited)
     }
 
     /// Whether what is in hand goes out although more is asked for, or may be.
-    fn goes_out(&self) -> bool {
-        if self.one_at_a_time {
-            return !self.given.is_empty() && !self.asking.is_empty() && self.again_at() <= Instant::now();
-        }
-        let in_vain = self.hopeful == 0 && !self.asking.is_empty();
-        self.goes_out_at.is_some_and(|at| in_vain || at <= Instant::now())
+    fn goes_out(&self, work: &Work) -> bool {
+        let in_vain = self.under_way.iter().all(|claim| claim.is_doubtful) && !self.under_way.is_empty();
+        self.out_at(work).is_some_and(|at| in_vain || at <= Instant::now())
+    }
+
+    /// When what is in hand goes out: later while more is known to be due.
+    fn out_at(&self, work: &Work) -> Option<Instant> {
+        let at = self.goes_out_at?;
+        let (due, left) = work.schedule.due_now(self.bounds());
+        let is_more = self.room() > 0 && (left || self.owed.min(due) > 0);
+        Some(if is_more { at.max(self.in_hand_since? + GATHER_MAX.min(self.held_max)) } else { at })
     }
 
     /// When it is looked again whether others are asked, or what is in hand goes out.
-    fn again_at(&self) -> Instant {
-        match self.goes_out_at {
-            Some(_) if self.one_at_a_time => self.asked_at + IN_HAND_MAX,
-            Some(at) => at,
-            // Others are asked while a server hesitates.
-            None => self.asked_at + HESITATES,
-        }
+    fn again_at(&self, work: &Work) -> Instant {
+        // Others are asked while a server hesitates.
+        self.out_at(work).unwrap_or(self.asked_at + HESITATES)
     }
 
     /// Takes in what a claim brought; what comes too late, or is beyond the bounds, is given back.
     fn take_in(&mut self, mut more: Given) {
         if more.is_too_late() {
-            self.answered = true;
-            self.room += more.messages().len();
+            (self.answered, self.came_too_late) = (true, true);
             return;
         }
+        if more.messages().iter().any(|message| message.suspect) {
+            // What was in hand goes back, and is due at once.
+            self.given.clear();
+            (self.count, self.bytes, self.has_suspect) = (0, 0, true);
+        }
         let mut fits = 0;
-        for bytes in more.messages().iter().map(bytes_of) {
+        for bytes in more.messages().iter().take(self.max - self.count).map(bytes_of) {
             if self.bytes > 0 && self.bytes + bytes > ANSWER_BYTES_MAX {
                 // There is more to come than one answer holds.
                 self.bytes = ANSWER_BYTES_MAX;
@@ -180,11 +237,13 @@ impl Asker {
             fits += 1;
         }
         drop(more.split_off(fits));
+        self.count += fits;
         if fits > 0 {
             self.given.push(more);
         }
-        let took = self.began.elapsed().clamp(IN_HAND_MIN, IN_HAND_MAX);
-        self.goes_out_at.get_or_insert(Instant::now() + took);
+        self.took = self.began.elapsed().clamp(IN_HAND_MIN, IN_HAND_MAX).min(self.held_max);
+        self.goes_out_at.get_or_insert(Instant::now() + self.took);
+        self.in_hand_since.get_or_insert_with(Instant::now);
     }
 
     /// Whether one more shard may be asked.
@@ -192,13 +251,11 @@ impl Asker {
         if self.asking.is_empty() {
             return true;
         }
-        if self.one_at_a_time {
-            return false;
-        }
         // Until it is known how large messages are, a second claim could bring too much.
-        let hesitates = work.schedule.places() > 1 && self.asked_at.elapsed() >= HESITATES;
-        let fits = self.bytes + self.bytes_asked < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
-        self.room > 0 && self.asking.len() < ASKING_MAX && fits
+        let hesitates = self.several && self.asked_at.elapsed() >= HESITATES;
+        let bytes_awaited: usize = self.awaited().map(|claim| claim.bytes).sum();
+        let fits = self.bytes + bytes_awaited < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
+        self.room() > 0 && self.awaited().count() < ASKING_MAX && fits
     }
 
     /// While one server hesitates, only those are asked that do not. What is claimed already is not kept
@@ -215,23 +272,30 @@ impl Asker {
         if self.asking.is_empty() {
             self.began = self.asked_at;
         }
+        // An answer that surely brings some of what is missing is waited for as long as the one before took.
+        if (taken.has_left || self.owed > 0)
+            && let (Some(at), Some(since)) = (self.goes_out_at, self.in_hand_since)
+        {
+            self.goes_out_at = Some(at.max((self.asked_at + self.took).min(since + GATHER_MAX.min(self.held_max))));
+        }
+        self.owed = match self.given.is_empty() && self.asking.is_empty() {
+            true => work.schedule.due_now(self.bounds()).0,
+            false => self.owed.saturating_sub(1),
+        };
         let longest = self.asked_at + CLAIM_WITHIN;
         // The only server there is may take as long as the consumer does.
-        let longest = if work.schedule.places() == 1 { longest.max(self.until) } else { longest };
+        let longest = if self.several { longest } else { longest.max(self.until) };
+        self.number += 1;
+        let (number, asked_at) = (self.number, self.asked_at);
         let (messages, bytes, is_doubtful) = (permit.messages(), permit.bytes(), taken.is_doubtful);
-        self.room -= messages;
-        self.bytes_asked += bytes;
-        self.hopeful += usize::from(!is_doubtful);
+        self.under_way.push(UnderWay { number, messages, bytes, asked_at, is_doubtful });
         let answer = ask(work.clone(), tracker.clone(), taken, permit, self.visibility, longest);
-        self.asking.push(Box::pin(async move { AskedClaim { messages, bytes, is_doubtful, answer: answer.await } }));
+        self.asking.push(Box::pin(async move { AskedClaim { number, answer: answer.await } }));
     }
 
     /// One of the claims is over; its messages, if any, are still to be taken in.
     fn heard(&mut self, asked: &AskedClaim) {
-        let brought = asked.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, |given| given.messages().len());
-        self.room += asked.messages.saturating_sub(brought);
-        self.bytes_asked -= asked.bytes;
-        self.hopeful -= usize::from(!asked.is_doubtful);
+        self.under_way.retain(|claim| claim.number != asked.number);
     }
 }
 
@@ -258,7 +322,7 @@ impl Consumers for EngineConsumers {
                 ended = self.gather(&open.work, &mut asker) => { ended?; }
                 () = open.closed.cancelled() => if asker.given.is_empty() { continue },
             }
-            return asker.end();
+            return asker.end().await;
         }
     }
 }
@@ -266,19 +330,20 @@ impl Consumers for EngineConsumers {
 impl EngineConsumers {
     /// Claims until the consumer has what it asks for, or nothing more is to be waited for.
     async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
-        asker.one_at_a_time = work.at_most_once();
+        asker.held_max = asker.visibility.unwrap_or(work.record.config.visibility_timeout) / HELD_SHARE;
         // One poll finds what no hint has announced yet; from then on the timer does.
         let mut poll = self.poll(work, asker.bounds());
         loop {
-            if self.stop.is_cancelled() || asker.goes_out() {
+            asker.several = work.schedule.places() > 1;
+            if self.stop.is_cancelled() || asker.goes_out(work) {
                 return Ok(());
             }
             let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
-            let others = if asker.one_at_a_time { 1 } else { ASKING_MAX - asker.asking.len().min(ASKING_MAX - 1) };
-            let room = asker.room;
+            let others = ASKING_MAX - asker.awaited().count().min(ASKING_MAX - 1);
+            let room = asker.room();
             let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
             let polled_enough = poll.is_none() || !asker.given.is_empty();
-            let again_at = asker.again_at();
+            let again_at = asker.again_at(work);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
@@ -289,6 +354,10 @@ impl EngineConsumers {
                             asker.take_in(more);
                             if asker.is_full() {
                                 return Ok(());
+                            }
+                            // What went back is due at once, and would be claimed and come too late for ever.
+                            if asker.came_too_late && asker.given.is_empty() && asker.until <= Instant::now() {
+                                return Err(too_late());
                             }
                         }
                         Ok(None) => asker.answered = true,
@@ -350,6 +419,13 @@ impl EngineConsumers {
     }
 }
 
+/// Why a claim brought nothing although messages are due.
+fn too_late() -> StoreError {
+    let source = "its answers come when less than a quarter of the visibility timeout is left: claim with a longer \
+                  visibility_timeout, or give the topic one";
+    StoreError::Unavailable { doing: "claim", source: source.into() }
+}
+
 /// The end of a poll, if one is under way.
 async fn polled(poll: &mut Option<PollUnderWay>) -> Result<(), StoreError> {
     match poll {
@@ -362,8 +438,8 @@ async fn polled(poll: &mut Option<PollUnderWay>) -> Result<(), StoreError> {
     }
 }
 
-/// Waits for a shard that is due and for leave to claim from it: its part of `room` messages, where up to
-/// `others` shards that are due share them. Holds nothing while it waits, so it may be dropped any time.
+/// Waits for a shard that is due and for leave to claim its part of `room` messages. Holds nothing while it waits, so
+/// it may be dropped any time.
 async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit) {
     let Work { schedule, rate, budget, .. } = work;
     let _turn = schedule.turn.lock().await;
@@ -371,8 +447,7 @@ async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken
         rate.available().await;
         budget.available().await;
         schedule.due(|| bounds).await;
-        let part = room.div_ceil(schedule.claimable(bounds, others).max(1));
-        let Some(mut permit) = budget.reserve(part) else { continue };
+        let Some(mut permit) = budget.reserve(schedule.part(bounds, room, others)) else { continue };
         let tokens = rate.take(permit.messages());
         if tokens == 0 {
             continue;

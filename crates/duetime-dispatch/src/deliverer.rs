@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
-use duetime_core::{Delivery, MessageId, Sink, Verdict};
+use duetime_core::{Delivery, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
@@ -21,40 +21,13 @@ use tracing::{debug, warn};
 use crate::breaker::Breaker;
 use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
+use crate::judge::{Failures, Judge};
+use crate::sink_call::{Failure, SinkCall};
 use crate::spans;
 use crate::throughput::Throughput;
-use crate::undecided::{Matter, Undecided, Waiting};
 use crate::unsent::Unsent;
-use crate::verdicts::{CallOutcome, Ruling, TargetState, assess, error_kind, reason, settlement};
+use crate::verdicts::{Ruling, error_kind, is_failure, is_overdue, reason, settlement, unsent};
 use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
-
-/// One call of the sink, before and after.
-#[derive(Debug)]
-struct SinkCall {
-    deliveries: Vec<Delivery>,
-    claims: Vec<ClaimInfo>,
-    said: Vec<CallOutcome>,
-    ended: Instant,
-    took: Duration,
-}
-
-/// What becomes of messages whose failure may be their own matter or the target's.
-#[derive(Clone, Copy, Debug)]
-enum IfOpen {
-    /// It is known.
-    Ruled(Ruling),
-    /// They wait until it is known.
-    Wait,
-    /// The target is up, but may have been silent when they were sent.
-    ExcusedOnce,
-}
-
-/// What becomes of a message of which this was said, as it is ruled.
-fn unsettled(work: &Work, id: MessageId, attempt: u8, claim: ClaimInfo, ruled: (&CallOutcome, Ruling)) -> Unsettled {
-    let how = settlement(ruled.0, ruled.1, attempt, &work.record.config.retry, rand::random());
-    let ClaimInfo { guard, index, deadline, score, .. } = claim;
-    Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
-}
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
 #[derive(Debug)]
@@ -72,8 +45,9 @@ pub(crate) struct Deliverer {
     /// Messages of the probe that have no verdict yet, and its calls that have.
     probe_left: usize,
     probe: Vec<SinkCall>,
-    /// Messages whose failure may be their own or the target's.
-    undecided: Undecided,
+    judge: Judge<Failure>,
+    /// Hand-overs of this node that had no answer. They are suspects of the store, but killed no node.
+    unanswered: Failures,
     /// Messages claimed at most once that were not sent.
     unsent: Unsent,
 }
@@ -81,7 +55,7 @@ pub(crate) struct Deliverer {
 impl Deliverer {
     pub(crate) fn new(work: Work, sink: Arc<dyn Sink>, breaker: Arc<Breaker>, to: ToSettler) -> Self {
         let (calls_max, batch_max) = (sink.calls_max().max(1), sink.batch_max().max(1));
-        let undecided = Undecided::new(work.record.config.visibility_timeout);
+        let judge = Judge::new(work.record.config.visibility_timeout);
         let throughput = Throughput::new(calls_max, work.record.config.visibility_timeout / 2);
         let name = work.record.config.sink.as_ref().map_or("", |sink| &sink.name);
         let meters = work.meters.sink(name, sink.kind());
@@ -98,7 +72,8 @@ impl Deliverer {
             throughput,
             probe_left: 0,
             probe: Vec::new(),
-            undecided,
+            judge,
+            unanswered: Failures::default(),
             unsent: Unsent::default(),
         }
     }
@@ -110,7 +85,7 @@ impl Deliverer {
         while open || !self.queue.is_empty() || !self.calls.is_empty() || !self.unsent.is_empty() {
             self.offer_unsent();
             self.start_calls().await;
-            let decided_at = self.undecided.decided_at(self.work.decision_margin());
+            let expires_at = self.judge.expires_at();
             tokio::select! {
                 biased;
                 () = shutdown.abandon.cancelled() => return self.abandon(from).await,
@@ -125,14 +100,14 @@ impl Deliverer {
                     Some(batch) => self.take_in(batch, stopping).await,
                     None => open = false,
                 },
-                () = tokio::time::sleep_until(decided_at.unwrap_or_else(Instant::now)), if decided_at.is_some() => {
-                    self.target_accepts_nothing().await;
+                () = tokio::time::sleep_until(expires_at.unwrap_or_else(Instant::now)), if expires_at.is_some() => {
+                    self.holding_expired().await;
                 }
                 () = self.unsent.ready(&self.breaker), if !self.unsent.is_empty() => {}
             }
         }
-        let (_, waiting) = self.undecided.take();
-        self.rule(waiting, Ruling::Targets(None)).await;
+        let held = self.judge.take();
+        self.rule(held, |_| Ruling::Free(Duration::ZERO)).await;
     }
 
     /// Queues what was not sent as far as it may be offered again.
@@ -144,33 +119,44 @@ impl Deliverer {
         }
     }
 
-    /// Nothing was accepted for the time after which the target is taken to be down: nobody pays.
-    async fn target_accepts_nothing(&mut self) {
-        let (why, waiting) = self.undecided.take();
-        self.breaker.unavailable(&why, None);
-        self.rule(waiting, Ruling::Targets(None)).await;
-        self.give_back_queue_but_probe(false).await;
-    }
-
-    /// Decides on the messages about which something is known by now.
-    async fn decide(&mut self) {
-        if self.undecided.len() == 0 {
-            return;
+    /// Failures were held as long as they may be: they are given back for nothing, and the target may be down.
+    async fn holding_expired(&mut self) {
+        let (held, is_down) = self.judge.expired(Instant::now());
+        if let Some(last) = held.last().filter(|_| is_down) {
+            self.breaker.unavailable(reason(&last.said));
         }
-        let wait = self.work.record.config.retry.initial;
-        let (own, excused): (Vec<_>, Vec<_>) =
-            self.undecided.decided().into_iter().partition(|(_, matter)| *matter == Matter::Own);
-        self.rule(own.into_iter().map(|(waiting, _)| waiting).collect(), Ruling::Own).await;
-        self.rule(excused.into_iter().map(|(waiting, _)| waiting).collect(), Ruling::Targets(Some(wait))).await;
+        let retry = self.work.record.config.retry;
+        let wait = |attempt| if is_down { Duration::ZERO } else { retry.backoff(attempt, rand::random()) };
+        self.rule(held, |failure| self.free(&failure.said, &failure.claim, wait(failure.attempt))).await;
+        self.stop_if_down().await;
     }
 
-    async fn rule(&mut self, waiting: Vec<Waiting>, ruling: Ruling) {
-        let ruled = |it: Waiting| unsettled(&self.work, it.id, it.attempt, it.claim, (&it.said, ruling));
-        let pending: Vec<Unsettled> = waiting.into_iter().map(ruled).collect();
-        let retried = pending.iter().filter(|pending| matches!(pending.settle.how, Settlement::Nack(_))).count();
-        self.work.topic_meters.count(Event::Retried, retried as u64);
-        self.work.budget.set_offered(self.undecided.len());
-        self.settle_later(pending).await;
+    /// While the target is down nothing is held or sent but a probe.
+    async fn stop_if_down(&mut self) {
+        if !self.breaker.is_closed() {
+            let held = self.judge.take();
+            self.rule(held, |failure| self.free(&failure.said, &failure.claim, Duration::ZERO)).await;
+            self.give_back_queue_but_probe(false).await;
+        }
+    }
+
+    /// The ruling on a failure of which nobody knows whose it is.
+    fn free(&self, said: &Verdict, claim: &ClaimInfo, wait: Duration) -> Ruling {
+        if is_overdue(said, claim.lateness(Instant::now())) { Ruling::Pays } else { Ruling::Free(wait) }
+    }
+
+    async fn rule(&self, failures: Vec<Failure>, ruling: impl Fn(&Failure) -> Ruling) {
+        let ruled: Vec<Unsettled> = failures.into_iter().map(|it| (ruling(&it), it)).map(|it| self.ruled(it)).collect();
+        self.work.budget.set_offered(self.judge.len());
+        self.settle_later(ruled).await;
+    }
+
+    fn ruled(&self, (ruling, failure): (Ruling, Failure)) -> Unsettled {
+        let Failure { id, attempt, claim, said } = failure;
+        let retry = &self.work.record.config.retry;
+        let how = settlement(&said, ruling, (attempt, claim.suspect), retry, rand::random());
+        let ClaimInfo { guard, index, deadline, score, .. } = claim;
+        Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
     }
 
     async fn take_in(&mut self, batch: Vec<Claimed>, stopping: bool) {
@@ -191,26 +177,30 @@ impl Deliverer {
             let left = deadline.saturating_duration_since(Instant::now());
             let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
             let (sink, ask_first) = (self.sink.clone(), self.work.at_most_once());
-            let started = Instant::now();
-            self.undecided.begins(started);
+            let topic = self.work.record.name.clone();
+            let not_after = self.work.clock.now().plus(limit);
+            call.deliveries.iter_mut().for_each(|delivery| delivery.not_after = not_after);
             self.calls.spawn(async move {
                 let count = call.deliveries.len();
                 let delivered = async {
                     if ask_first && let Err(reason) = sink.reach().await {
-                        return vec![Verdict::Unavailable { reason, after: None, sent: false }; count];
+                        return vec![Verdict::Unavailable { reason }; count];
                     }
                     sink.deliver(&call.deliveries).await
                 };
                 let delivered = AssertUnwindSafe(delivered).catch_unwind();
                 call.said = match tokio::time::timeout(limit, delivered).await {
-                    Ok(Ok(verdicts)) if verdicts.len() == count => {
-                        verdicts.into_iter().map(CallOutcome::Verdict).collect()
+                    Ok(Ok(verdicts)) if verdicts.len() == count => verdicts,
+                    Ok(_) => {
+                        warn!(%topic, count, "sink broke off a call");
+                        vec![Verdict::NoAnswer { reason: "the sink broke off without a verdict".to_owned() }; count]
                     }
-                    Ok(_) => vec![CallOutcome::Broken; count],
-                    Err(_) => vec![CallOutcome::TimedOut(limit); count],
+                    Err(_) => {
+                        let reason = format!("the sink did not answer within {} ms", limit.as_millis());
+                        vec![Verdict::NoAnswer { reason }; count]
+                    }
                 };
                 call.ended = Instant::now();
-                call.took = call.ended - started;
                 call
             });
         }
@@ -220,7 +210,8 @@ impl Deliverer {
         }
     }
 
-    /// The messages of the next call. A suspect has a call of its own, so that it takes nobody along.
+    /// The messages of the next call. One that may have killed a node has a call of its own, so that it takes nobody
+    /// along.
     fn next_call(&mut self, late: &mut Vec<Claimed>) -> Option<SinkCall> {
         let now = Instant::now();
         let sendable_until = now + self.work.send_margin(self.throughput.call_time());
@@ -229,16 +220,16 @@ impl Deliverer {
             deliveries: Vec::with_capacity(most),
             claims: Vec::with_capacity(most),
             said: Vec::new(),
+            began: now,
             ended: now,
-            took: Duration::ZERO,
         };
-        let mut bytes = 0;
+        let (mut bytes, mut kills_first) = (0, false);
         while call.claims.len() < self.batch_max
             && let Some(held) = self.queue.front()
         {
             // A probe is judged as a whole, so its calls carry nothing else.
-            let alone = held.claim.suspect
-                || call.claims.first().is_some_and(|first| first.suspect || first.probe != held.claim.probe);
+            let kills = held.claim.suspect && !self.unanswered.contains(held.delivery.nonce);
+            let alone = kills || kills_first || call.claims.first().is_some_and(|it| it.probe != held.claim.probe);
             bytes += held.claim.bytes;
             if !call.claims.is_empty() && (alone || bytes > CALL_BYTES_MAX) {
                 break;
@@ -249,6 +240,8 @@ impl Deliverer {
                 late.push(held);
                 continue;
             }
+            kills_first = kills;
+            self.judge.sending(held.delivery.nonce);
             call.deliveries.push(spans::begin(&self.work, held.delivery, &held.claim, now));
             call.claims.push(held.claim);
         }
@@ -256,12 +249,9 @@ impl Deliverer {
     }
 
     async fn call_ended(&mut self, call: SinkCall) {
-        self.undecided.ends(call.ended - call.took);
-        self.meters.call(call.took);
-        if call.said.iter().all(|said| matches!(said, CallOutcome::Broken)) {
-            warn!(topic = %self.work.record.name, count = call.said.len(), "sink broke off a call");
-        }
-        let allowed = self.throughput.measured(call.took, call.claims.len());
+        let took = call.ended - call.began;
+        self.meters.call(took);
+        let allowed = self.throughput.measured(took, call.claims.len());
         if !self.work.at_most_once() {
             self.work.budget.allow(allowed);
         }
@@ -271,37 +261,21 @@ impl Deliverer {
             self.end_probe().await;
         } else {
             self.note_accepted(&call);
-            let ruling = match assess(&call.said.iter().collect::<Vec<_>>(), false) {
-                TargetState::Up => {
-                    // An open breaker is closed by its probe, not by calls from before it opened.
-                    if self.breaker.is_closed() {
-                        self.breaker.answered();
-                    }
-                    IfOpen::Wait
-                }
-                TargetState::Down(reason, after) => {
-                    self.undecided.found_down(call.ended);
-                    self.breaker.unavailable(&reason, after);
-                    IfOpen::Ruled(Ruling::Targets(None))
-                }
-                TargetState::Unsure if !self.breaker.is_closed() => IfOpen::Ruled(Ruling::Targets(None)),
-                // What was claimed at most once cannot wait for a decision.
-                TargetState::Unsure if self.work.at_most_once() => {
-                    self.breaker.unavailable(&reason(&call.said[0]), None);
-                    IfOpen::Ruled(Ruling::Targets(None))
-                }
-                TargetState::Unsure => IfOpen::Wait,
-                TargetState::Unasked => IfOpen::Ruled(Ruling::Own),
-            };
-            self.settle(call, ruling).await;
-            self.decide().await;
+            // What is claimed at most once cannot wait for a proof.
+            let failed = || call.said.iter().find(|said| self.work.at_most_once() && is_failure(said));
+            if !self.judge.accepted_since(call.began)
+                && let Some(said) = call.unavailable().or_else(failed)
+            {
+                self.breaker.unavailable(reason(said));
+            }
+            self.settle(call, Duration::ZERO).await;
         }
-        if !self.breaker.is_closed() {
-            self.give_back_queue_but_probe(false).await;
-        }
+        let paying = self.judge.paying();
+        self.rule(paying, |_| Ruling::Pays).await;
+        self.stop_if_down().await;
     }
 
-    /// Judges the probe once all its messages have come back, one way or another.
+    /// Judges the target by the probe once all its messages have come back, one way or another.
     async fn end_probe(&mut self) {
         if self.probe_left > 0 {
             return;
@@ -310,107 +284,102 @@ impl Deliverer {
         if calls.is_empty() {
             return self.breaker.probe_was_empty();
         }
-        let said: Vec<&CallOutcome> = calls.iter().flat_map(|call| &call.said).collect();
-        let ruling = match assess(&said, true) {
-            TargetState::Up => {
-                self.breaker.answered();
-                calls.iter().for_each(|call| self.note_accepted(call));
-                IfOpen::ExcusedOnce
-            }
-            TargetState::Down(reason, after) => {
-                let answered = said.iter().all(|said| said.is_answer());
-                self.breaker.probe_failed(&reason, after, answered);
-                // The next probe asks about others, if there are any.
-                IfOpen::Ruled(Ruling::Targets(answered.then(|| self.breaker.wait() * 3 / 2)))
-            }
-            TargetState::Unsure => unreachable!("a probe that accepts nothing means down"),
-            TargetState::Unasked => {
-                self.breaker.probe_was_kept_back();
-                IfOpen::Ruled(Ruling::Own)
-            }
-        };
+        let mut wait = Duration::ZERO;
+        let unavailable = calls.iter().find_map(SinkCall::unavailable);
+        let failed = unavailable.or_else(|| calls.iter().flat_map(|call| &call.said).find(|said| is_failure(said)));
+        if calls.iter().any(SinkCall::has_accepted) {
+            calls.iter().for_each(|call| self.note_accepted(call));
+            self.breaker.answered();
+        } else if let Some(failed) = failed {
+            self.breaker.probe_failed(reason(failed), unavailable.is_none());
+            // The next probe asks about others, if there are any.
+            wait = if unavailable.is_none() { self.breaker.wait() * 3 / 2 } else { Duration::ZERO };
+        } else {
+            self.breaker.probe_was_kept_back();
+        }
         for call in calls {
-            self.settle(call, ruling).await;
+            self.settle(call, wait).await;
         }
     }
 
-    /// Remembers that the target accepted something, if it did.
     fn note_accepted(&mut self, call: &SinkCall) {
-        if call.said.iter().any(CallOutcome::is_accepted) {
-            self.undecided.accepted(call.ended, call.said.iter().any(CallOutcome::is_unanswered));
+        if call.has_accepted() {
+            self.judge.accepted(call.began, call.ended);
         }
     }
 
-    /// Settles what is clear, and the rest as `open` says.
-    async fn settle(&mut self, call: SinkCall, open: IfOpen) {
-        let SinkCall { deliveries, claims, said, ended, took } = call;
-        let work = &self.work;
+    /// Settles what is clear, and has the judge hold the rest. `wait`: before what pays nothing is tried again while the
+    /// target is down.
+    async fn settle(&mut self, call: SinkCall, wait: Duration) {
+        let SinkCall { deliveries, claims, said, began, ended } = call;
+        let (at_most_once, is_down) = (self.work.at_most_once(), !self.breaker.is_closed());
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
-        let (mut delivered, mut retried, mut dropped) = (0, 0, 0);
+        let (mut delivered, mut dropped, mut why) = (0, 0, None);
         // Bodies are held no longer, whatever the verdicts.
         let mut freed = Permit::default();
         let mut pending = Vec::with_capacity(claims.len());
-        for ((delivery, mut claim), said) in deliveries.into_iter().zip(claims).zip(&said) {
-            let ruling = if let IfOpen::Ruled(ruling) = open { Some(ruling) } else { None };
-            spans::end(work, (&delivery, &claim, said), ruling, (ended, took));
-            let unsent = said.unsent().filter(|_| work.at_most_once());
-            match error_kind(said) {
+        for ((delivery, mut claim), said) in deliveries.into_iter().zip(claims).zip(said) {
+            spans::end(&self.work, (&delivery, &claim, &said), is_down, (ended, ended - began));
+            match error_kind(&said) {
                 None => {
                     delivered += 1;
                     let (late, whole) = (claim.late.as_secs_f64(), claim.lateness(ended).as_secs_f64());
-                    work.topic_meters.lateness.observe(whole);
-                    work.topic_meters.claim_delay.observe(late);
-                    work.topic_meters.hand_over.observe(whole - late);
+                    self.work.topic_meters.lateness.observe(whole);
+                    self.work.topic_meters.claim_delay.observe(late);
+                    self.work.topic_meters.hand_over.observe(whole - late);
                 }
                 Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
                     Some((_, count)) => *count += 1,
                     None => errors.push((kind, 1)),
                 },
             }
-            if let Some(wait) = unsent {
+            if at_most_once && let Some(wait) = unsent(&said) {
                 self.unsent.keep(Claimed { delivery, claim }, wait);
                 continue;
             }
             freed.absorb(claim.guard.split_bytes());
-            if work.at_most_once() {
-                dropped += u64::from(!matches!(said, CallOutcome::Verdict(Verdict::Accepted)));
+            if at_most_once {
                 freed.absorb(claim.guard.into_permit());
+                if said != Verdict::Accepted {
+                    dropped += 1;
+                    why.get_or_insert(said);
+                }
                 continue;
             }
-            let ruling = match open {
-                IfOpen::Ruled(ruling) => ruling,
-                IfOpen::Wait if said.is_open() => {
-                    let (id, attempt, said) = (delivery.id, delivery.attempt, said.clone());
-                    self.undecided.add(Waiting { id, attempt, claim, said, began: ended - took, ended });
-                    continue;
-                }
-                IfOpen::ExcusedOnce if said.is_silent() && self.undecided.excuse(&delivery.id) == Matter::Excused => {
-                    Ruling::Targets(Some(work.record.config.retry.initial))
-                }
-                IfOpen::Wait | IfOpen::ExcusedOnce => Ruling::Own,
-            };
-            let ruled = unsettled(work, delivery.id, delivery.attempt, claim, (said, ruling));
-            retried += u64::from(matches!(ruled.settle.how, Settlement::Nack(_)));
-            pending.push(ruled);
+            let Delivery { id, attempt, nonce, .. } = delivery;
+            let pays = if is_failure(&said) { self.judge.failed(nonce, ended) } else { !is_down };
+            if matches!(said, Verdict::Accepted | Verdict::Rejected { .. }) {
+                self.judge.forget(nonce);
+                self.unanswered.remove(nonce);
+            }
+            if matches!(said, Verdict::NoAnswer { .. }) {
+                self.unanswered.insert(nonce, ended);
+            }
+            let settle_by = claim.deadline.checked_sub(self.work.decision_margin()).unwrap_or(ended);
+            let ruling = if pays { Ruling::Pays } else { self.free(&said, &claim, wait) };
+            let failure = Failure { id, attempt, claim, said };
+            if !pays && !is_down && is_failure(&failure.said) {
+                self.judge.hold(nonce, ended, settle_by, failure);
+            } else {
+                pending.push(self.ruled((ruling, failure)));
+            }
         }
         drop(freed);
         for (kind, count) in errors {
             self.meters.errors(kind, count);
         }
-        work.topic_meters.count(Event::Delivered, delivered);
-        work.topic_meters.count(Event::Retried, retried);
-        if work.at_most_once() {
-            let failed = |said: &&CallOutcome| said.unsent().is_none() && error_kind(said).is_some();
-            self.drop_unsettled(dropped, said.iter().find(failed));
+        self.work.topic_meters.count(Event::Delivered, delivered);
+        if at_most_once {
+            self.drop_unsettled(dropped, why.as_ref());
         } else {
-            work.budget.set_offered(self.undecided.len());
+            self.work.budget.set_offered(self.judge.len());
             self.settle_later(pending).await;
         }
     }
 
     /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
-    fn drop_unsettled(&self, dropped: u64, said: Option<&CallOutcome>) {
+    fn drop_unsettled(&self, dropped: u64, said: Option<&Verdict>) {
         self.work.topic_meters.count(Event::Dead, dropped);
         if dropped > 0 {
             let reason = said.map(reason).unwrap_or_default();
@@ -441,9 +410,12 @@ impl Deliverer {
         let probes = back.iter().filter(|held| held.claim.probe).count();
         let mut freed = Permit::default();
         let release = |Claimed { delivery, claim }: Claimed| {
-            let ClaimInfo { mut guard, index, deadline, score, .. } = claim;
+            let ClaimInfo { mut guard, index, deadline, score, suspect, .. } = claim;
             freed.absorb(guard.split_bytes());
-            Unsettled { guard, index, settle: Settle { id: delivery.id, score, how: Settlement::Release }, deadline }
+            // That an earlier hand-over may have arrived stays.
+            let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
+            let how = if suspect { marked } else { Settlement::Release };
+            Unsettled { guard, index, settle: Settle { id: delivery.id, score, how }, deadline }
         };
         let pending: Vec<Unsettled> = back.into_iter().map(release).collect();
         drop(freed);
@@ -457,8 +429,11 @@ impl Deliverer {
     async fn settle_later(&self, pending: Vec<Unsettled>) {
         for pending in &pending {
             match pending.settle.how {
-                Settlement::Nack(wait) => self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1),
-                Settlement::Defer(wait) => self.breaker.put_off(wait),
+                Settlement::Nack(wait) | Settlement::Unanswered { wait, charged: true } => {
+                    self.work.topic_meters.count(Event::Retried, 1);
+                    self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
+                }
+                Settlement::Defer(wait) | Settlement::Unanswered { wait, charged: false } => self.breaker.put_off(wait),
                 _ => {}
             }
         }
@@ -477,8 +452,8 @@ impl Deliverer {
             warn!(topic = %self.work.record.name, calls, "calls of the sink did not end in time and were broken off");
         }
         self.probe_left = 0;
-        let (_, waiting) = self.undecided.take();
-        self.rule(waiting, Ruling::Targets(None)).await;
+        let held = self.judge.take();
+        self.rule(held, |_| Ruling::Free(Duration::ZERO)).await;
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
-use duetime_core::reinstate::Reinstate;
 use duetime_core::tracer::Tracer;
 use duetime_core::{
-    ClaimStore, Clock, Consumers, OwnedShards, Ownership, Past, ScheduleStore, SinkBinder, SinkStates, TopicName,
+    ClaimStore, Clock, Consumers, OwnedShards, Ownership, ScheduleStore, SinkBinder, SinkStates, TopicName,
     TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
@@ -35,12 +34,10 @@ use crate::work::{Shutdown, Work};
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// What an engine is made of.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineParts {
     /// Where messages are claimed and settled.
     pub store: Arc<dyn ClaimStore>,
-    /// Schedules again what an at-most-once claim removed and nobody was given.
-    pub reinstate: Arc<dyn Reinstate>,
     /// When they are due.
     pub schedule: Arc<dyn ScheduleStore>,
     /// The topics, now and as they change.
@@ -67,7 +64,6 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub struct Engine {
     consumers: Arc<EngineConsumers>,
-    past: Arc<Past>,
     sinks: Arc<EngineSinks>,
     health: Arc<Health>,
     supervisor: Supervisor,
@@ -90,7 +86,7 @@ impl Engine {
             owned: parts.owned.clone(),
             poll_now: Arc::default(),
         };
-        let (taken_in, gauges_every) = (watch::Sender::default(), parts.config.gauges_every);
+        let (taken_in, gauges_every) = (watch::Sender::<()>::default(), parts.config.gauges_every);
         let consumers = Arc::new(EngineConsumers {
             open: Arc::default(),
             scheduler: scheduler.clone(),
@@ -100,23 +96,6 @@ impl Engine {
             tracker: supervisor.tracker().clone(),
         });
         let sinks = Arc::new(EngineSinks::default());
-        let past = Arc::<Past>::default();
-        let reconciler = Reconciler {
-            past: past.clone(),
-            sinks: sinks.clone(),
-            budget: NodeBudget::new(&parts.config, &parts.meters),
-            config: Arc::new(parts.config.clone()),
-            open: consumers.open.clone(),
-            taken_in,
-            scheduler: scheduler.clone(),
-            supervisor: supervisor.clone(),
-            shutdown: shutdown.clone(),
-            emptied: Arc::default(),
-            running: HashMap::new(),
-            demand: None,
-            owned: Arc::default(),
-            parts,
-        };
         let stop = shutdown.stop.clone();
         let needed = |name, run: fn(Scheduler, CancellationToken) -> BoxFuture<'static, ()>| {
             let (scheduler, stopped) = (scheduler.clone(), stop.clone());
@@ -130,13 +109,33 @@ impl Engine {
         });
         let (states, stopped) = (sinks.clone(), stop.clone());
         supervisor.start("sink states", Policy::RestartOrEnd, &stop, move || states.clone().watch(stopped.clone()));
-        // What it knows of the topics that run outlives a failure.
-        let reconciler = Arc::new(tokio::sync::Mutex::new(reconciler));
+        let fresh = {
+            let (sinks, open, supervisor) = (sinks.clone(), consumers.open.clone(), supervisor.clone());
+            let (budget, config) = (NodeBudget::new(&parts.config, &parts.meters), Arc::new(parts.config.clone()));
+            move |shutdown: Shutdown| Reconciler {
+                parts: parts.clone(),
+                sinks: sinks.clone(),
+                config: config.clone(),
+                budget: budget.clone(),
+                open: open.clone(),
+                taken_in: taken_in.clone(),
+                scheduler: scheduler.clone(),
+                supervisor: supervisor.clone(),
+                shutdown,
+                emptied: Arc::default(),
+                running: HashMap::new(),
+                demand: None,
+                owned: Arc::default(),
+            }
+        };
+        let (whole, mut of_run) = (shutdown.clone(), shutdown.child());
         supervisor.start("topics", Policy::RestartOrEnd, &stop, move || {
-            let reconciler = reconciler.clone();
-            async move { reconciler.lock().await.run().await }
+            // What a run that failed has left may be half done: all its loops end, and the next begins with nothing.
+            of_run.stop.cancel();
+            of_run = whole.child();
+            fresh(of_run.clone()).run()
         });
-        Self { consumers, past, sinks, health, supervisor, shutdown }
+        Self { consumers, sinks, health, supervisor, shutdown }
     }
 
     /// Hands messages of topics without a sink to consumers.
@@ -149,12 +148,6 @@ impl Engine {
     #[must_use]
     pub fn sinks(&self) -> Arc<dyn SinkStates> {
         self.sinks.clone()
-    }
-
-    /// What happened to messages at this node.
-    #[must_use]
-    pub fn past(&self) -> Arc<Past> {
-        self.past.clone()
     }
 
     /// The catalogue waits on this. It is notified when a shard refused this node's picture of the topics.
@@ -209,7 +202,6 @@ struct RunningTopic {
 #[derive(Debug)]
 struct Reconciler {
     parts: EngineParts,
-    past: Arc<Past>,
     sinks: Arc<EngineSinks>,
     config: Arc<DispatchConfig>,
     budget: Arc<NodeBudget>,
@@ -217,6 +209,7 @@ struct Reconciler {
     taken_in: watch::Sender<()>,
     scheduler: Scheduler,
     supervisor: Supervisor,
+    /// Ends with this run of the reconciler: what it started does too.
     shutdown: Shutdown,
     emptied: Arc<Notify>,
     running: HashMap<TopicName, RunningTopic>,
@@ -226,7 +219,8 @@ struct Reconciler {
 }
 
 impl Reconciler {
-    async fn run(&mut self) {
+    async fn run(mut self) {
+        self.forget_the_run_before();
         loop {
             self.reconcile().await;
             // A watch may end before the engine does: what it said last holds on.
@@ -238,6 +232,20 @@ impl Reconciler {
                 () = self.emptied.notified() => {}
             }
         }
+    }
+
+    /// Takes out what an earlier run has left where others see it.
+    fn forget_the_run_before(&self) {
+        let there = self.parts.topics.borrow().clone();
+        let schedules: Vec<_> = self.scheduler.schedules.write().drain().collect();
+        for (name, schedule) in schedules {
+            schedule.close();
+            self.sinks.set(&name, None);
+            if !there.contains_key(&name) {
+                self.parts.meters.forget_topic(&name);
+            }
+        }
+        self.open.write().drain().for_each(|(_, open)| open.closed.cancel());
     }
 
     async fn reconcile(&mut self) {
@@ -312,8 +320,8 @@ impl Reconciler {
         } else {
             indices
         };
-        if fresh || running.schedule.differs(record.routing.epoch, polled) {
-            running.schedule.own(record.routing.epoch, polled.iter().copied());
+        if fresh || running.schedule.differs(record.routing.id(), polled) {
+            running.schedule.own(record.routing.id(), polled.iter().copied());
         }
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
@@ -333,7 +341,6 @@ impl Reconciler {
         let work = Work {
             record: record.clone(),
             store: parts.store.clone(),
-            reinstate: parts.reinstate.clone(),
             schedule: running.schedule.clone(),
             budget: TopicBudget::new(self.budget.clone(), &self.config, usize::MAX),
             rate: Arc::new(Rate::new(record.config.rate_limit)),
@@ -343,7 +350,6 @@ impl Reconciler {
             topic_meters,
             config: self.config.clone(),
             tracer: parts.tracer.clone(),
-            past: self.past.clone(),
         };
         self.scheduler.schedules.write().insert(name.clone(), running.schedule.clone());
         let Some(sink) = &record.config.sink else {

@@ -77,6 +77,7 @@ impl Gauges {
             sum.due += survey.due;
             sum.in_flight += survey.in_flight;
             sum.dead += survey.dead;
+            sum.moving += survey.moving;
             sum.head = [sum.head, survey.head].into_iter().flatten().min();
         }
         let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -90,7 +91,7 @@ impl Gauges {
                 self.sinks.nothing_waits(topic, surveyed);
             }
             let meters = meters.topic(topic);
-            meters.scheduled.set(gauge(sum.scheduled));
+            meters.scheduled.set(gauge(sum.waiting()));
             meters.due.set(gauge(sum.due));
             meters.in_flight.set(gauge(sum.in_flight));
             meters.dead.set(gauge(sum.dead));

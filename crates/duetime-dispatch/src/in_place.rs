@@ -4,8 +4,10 @@
 //! delivered. Takes the place of claimer, deliverer and settler, and needs neither permits nor a
 //! breaker: nothing is ever held, and when the store is away nothing is due.
 
+use std::sync::Arc;
+
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::{InPlace, StreamTransfer, Streamed};
+use duetime_core::{InPlace, StoreError, StreamTransfer, Streamed};
 use duetime_metrics::{Event, SinkMeters};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -13,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::places::Bounds;
+use crate::refused_streams::RefusedStreams;
 use crate::schedule::Taken;
 use crate::work::{Shutdown, Work};
 
@@ -23,6 +26,8 @@ pub(crate) struct Streamer {
     pub(crate) how: InPlace,
     /// Of the sink.
     pub(crate) meters: SinkMeters,
+    /// The streams that took nothing when they were tried last.
+    pub(crate) refused: Arc<RefusedStreams>,
 }
 
 impl Streamer {
@@ -70,6 +75,7 @@ impl Streamer {
         match answer {
             Ok(step) => {
                 health.ok();
+                self.refused.accepted(index);
                 schedule.streamed(&mut taken, sent_at, &step);
                 let count = usize::try_from(step.count).unwrap_or(limit);
                 rate.give_back(reserved.saturating_sub(count));
@@ -78,7 +84,11 @@ impl Streamer {
             }
             Err(error) => {
                 rate.give_back(reserved);
-                health.failed(&error);
+                match &error {
+                    // One shard is to blame, and the others of the store answer all the same.
+                    StoreError::Damaged(why) => self.refused.refused(index, why),
+                    other => drop(health.failed(other)),
+                }
                 schedule.failed(&mut taken, None);
             }
         }

@@ -3,6 +3,7 @@
 //! Claimer, deliverer and settler are started together, and again together when one of them fails: what they
 //! pass to each other belongs to one run. What they held then is due again when its claim ends.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
@@ -19,9 +20,13 @@ use crate::claimer::Claimer;
 use crate::config::QUEUE_BATCHES;
 use crate::deliverer::Deliverer;
 use crate::in_place::Streamer;
+use crate::refused_streams::RefusedStreams;
 use crate::settler::Settler;
-use crate::sink_states::{BoundSink, EngineSinks};
+use crate::sink_states::{BoundSink, BoundTo, EngineSinks};
 use crate::work::{Shutdown, Work};
+
+/// What is said of a sink whose making ready panicked.
+const BIND_PANICKED: &str = "panicked when it was made ready; the log's line of the panic has more, report it";
 
 /// The loops of a topic, until stopped.
 #[derive(Debug)]
@@ -44,16 +49,21 @@ impl Runner {
         shutdown: Shutdown,
     ) -> Result<Self, String> {
         let target = work.record.config.sink.clone().expect("only topics with a sink are run");
-        let sink = sinks.bind(&work.record.name, &target)?;
+        // One topic's sink ends no loop of the node.
+        let bound = catch_unwind(AssertUnwindSafe(|| sinks.bind(&work.record.name, &target)));
+        let panicked = || format!("sink {:?} {BIND_PANICKED}", target.name);
+        let sink = bound.map_err(|_| panicked())?.map_err(|error| error.to_string())?;
         let run = shutdown.clone();
         if let Some(how) = sink.in_place() {
             if !work.store.has_streams() {
                 return Err(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", target.name));
             }
             let meters = work.meters.sink(&target.name, sink.kind());
-            states.set(&work.record.name, Some(BoundSink { name: target.name, bound: Ok((sink.kind(), None)) }));
+            let refused = Arc::new(RefusedStreams::new(work.record.name.clone()));
+            let bound = Ok((sink.kind(), BoundTo::Streams(refused.clone())));
+            states.set(&work.record.name, Some(BoundSink { name: target.name, bound }));
             supervisor.start("hand-over", Policy::Restart, &shutdown.stop, move || {
-                Streamer { work: work.clone(), how, meters: meters.clone() }.run(run.clone())
+                Streamer { work: work.clone(), how, meters: meters.clone(), refused: refused.clone() }.run(run.clone())
             });
             return Ok(Self { shutdown });
         }
@@ -63,7 +73,7 @@ impl Runner {
             let (named, outages) = ((name.clone(), target.name.clone()), states.outages.clone());
             // A new one each time: a failed run may have left the old one in the middle of a probe.
             let breaker = Arc::new(Breaker::new(named, outages, meters, clock, sink.probe_wait_max()));
-            let bound = Ok((sink.kind(), Some(breaker.clone())));
+            let bound = Ok((sink.kind(), BoundTo::Target(breaker.clone())));
             states.set(&name, Some(BoundSink { name: target.name.clone(), bound }));
             // Until the sink was measured, and always for what cannot be given back: what it can take at once.
             let at_once = sink.calls_max().saturating_mul(sink.batch_max());

@@ -5,9 +5,8 @@
 //!                  ▲                 └──failure──▶ resting ──backoff over──┐
 //!                  └───────────────────────────────────────────────────────┘
 //! ```
-//! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the
-//! shards that are due, in turn, one claim per shard at a time, and no more of one server than `places`
-//! allows.
+//! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the shards that
+//! are due, in turn, one claim per shard at a time, and no more of one server than `places` allows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock, Place, ScheduleStore, Shard, Streamed, Timestamp, TopicName};
+use duetime_core::{Clock, Place, RoutingId, ScheduleStore, Shard, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::config::{EMPTY_PAUSE, STALLED_AFTER, store_backoff};
+use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
 use crate::places::{Bounds, PlaceTurn, Places};
-use crate::shard_entry::{Learnt, Phase, ShardEntry};
+use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: polls report it again in time.
@@ -37,7 +36,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Default)]
 struct ScheduleState {
-    epoch: u64,
+    record: RoutingId,
     shards: BTreeMap<u32, ShardEntry>,
     queue: VecDeque<u32>,
     places: Places,
@@ -56,6 +55,8 @@ pub(crate) struct Taken {
     pub(crate) permits: usize,
     /// Its server hesitates or is silent.
     pub(crate) is_doubtful: bool,
+    /// The last claim left messages that were due.
+    pub(crate) has_left: bool,
 }
 
 impl Drop for Taken {
@@ -65,15 +66,6 @@ impl Drop for Taken {
             self.schedule.clone().failed(self, repeat);
         }
     }
-}
-
-/// One idle shard, for a poll: what was known when the poll began. A server without an idle shard is
-/// asked about another one, whose answer shows that it answers.
-#[derive(Debug)]
-pub(crate) struct Idle {
-    pub(crate) shard: Shard,
-    pub(crate) place: Place,
-    learnt: u64,
 }
 
 /// One topic's shards as this node sees them: which rest, which are due, which are being claimed.
@@ -114,10 +106,10 @@ impl TopicSchedule {
         })
     }
 
-    /// Sets the shards to scan and the epoch to name them by. New ones are polled next.
-    pub(crate) fn own(self: &Arc<Self>, epoch: u64, indices: impl IntoIterator<Item = u32>) {
+    /// Sets the shards to scan and the record to name them by. New ones are polled next.
+    pub(crate) fn own(self: &Arc<Self>, record: RoutingId, indices: impl IntoIterator<Item = u32>) {
         let mut state = self.state.lock();
-        state.epoch = epoch;
+        state.record = record;
         for known in state.shards.values_mut() {
             known.owned = false;
         }
@@ -142,7 +134,7 @@ impl TopicSchedule {
     /// The servers of the owned shards.
     fn places_of(&self, state: &ScheduleState) -> BTreeSet<Place> {
         let owned = state.shards.iter().filter(|(_, known)| known.owned);
-        owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.epoch, *index))).collect()
+        owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.record, *index))).collect()
     }
 
     /// How many servers hold the owned shards.
@@ -151,10 +143,10 @@ impl TopicSchedule {
     }
 
     /// Whether [`Self::own`] would change anything.
-    pub(crate) fn differs(&self, epoch: u64, indices: &[u32]) -> bool {
+    pub(crate) fn differs(&self, record: RoutingId, indices: &[u32]) -> bool {
         let state = self.state.lock();
         let owned = state.shards.iter().filter(|(_, known)| known.owned).map(|(index, _)| index);
-        state.epoch != epoch || !owned.eq(indices)
+        state.record != record || !owned.eq(indices)
     }
 
     /// Shards that are no longer owned and have nothing in flight; each is returned once.
@@ -172,16 +164,16 @@ impl TopicSchedule {
     pub(crate) fn shards(&self) -> Vec<Shard> {
         let state = self.state.lock();
         let owned = state.shards.iter().filter(|(_, known)| known.owned);
-        owned.map(|(index, _)| self.shard_at(state.epoch, *index)).collect()
+        owned.map(|(index, _)| self.shard_at(state.record, *index)).collect()
     }
 
-    /// Shard `index`, named by the present epoch.
+    /// Shard `index`, named by the present record.
     pub(crate) fn shard(&self, index: u32) -> Shard {
-        self.shard_at(self.state.lock().epoch, index)
+        self.shard_at(self.state.lock().record, index)
     }
 
-    fn shard_at(&self, epoch: u64, index: u32) -> Shard {
-        Shard { topic: self.topic.clone(), index, epoch }
+    fn shard_at(&self, record: RoutingId, index: u32) -> Shard {
+        Shard { topic: self.topic.clone(), index, epoch: record.epoch, change_id: record.change_id }
     }
 
     /// Whether a shard is due at a server that answers.
@@ -202,30 +194,37 @@ impl TopicSchedule {
         }
     }
 
-    /// How many shards are due at servers that may be asked, `most` at most.
-    pub(crate) fn claimable(&self, bounds: Bounds, most: usize) -> usize {
-        let state = self.state.lock();
-        let may_be_asked = |index: &&u32| {
-            let place = self.store.place_of(&self.shard_at(state.epoch, **index));
-            state.places.turn(place, bounds) != PlaceTurn::Wait
-        };
-        state.queue.iter().filter(may_be_asked).take(most).count()
+    /// The shards that are due, each with its server and that one's turn.
+    fn turns(&self, state: &ScheduleState, bounds: Bounds) -> impl Iterator<Item = (u32, Place, PlaceTurn)> {
+        state.queue.iter().map(move |index| {
+            let place = self.store.place_of(&self.shard_at(state.record, *index));
+            (*index, place, state.places.turn(place, bounds))
+        })
     }
 
-    /// The first shard of the queue that may be claimed from: its position and its server.
+    /// How many shards are due at servers that answer, and whether the last claim left messages in one.
+    pub(crate) fn due_now(&self, bounds: Bounds) -> (usize, bool) {
+        let state = self.state.lock();
+        let now = self.turns(&state, bounds).filter(|(_, _, turn)| *turn == PlaceTurn::Now);
+        now.fold((0, false), |(count, left), (index, ..)| (count + 1, left || state.shards[&index].left > 0))
+    }
+
+    /// What the next shard is asked for, of `room` messages: all that are known to be due there, at least its part if
+    /// up to `others` shards share them.
+    pub(crate) fn part(&self, bounds: Bounds, room: usize, others: usize) -> usize {
+        let state = self.state.lock();
+        let left = self.first(&state, bounds).map_or(0, |(at, ..)| state.shards[&state.queue[at]].left);
+        let sharing = self.turns(&state, bounds).filter(|(_, _, turn)| *turn != PlaceTurn::Wait).take(others).count();
+        room.div_ceil(sharing.max(1)).max(left.min(room))
+    }
+
+    /// The first shard of the queue that may be claimed from: its position, its server and that one's turn.
     fn first(&self, state: &ScheduleState, bounds: Bounds) -> Option<(usize, Place, PlaceTurn)> {
-        let mut after_others = None;
-        for (at, index) in state.queue.iter().enumerate() {
-            let place = self.store.place_of(&self.shard_at(state.epoch, *index));
-            match state.places.turn(place, bounds) {
-                PlaceTurn::Now => return Some((at, place, PlaceTurn::Now)),
-                PlaceTurn::AfterOthers if after_others.is_none() => {
-                    after_others = Some((at, place, PlaceTurn::AfterOthers))
-                }
-                PlaceTurn::AfterOthers | PlaceTurn::Wait => {}
-            }
-        }
-        after_others
+        let of = |wanted| {
+            let mut turns = self.turns(state, bounds).enumerate();
+            turns.find_map(|(at, (_, place, turn))| (turn == wanted).then_some((at, place, turn)))
+        };
+        of(PlaceTurn::Now).or_else(|| of(PlaceTurn::AfterOthers))
     }
 
     /// Takes the next shard that is due.
@@ -233,19 +232,20 @@ impl TopicSchedule {
         let mut state = self.state.lock();
         let (at, place, turn) = self.first(&state, bounds)?;
         let index = state.queue.remove(at).expect("it was found there");
-        let shard = self.shard_at(state.epoch, index);
+        let shard = self.shard_at(state.record, index);
         let permits = state.places.room(place, bounds);
         state.places.begins(place);
         let known = state.shards.get_mut(&index).expect("queued shards are known");
         known.phase = Phase::Claiming;
         known.next = None;
+        let has_left = std::mem::take(&mut known.left) > 0;
         known.under_way = Some((place, 0));
         let repeat = known.repeat.take();
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
         let (schedule, is_doubtful) = (self.clone(), turn != PlaceTurn::Now);
-        Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful })
+        Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful, has_left })
     }
 
     /// The claim on shard `index` holds so many permits.
@@ -267,24 +267,28 @@ impl TopicSchedule {
         stalled: impl FnOnce(),
     ) -> (T, bool) {
         tokio::pin!(asked);
-        if let Ok(answer) = tokio::time::timeout(STALLED_AFTER, &mut asked).await {
+        if let Ok(answer) = tokio::time::timeout(GIVES_BACK_AFTER, &mut asked).await {
             return (answer, false);
         }
-        let has_stalled = self.places() > 1;
-        if has_stalled {
-            self.stalled(index);
-            stalled();
+        if self.places() == 1 {
+            return (asked.await, false);
         }
-        (asked.await, has_stalled)
+        let is_news = self.gives_back(index);
+        stalled();
+        if let Ok(answer) = tokio::time::timeout(STALLED_AFTER - GIVES_BACK_AFTER, &mut asked).await {
+            return (answer, true);
+        }
+        if is_news {
+            warn!(topic = %self.topic, "a server of the store does not answer, its shards wait and the others go on");
+        }
+        (asked.await, true)
     }
 
-    fn stalled(&self, index: u32) {
+    /// The claim on shard `index` holds nothing any more, and its server is silent; true: that is news.
+    fn gives_back(&self, index: u32) -> bool {
         self.reserved(index, 0);
         let place = self.state.lock().shards.get(&index).and_then(|known| known.under_way);
-        if place.is_some_and(|(place, _)| self.hear(place, true)) {
-            let topic = &self.topic;
-            warn!(%topic, "a server of the store does not answer, its shards wait and the others go on");
-        }
+        place.is_some_and(|(place, _)| self.hear(place, true))
     }
 
     /// A poll found this server silent, or that it answers; true: that is news.
@@ -327,6 +331,7 @@ impl TopicSchedule {
         }
         let more = learnt.due_left > 0 || learnt.next_due.is_some_and(|next| next <= learnt.now);
         if more && learnt.progress {
+            known.left = usize::try_from(learnt.due_left).unwrap_or(usize::MAX);
             self.queue(&mut state, index);
         } else if more {
             known.phase = Phase::Resting;
@@ -404,7 +409,7 @@ impl TopicSchedule {
         let mut state = self.state.lock();
         let (mut idle, mut busy) = (Vec::new(), BTreeMap::new());
         for (index, known) in state.shards.iter().filter(|(_, known)| known.owned) {
-            let shard = self.shard_at(state.epoch, *index);
+            let shard = self.shard_at(state.record, *index);
             let place = self.store.place_of(&shard);
             let asked = Idle { shard, place, learnt: known.learnt };
             if known.phase == Phase::Idle {
@@ -449,7 +454,7 @@ impl TopicSchedule {
 
     /// Takes every shard off the wheel: the topic is gone.
     pub(crate) fn close(self: &Arc<Self>) {
-        self.own(0, []);
+        self.own(RoutingId::default(), []);
     }
 
     /// The claim on shard `index` is over; `answered`: by its server.
@@ -471,8 +476,7 @@ impl TopicSchedule {
         self.due.notify_one();
     }
 
-    /// Queues shard `index` if its time has come by this node's clock and the store's, as far as
-    /// known; else sets the wheel.
+    /// Queues shard `index` if its time has come by both clocks, as far as they are known; else sets the wheel.
     fn set_next(self: &Arc<Self>, state: &mut ScheduleState, index: u32, next: Option<Timestamp>) {
         let known = state.shards.get_mut(&index).expect("the caller has seen it");
         known.next = next;

@@ -24,7 +24,8 @@ use tracing::{info, warn};
 
 use crate::gauges::Gauges;
 use crate::health::Health;
-use crate::schedule::{Idle, TopicSchedule};
+use crate::schedule::TopicSchedule;
+use crate::shard_entry::Idle;
 use crate::wheel::Wheel;
 
 /// However often a poll is wanted before its time, two are at least this far apart.

@@ -190,19 +190,22 @@ impl Settler {
 
     fn close(&mut self, index: u32, at: Timestamp, repeated: bool, pending: Vec<Unsettled>, settled: &[Settled]) {
         let work = &self.work;
-        let (mut buried, mut expired) = (0, 0);
+        let (mut buried, mut expired, now) = (0, 0, Instant::now());
         let mut visible: Option<Timestamp> = None;
         for (pending, settled) in pending.iter().zip(settled) {
             let again = match (&pending.settle.how, settled) {
+                // Before its deadline nobody else can have it: it was cancelled, replaced or moved.
                 (_, Settled::Expired) => {
-                    expired += 1;
+                    expired += u64::from(pending.deadline <= now);
                     continue;
                 }
                 (Settlement::Bury(_), _) => {
                     buried += 1;
                     continue;
                 }
-                (Settlement::Nack(delay) | Settlement::Defer(delay), _) => at.plus(*delay),
+                (Settlement::Nack(wait) | Settlement::Defer(wait) | Settlement::Unanswered { wait, .. }, _) => {
+                    at.plus(*wait)
+                }
                 (Settlement::Release, _) => at,
                 (Settlement::Ack | Settlement::Extend(..), _) => continue,
             };

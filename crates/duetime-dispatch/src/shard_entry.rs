@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::store::ClaimRequest;
-use duetime_core::{Place, Timestamp};
+use duetime_core::{Place, Shard, Timestamp};
 
 /// Where a shard is on its way, see `schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct ShardEntry {
     pub(crate) phase: Phase,
     /// When its first message is visible, as far as known.
     pub(crate) next: Option<Timestamp>,
+    /// So many of its messages are known to be due while it is queued; 0: one at least.
+    pub(crate) left: usize,
     /// By how much the store's time is behind this node's clock.
     pub(crate) lag: Duration,
     /// Grows whenever something was learnt, so that the answer of an older poll is not believed.
@@ -40,6 +42,7 @@ impl Default for ShardEntry {
             owned: false,
             phase: Phase::Idle,
             next: None,
+            left: 0,
             lag: Duration::ZERO,
             learnt: 0,
             failures: 0,
@@ -60,4 +63,13 @@ pub(crate) struct Learnt {
     pub(crate) now: Timestamp,
     pub(crate) next_due: Option<Timestamp>,
     pub(crate) due_left: u64,
+}
+
+/// One idle shard, for a poll: what was known when the poll began. A server without an idle shard is
+/// asked about another one, whose answer shows that it answers.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pub(crate) shard: Shard,
+    pub(crate) place: Place,
+    pub(crate) learnt: u64,
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::breaker::Breaker;
 use crate::outages::Outages;
+use crate::refused_streams::RefusedStreams;
 
 /// So often the time that breakers are open is counted.
 const TICK: Duration = Duration::from_secs(1);
@@ -23,8 +24,17 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) struct BoundSink {
     /// As the topic names it.
     pub(crate) name: String,
-    /// Its type and its breaker, or why it could not be made ready. Without a breaker it hands over in the store.
-    pub(crate) bound: Result<(&'static str, Option<Arc<Breaker>>), String>,
+    /// Its type and what it hands over to, or why it could not be made ready.
+    pub(crate) bound: Result<(&'static str, BoundTo), String>,
+}
+
+/// What a sink hands over to, and what is known of it.
+#[derive(Clone, Debug)]
+pub(crate) enum BoundTo {
+    /// A target, with its breaker.
+    Target(Arc<Breaker>),
+    /// Streams in the store.
+    Streams(Arc<RefusedStreams>),
 }
 
 /// What this node knows of its topics' sinks: for answers, for the log and for a try at once.
@@ -47,7 +57,7 @@ impl EngineSinks {
 
     /// A survey that began at `surveyed` found nothing of `topic` on this node that waits for its sink.
     pub(crate) fn nothing_waits(&self, topic: &TopicName, surveyed: Instant) {
-        if let Some(BoundSink { bound: Ok((_, Some(breaker))), .. }) = self.bound.read().get(topic) {
+        if let Some(BoundSink { bound: Ok((_, BoundTo::Target(breaker))), .. }) = self.bound.read().get(topic) {
             breaker.nothing_waits(surveyed);
         }
     }
@@ -66,7 +76,7 @@ impl EngineSinks {
                 _ = ticks.tick() => {}
             }
             for sink in self.bound.read().values() {
-                if let Ok((_, Some(breaker))) = &sink.bound {
+                if let Ok((_, BoundTo::Target(breaker))) = &sink.bound {
                     breaker.tick();
                 }
             }
@@ -79,12 +89,29 @@ impl SinkStates for EngineSinks {
     fn state(&self, topic: &TopicName) -> Option<SinkState> {
         let BoundSink { name, bound } = self.of(topic)?;
         Some(match bound {
-            Ok((kind, breaker)) => {
-                let down = breaker.and_then(|breaker| breaker.down());
-                SinkState { name, kind: Some(kind), refused: None, down }
+            Ok((kind, BoundTo::Target(breaker))) => {
+                SinkState { name, kind: Some(kind), refused: None, down: breaker.down() }
+            }
+            Ok((kind, BoundTo::Streams(streams))) => {
+                SinkState { name, kind: Some(kind), refused: streams.reason(), down: None }
             }
             Err(reason) => SinkState { name, kind: None, refused: Some(reason), down: None },
         })
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let bound = self.bound.read();
+        let mut troubles: Vec<String> = bound
+            .iter()
+            .filter_map(|(topic, sink)| match &sink.bound {
+                Ok((_, BoundTo::Streams(streams))) => {
+                    Some(format!("topic {:?}: {}", topic.as_str(), streams.reason()?))
+                }
+                _ => None,
+            })
+            .collect();
+        troubles.sort_unstable();
+        troubles
     }
 
     fn outages(&self) -> Vec<SinkOutage> {
@@ -93,9 +120,10 @@ impl SinkStates for EngineSinks {
 
     async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried> {
         Some(match self.of(topic)?.bound {
-            Ok((_, Some(breaker))) => breaker.try_now(within).await,
-            // Nothing stands between the topic and the store.
-            Ok((_, None)) => Tried::WasUp,
+            Ok((_, BoundTo::Target(breaker))) => breaker.try_now(within).await,
+            // Nothing stands between the topic and the store, which is tried all the time.
+            Ok((_, BoundTo::Streams(streams))) if streams.reason().is_some() => Tried::Down,
+            Ok((_, BoundTo::Streams(_))) => Tried::WasUp,
             Err(_) => Tried::NothingDue,
         })
     }

@@ -1,13 +1,13 @@
-//! Informs the tracer, where there is one, of each hand-over to the sink, and keeps the last ones for people who look.
+//! Informs the tracer, where there is one, of each hand-over to the sink.
 
 use std::time::Duration;
 
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
-use duetime_core::{Delivery, PastHandOver, Verdict};
+use duetime_core::{Delivery, Verdict};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::verdicts::{CallOutcome, Ruling, cut, error_kind, reason};
+use crate::verdicts::{cut, error_kind, reason, unsent};
 use crate::work::{ClaimInfo, Work};
 
 /// The same delivery with the span under which it is handed over from `now` on.
@@ -19,11 +19,11 @@ pub(crate) fn begin(work: &Work, delivery: Delivery, claim: &ClaimInfo, now: Ins
     Delivery { span: Some(span), ..delivery }
 }
 
-/// How a call ended for one message. `ruling`: where it is known by then whose matter a failure is.
+/// How a call ended for one message. `is_down`: its target is known to be down, so that it pays nothing.
 pub(crate) fn end(
     work: &Work,
-    (delivery, claim, said): (&Delivery, &ClaimInfo, &CallOutcome),
-    ruling: Option<Ruling>,
+    (delivery, claim, said): (&Delivery, &ClaimInfo, &Verdict),
+    is_down: bool,
     (ended, took): (Instant, Duration),
 ) {
     let kind = error_kind(said);
@@ -34,24 +34,11 @@ pub(crate) fn end(
     let outcome = match kind {
         None => HandOverOutcome::Accepted,
         Some(kind) => {
-            let unavailable = matches!(said, CallOutcome::Verdict(Verdict::Unavailable { .. }));
-            let free = unavailable || said.not_sent().is_some() || matches!(ruling, Some(Ruling::Targets(_)));
-            HandOverOutcome::Failed { kind, reason: cut(&reason(said)), free }
+            let free = is_down || unsent(said).is_some();
+            HandOverOutcome::Failed { kind, reason: cut(reason(said)), free }
         }
     };
     let lateness = claim.lateness(ended);
-    work.past.note([PastHandOver {
-        topic: delivery.topic.clone(),
-        id: delivery.id.clone(),
-        nonce: delivery.nonce,
-        due_at: delivery.due_at,
-        attempt: delivery.attempt,
-        at: work.clock.now(),
-        took,
-        lateness,
-        outcome: outcome.clone(),
-        by: None,
-    }]);
     let (Some(tracer), Some(span)) = (&work.tracer, delivery.span) else { return };
     if !tracer.wants(&span, kind.is_some()) {
         return;

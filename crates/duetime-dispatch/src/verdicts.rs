@@ -1,10 +1,4 @@
-//! From the verdicts of a group of messages to what is done with each, and what they say of the
-//! target. Pure: no clock, no store.
-//!
-//! A group is one call, or one whole probe. Some verdicts are about the message alone, some about the
-//! target as a whole, and some ([`CallOutcome::is_open`]) may be either: a tenant behind a webhook that answers
-//! 503, or the whole webhook that does. Those cost an attempt only where the target accepted another
-//! message at that time or later; `undecided` keeps them until that is known.
+//! From a verdict to what is done with the message, once it is known whether it pays. Pure: no clock, no store.
 
 use std::time::Duration;
 
@@ -13,181 +7,107 @@ use duetime_core::{RetryPolicy, Verdict};
 
 /// The longest wait before a retry that a target may ask for.
 const ASKED_RETRY_MAX: Duration = Duration::from_secs(86_400);
-/// The longest wait before a message is offered again that a limit of the sink kept back.
+/// The longest wait before a message is offered again that was not taken for no reason of its own.
 const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// A message that its target refuses for good is a dead letter at this attempt: what answers so may not be the target.
+const REFUSED_ATTEMPTS: u8 = 2;
+/// What its target has answered for and not taken for this long after its due time pays, whatever becomes of others:
+/// a message that is alone is not tried for ever. Longer than a weekend.
+const UNPAID_LATENESS_MAX: Duration = Duration::from_secs(3 * 86_400);
 
-/// What a call said of one message.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum CallOutcome {
-    /// The sink's verdict.
-    Verdict(Verdict),
-    /// The call was not answered in time.
-    TimedOut(Duration),
-    /// The sink panicked, or answered for fewer messages than it was given.
-    Broken,
-}
-
-impl CallOutcome {
-    /// Whether it may be about this message's destination or about the target as a whole.
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { .. }))
-    }
-
-    /// It was not offered to the target; the wait before it is offered again.
-    pub(crate) fn not_sent(&self) -> Option<Duration> {
-        match self {
-            Self::Verdict(Verdict::NotSent { after, .. }) => Some((*after).min(NOT_SENT_WAIT_MAX)),
-            _ => None,
-        }
-    }
-
-    /// It was certainly not sent: the wait before it is offered again.
-    pub(crate) fn unsent(&self) -> Option<Duration> {
-        match self {
-            Self::Verdict(Verdict::Unavailable { sent: false, .. }) => Some(Duration::ZERO),
-            other => other.not_sent(),
-        }
-    }
-
-    /// Nothing was answered, and the target as a whole may have been silent.
-    pub(crate) fn is_silent(&self) -> bool {
-        matches!(self, Self::TimedOut(_) | Self::Verdict(Verdict::DestinationDown { silent: true, .. }))
-    }
-
-    /// Nothing was answered, or the target was down.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.is_silent() || !self.is_answer()
-    }
-
-    /// The target answered for this message, whatever it said.
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Verdict(verdict) if !matches!(verdict, Verdict::Unavailable { .. }))
-    }
-
-    pub(crate) fn is_accepted(&self) -> bool {
-        matches!(self, Self::Verdict(Verdict::Accepted))
-    }
-
-    /// The wait that the target, or the sink, asked for.
-    pub(crate) fn after(&self) -> Option<Duration> {
-        match self {
-            Self::Verdict(
-                Verdict::Retry { after, .. }
-                | Verdict::Unavailable { after, .. }
-                | Verdict::DestinationDown { after, .. },
-            ) => *after,
-            Self::Verdict(Verdict::NotSent { after, .. }) => Some(*after),
-            Self::Verdict(Verdict::Accepted | Verdict::Rejected { .. }) | Self::TimedOut(_) | Self::Broken => None,
-        }
-    }
-}
-
-/// What the group says of the target.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum TargetState {
-    /// It answered for its messages.
-    Up,
-    /// It is down, for this reason, and asks for this pause.
-    Down(String, Option<Duration>),
-    /// It accepted none and turned none away as the message's own matter: it may be down.
-    Unsure,
-    /// None was offered to it.
-    Unasked,
-}
-
-/// What becomes of a message about which it is not clear whose matter the failure is.
+/// Who pays for a hand-over that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ruling {
-    /// The target accepts others: it is the message's own matter and costs an attempt.
-    Own,
-    /// The target is taken to be down: it costs nothing; `Some`: not to be tried again sooner than this.
-    Targets(Option<Duration>),
+    /// The message: it costs an attempt.
+    Pays,
+    /// Nobody; it is not to be tried again sooner than this.
+    Free(Duration),
 }
 
-/// Judges the target by what it said. `probing`: it was taken to be down before, so that silence means that it
-/// still is, and one acceptance that it is up again.
-pub(crate) fn assess(said: &[&CallOutcome], probing: bool) -> TargetState {
-    let accepted = said.iter().any(|said| said.is_accepted());
-    if accepted && probing {
-        return TargetState::Up;
-    }
-    let mut worst: Option<(String, Option<Duration>)> = None;
-    for said in said {
-        if let CallOutcome::Verdict(Verdict::Unavailable { reason, after, .. }) = said {
-            let longest = worst.as_ref().and_then(|(_, longest)| *longest).max(*after);
-            worst = Some((reason.clone(), longest));
-        }
-    }
-    if let Some((reason, after)) = worst {
-        return TargetState::Down(reason, after);
-    }
-    if accepted {
-        return TargetState::Up;
-    }
-    if said.iter().all(|said| matches!(said, CallOutcome::Verdict(Verdict::NotSent { .. }))) {
-        return TargetState::Unasked;
-    }
-    match said.iter().find(|said| said.is_open()) {
-        // A pause that one message was answered is that message's, not the target's.
-        Some(first) if probing => TargetState::Down(reason(first), None),
-        Some(_) => TargetState::Unsure,
-        None => TargetState::Up,
-    }
-}
-
-/// What becomes of one message, given whose matter an open failure is.
+/// What becomes of one message. `suspect`: a hand-over before this one had no answer.
 pub(crate) fn settlement(
-    said: &CallOutcome,
+    said: &Verdict,
     ruling: Ruling,
-    attempt: u8,
+    (attempt, suspect): (u8, bool),
     retry: &RetryPolicy,
     random: f64,
 ) -> Settlement {
-    match (said, ruling) {
-        (CallOutcome::Verdict(Verdict::Accepted), _) => return Settlement::Ack,
-        (CallOutcome::Verdict(Verdict::Rejected { reason }), _) => return Settlement::Bury(cut(reason)),
-        (said, _) if let Some(wait) = said.not_sent() => return Settlement::Defer(wait),
-        (CallOutcome::Verdict(Verdict::Unavailable { .. }), Ruling::Targets(_)) => return Settlement::Release,
-        (said, Ruling::Targets(wait)) if said.is_open() => {
-            let wait = wait.max(said.after()).unwrap_or_default().min(ASKED_RETRY_MAX);
-            return if wait.is_zero() { Settlement::Release } else { Settlement::Defer(wait) };
+    let (charged, wait) = match (said, ruling) {
+        (Verdict::Accepted, _) => return Settlement::Ack,
+        (Verdict::Rejected { reason }, _) => return Settlement::Bury(cut(reason)),
+        (Verdict::NotSent { after, .. }, _) => (false, (*after).min(NOT_SENT_WAIT_MAX)),
+        (Verdict::Unavailable { .. }, Ruling::Free(wait)) => (false, wait),
+        (Verdict::Unavailable { .. }, Ruling::Pays) => (false, retry.backoff(attempt, random)),
+        // It is claimed by itself from now on, so that others are to be claimed, and probed with, before it.
+        (Verdict::NoAnswer { .. }, Ruling::Free(wait)) => (false, wait.max(retry.backoff(attempt, random))),
+        (_, Ruling::Free(wait)) => (false, wait.max(asked(said))),
+        // A call that the target left unanswered as it went away may end when it is back: excused once.
+        (Verdict::NoAnswer { .. }, Ruling::Pays) if !suspect => (false, retry.backoff(attempt, random)),
+        (_, Ruling::Pays) => {
+            let refused = matches!(said, Verdict::Refused { .. });
+            let most = if refused { REFUSED_ATTEMPTS.min(retry.max_attempts) } else { retry.max_attempts };
+            if attempt >= most {
+                return Settlement::Bury(cut(reason(said)));
+            }
+            (true, retry.backoff(attempt, random).max(asked(said)))
         }
-        _ => {}
+    };
+    match () {
+        () if suspect || matches!(said, Verdict::NoAnswer { .. }) => Settlement::Unanswered { wait, charged },
+        () if charged => Settlement::Nack(wait),
+        () if wait.is_zero() => Settlement::Release,
+        () => Settlement::Defer(wait),
     }
-    if attempt >= retry.max_attempts {
-        return Settlement::Bury(cut(&reason(said)));
+}
+
+/// The wait that the target asked for.
+fn asked(said: &Verdict) -> Duration {
+    let after = if let Verdict::Retry { after, .. } = said { *after } else { None };
+    after.unwrap_or_default().min(ASKED_RETRY_MAX)
+}
+
+/// Whether it is for the judge to say who pays. The others never do, or are done with.
+pub(crate) fn is_failure(said: &Verdict) -> bool {
+    matches!(said, Verdict::Retry { .. } | Verdict::Refused { .. } | Verdict::NoAnswer { .. })
+}
+
+/// Whether the message pays even if nobody else is accepted: it was due long ago, and its target answers for it.
+pub(crate) fn is_overdue(said: &Verdict, lateness: Duration) -> bool {
+    matches!(said, Verdict::Retry { .. } | Verdict::Refused { .. }) && lateness > UNPAID_LATENESS_MAX
+}
+
+/// The wait before a message is offered again that certainly was not taken.
+pub(crate) fn unsent(said: &Verdict) -> Option<Duration> {
+    match said {
+        Verdict::NotSent { after, .. } => Some((*after).min(NOT_SENT_WAIT_MAX)),
+        Verdict::Unavailable { .. } => Some(Duration::ZERO),
+        _ => None,
     }
-    let asked = said.after().unwrap_or_default().min(ASKED_RETRY_MAX);
-    Settlement::Nack(retry.backoff(attempt, random).max(asked))
 }
 
 /// Why a message was not accepted, for the operator.
-pub(crate) fn reason(said: &CallOutcome) -> String {
+pub(crate) fn reason(said: &Verdict) -> &str {
     match said {
-        CallOutcome::Verdict(Verdict::Accepted) => String::new(),
-        CallOutcome::Verdict(
-            Verdict::Retry { reason, .. }
-            | Verdict::Rejected { reason }
-            | Verdict::Unavailable { reason, .. }
-            | Verdict::DestinationDown { reason, .. }
-            | Verdict::NotSent { reason, .. },
-        ) => reason.clone(),
-        CallOutcome::TimedOut(after) => format!("the sink did not answer within {} ms", after.as_millis()),
-        CallOutcome::Broken => "the sink broke off without a verdict".to_owned(),
+        Verdict::Accepted => "",
+        Verdict::Rejected { reason }
+        | Verdict::Refused { reason }
+        | Verdict::Retry { reason, .. }
+        | Verdict::NoAnswer { reason }
+        | Verdict::NotSent { reason, .. }
+        | Verdict::Unavailable { reason } => reason,
     }
 }
 
 /// The value of the metrics label `kind`; `None`: it was accepted.
-pub(crate) fn error_kind(said: &CallOutcome) -> Option<&'static str> {
+pub(crate) fn error_kind(said: &Verdict) -> Option<&'static str> {
     match said {
-        CallOutcome::Verdict(Verdict::Accepted) => None,
-        CallOutcome::Verdict(Verdict::Retry { .. }) => Some("retry"),
-        CallOutcome::Verdict(Verdict::Rejected { .. }) => Some("rejected"),
-        CallOutcome::Verdict(Verdict::Unavailable { .. }) => Some("unavailable"),
-        CallOutcome::Verdict(Verdict::DestinationDown { .. }) => Some("destination"),
-        CallOutcome::Verdict(Verdict::NotSent { .. }) => Some("limit"),
-        CallOutcome::TimedOut(_) => Some("timeout"),
-        CallOutcome::Broken => Some("broken"),
+        Verdict::Accepted => None,
+        Verdict::Rejected { .. } => Some("rejected"),
+        Verdict::Refused { .. } => Some("refused"),
+        Verdict::Retry { .. } => Some("retry"),
+        Verdict::NoAnswer { .. } => Some("no_answer"),
+        Verdict::NotSent { .. } => Some("limit"),
+        Verdict::Unavailable { .. } => Some("unavailable"),
     }
 }
 
@@ -200,72 +120,69 @@ pub(crate) fn cut(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    fn unavailable(after_s: Option<u64>) -> CallOutcome {
-        CallOutcome::Verdict(Verdict::Unavailable {
-            reason: "refused".to_owned(),
-            after: after_s.map(Duration::from_secs),
-            sent: true,
-        })
+    const FREE: Ruling = Ruling::Free(Duration::ZERO);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn policy() -> RetryPolicy {
+        RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() }
     }
 
-    fn retry(after_s: u64) -> CallOutcome {
-        CallOutcome::Verdict(Verdict::Retry { reason: "500".to_owned(), after: Some(Duration::from_secs(after_s)) })
+    fn settle(said: &Verdict, ruling: Ruling, attempt: u8) -> Settlement {
+        settlement(said, ruling, (attempt, false), &policy(), 0.5)
     }
 
-    const ACCEPTED: CallOutcome = CallOutcome::Verdict(Verdict::Accepted);
-    const TIMED_OUT: CallOutcome = CallOutcome::TimedOut(Duration::from_secs(1));
-
-    fn destination(after_s: Option<u64>) -> CallOutcome {
-        let after = after_s.map(Duration::from_secs);
-        CallOutcome::Verdict(Verdict::DestinationDown { reason: "503".to_owned(), after, silent: false })
+    fn retry(after_s: u64) -> Verdict {
+        Verdict::Retry { reason: "500".to_owned(), after: Some(Duration::from_secs(after_s)) }
     }
 
     #[test]
-    fn a_target_that_accepted_any_of_a_probe_is_up_and_one_that_went_away_in_a_call_is_down() {
-        assert_eq!(assess(&[&unavailable(None), &ACCEPTED], true), TargetState::Up);
-        assert!(matches!(assess(&[&ACCEPTED, &unavailable(None)], false), TargetState::Down(..)));
-        assert_eq!(assess(&[&ACCEPTED, &TIMED_OUT, &destination(None)], false), TargetState::Up);
-        assert_eq!(assess(&[&retry(1), &CallOutcome::Broken], true), TargetState::Up);
-        let down = assess(&[&unavailable(Some(3)), &retry(1), &unavailable(Some(9)), &unavailable(None)], false);
-        assert_eq!(down, TargetState::Down("refused".to_owned(), Some(Duration::from_secs(9))));
+    fn what_pays_is_tried_until_its_attempts_are_used_up_and_what_is_free_keeps_them() {
+        assert_eq!(settle(&Verdict::Accepted, Ruling::Pays, 3), Settlement::Ack);
+        assert_eq!(settle(&retry(0), Ruling::Pays, 2), Settlement::Nack(2 * SECOND));
+        assert_eq!(settle(&retry(60), Ruling::Pays, 2), Settlement::Nack(60 * SECOND), "the target asks for it");
+        assert_eq!(settle(&retry(60), Ruling::Pays, 3), Settlement::Bury("500".to_owned()));
+        assert_eq!(settle(&retry(0), FREE, 3), Settlement::Release);
+        assert_eq!(settle(&retry(60), FREE, 3), Settlement::Defer(60 * SECOND));
+        assert_eq!(settle(&retry(0), Ruling::Free(4 * SECOND), 3), Settlement::Defer(4 * SECOND));
     }
 
     #[test]
-    fn what_may_be_the_destination_s_matter_is_the_target_s_only_while_it_is_probed() {
-        assert_eq!(assess(&[&TIMED_OUT], false), TargetState::Unsure);
-        assert_eq!(assess(&[&destination(None), &retry(1)], false), TargetState::Unsure);
-        assert!(matches!(assess(&[&TIMED_OUT, &retry(1)], true), TargetState::Down(..)));
-        let down = assess(&[&destination(Some(60)), &destination(Some(9))], true);
-        assert_eq!(down, TargetState::Down("503".to_owned(), None), "each message keeps its own pause");
+    fn what_was_not_sent_never_pays() {
+        let unavailable = Verdict::Unavailable { reason: "refused".to_owned() };
+        assert_eq!(settle(&unavailable, FREE, 3), Settlement::Release);
+        assert_eq!(settle(&unavailable, Ruling::Pays, 1), Settlement::Defer(SECOND));
+        let limit = |after| Verdict::NotSent { reason: "concurrency".to_owned(), after };
+        assert_eq!(settle(&limit(SECOND / 2), Ruling::Pays, 3), Settlement::Defer(SECOND / 2));
+        assert_eq!(settle(&limit(9 * SECOND), Ruling::Pays, 3), Settlement::Defer(SECOND));
     }
 
     #[test]
-    fn a_limit_of_the_sink_s_own_says_nothing_of_the_target_and_costs_nothing() {
-        let after = Duration::from_millis(300);
-        let kept_back = CallOutcome::Verdict(Verdict::NotSent { reason: "concurrency".to_owned(), after });
-        assert_eq!(assess(&[&kept_back], false), TargetState::Unasked);
-        assert_eq!(settlement(&kept_back, Ruling::Own, 3, &RetryPolicy::default(), 0.5), Settlement::Defer(after));
+    fn a_refusal_is_tried_once_more_and_what_cannot_be_delivered_is_not() {
+        let refused = Verdict::Refused { reason: "400".to_owned() };
+        assert_eq!(settle(&refused, Ruling::Pays, 1), Settlement::Nack(SECOND));
+        assert_eq!(settle(&refused, Ruling::Pays, 2), Settlement::Bury("400".to_owned()));
+        assert_eq!(settle(&refused, FREE, 2), Settlement::Release);
+        let rejected = Verdict::Rejected { reason: "ü".repeat(500) };
+        assert_eq!(settle(&rejected, FREE, 1), Settlement::Bury("ü".repeat(250)));
     }
 
     #[test]
-    fn an_outage_costs_no_attempt_and_a_message_s_own_failure_does() {
-        let policy = RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() };
-        let settle = |said: &CallOutcome, ruling, attempt| settlement(said, ruling, attempt, &policy, 0.5);
-        let targets = Ruling::Targets(None);
-        assert_eq!(settle(&ACCEPTED, Ruling::Own, 3), Settlement::Ack);
-        assert_eq!(settle(&unavailable(None), targets, 3), Settlement::Release);
-        assert_eq!(settle(&destination(None), targets, 3), Settlement::Release);
-        let later = Duration::from_secs(4);
-        assert_eq!(settle(&destination(None), Ruling::Targets(Some(later)), 3), Settlement::Defer(later));
-        assert_eq!(settle(&destination(Some(60)), targets, 3), Settlement::Defer(Duration::from_secs(60)));
-        assert_eq!(settle(&TIMED_OUT, targets, 3), Settlement::Release);
-        assert_eq!(settle(&unavailable(None), Ruling::Own, 1), Settlement::Nack(Duration::from_secs(1)));
-        assert_eq!(settle(&destination(Some(60)), Ruling::Own, 1), Settlement::Nack(Duration::from_secs(60)));
-        assert_eq!(settle(&retry(0), targets, 2), Settlement::Nack(Duration::from_secs(2)));
-        assert_eq!(settle(&retry(60), Ruling::Own, 2), Settlement::Nack(Duration::from_secs(60)));
-        assert_eq!(settle(&retry(60), Ruling::Own, 3), Settlement::Bury("500".to_owned()));
-        assert!(matches!(settle(&TIMED_OUT, Ruling::Own, 3), Settlement::Bury(_)));
-        let long = CallOutcome::Verdict(Verdict::Rejected { reason: "ü".repeat(500) });
-        assert_eq!(settle(&long, Ruling::Own, 1), Settlement::Bury("ü".repeat(250)));
+    fn what_had_no_answer_is_marked_until_it_has_one() {
+        let silent = Verdict::NoAnswer { reason: "silent".to_owned() };
+        let marked = |wait, charged| Settlement::Unanswered { wait, charged };
+        assert_eq!(settle(&silent, FREE, 1), marked(SECOND, false), "others go before it");
+        assert_eq!(settle(&silent, Ruling::Pays, 3), marked(4 * SECOND, false), "excused once");
+        let suspect = |said: &Verdict, ruling| settlement(said, ruling, (1, true), &policy(), 0.5);
+        assert_eq!(suspect(&silent, Ruling::Pays), marked(SECOND, true));
+        assert_eq!(suspect(&retry(0), Ruling::Pays), marked(SECOND, true), "the call before may still arrive");
+        assert_eq!(suspect(&Verdict::Unavailable { reason: String::new() }, FREE), marked(Duration::ZERO, false));
+        assert_eq!(suspect(&Verdict::Accepted, FREE), Settlement::Ack);
+    }
+
+    #[test]
+    fn a_message_that_is_alone_pays_three_days_after_its_due_time_if_it_is_answered() {
+        let late = UNPAID_LATENESS_MAX + SECOND;
+        assert!(is_overdue(&retry(0), late) && !is_overdue(&retry(0), UNPAID_LATENESS_MAX));
+        assert!(!is_overdue(&Verdict::NoAnswer { reason: String::new() }, late));
     }
 }

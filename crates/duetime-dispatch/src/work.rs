@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reinstate::Reinstate;
 use duetime_core::store::{ClaimedMessage, Settle};
 use duetime_core::tracer::Tracer;
-use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Past, Receipt, Score, Timestamp, TopicRecord};
+use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +40,6 @@ impl Shutdown {
 pub(crate) struct Work {
     pub(crate) record: Arc<TopicRecord>,
     pub(crate) store: Arc<dyn ClaimStore>,
-    pub(crate) reinstate: Arc<dyn Reinstate>,
     pub(crate) schedule: Arc<TopicSchedule>,
     pub(crate) budget: Arc<TopicBudget>,
     pub(crate) rate: Arc<Rate>,
@@ -51,7 +49,6 @@ pub(crate) struct Work {
     pub(crate) topic_meters: Arc<TopicMeters>,
     pub(crate) config: Arc<DispatchConfig>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
-    pub(crate) past: Arc<Past>,
 }
 
 impl Work {
@@ -117,16 +114,16 @@ pub(crate) fn bytes_of(message: &ClaimedMessage) -> usize {
     message.id.as_str().len() + message.headers.bytes() + message.payload.len()
 }
 
-/// When the claim on `message` ends, given the store's `now` at (or after) `sent`.
-pub(crate) fn deadline_of(score: Score, now: Timestamp, sent: Instant) -> Instant {
-    sent + score.visible_at().since(now).min(duetime_core::limits::VISIBILITY_MAX)
+/// When the claim on `message` ends, given the store's later present at (or after) `sent`: nobody else has it sooner.
+pub(crate) fn deadline_of(score: Score, later: Timestamp, sent: Instant) -> Instant {
+    sent + score.visible_at().since(later).min(duetime_core::limits::VISIBILITY_MAX)
 }
 
 impl Claimed {
     pub(crate) fn new(
         record: &TopicRecord,
         index: u32,
-        now: Timestamp,
+        (now, later): (Timestamp, Timestamp),
         sent: Instant,
         probe: bool,
         guard: InFlightGuard,
@@ -134,7 +131,7 @@ impl Claimed {
     ) -> Self {
         // What was removed as it was claimed has no deadline: nobody else can have it.
         let settled = message.score == Receipt::SETTLED;
-        let deadline = if settled { sent + NEVER } else { deadline_of(message.score, now, sent) };
+        let deadline = if settled { sent + NEVER } else { deadline_of(message.score, later, sent) };
         let claim = ClaimInfo {
             guard,
             index,
@@ -154,6 +151,7 @@ impl Claimed {
             nonce: message.nonce,
             headers: message.headers,
             payload: message.payload,
+            not_after: message.score.visible_at(),
             span: None,
         };
         Self { delivery, claim }

@@ -28,6 +28,8 @@ struct ConnectionState {
     open: usize,
     /// Those of them that are not answered yet.
     handling: usize,
+    /// Answered requests whose client takes nothing at present: the next piece is not asked for.
+    untaken: usize,
     /// The last write found the client's buffers full.
     blocked: bool,
     /// When something last went on.
@@ -43,7 +45,7 @@ pub(crate) struct Activity {
 
 impl Activity {
     pub fn new(place: Option<ConnectionPermit>) -> Arc<Self> {
-        let state = ConnectionState { open: 0, handling: 0, blocked: false, last: Instant::now() };
+        let state = ConnectionState { open: 0, handling: 0, untaken: 0, blocked: false, last: Instant::now() };
         Arc::new(Self { state: Mutex::new(state), place })
     }
 
@@ -56,12 +58,17 @@ impl Activity {
         if let Some(place) = &self.place {
             place.busy();
         }
+        self.note_stall(&state);
         drop(state);
-        Exchange { activity: self.clone(), handling: true }
+        Exchange { activity: self.clone(), handling: true, untaken: false }
     }
 
-    fn went_on(&self) {
-        self.state.lock().last = Instant::now();
+    /// Says since when the connection waits for nothing but its client.
+    fn note_stall(&self, state: &ConnectionState) {
+        if let Some(place) = &self.place {
+            let stalls = state.open > 0 && state.untaken == state.open;
+            place.stalls(stalls.then_some(state.last));
+        }
     }
 
     fn wrote(&self, blocked: bool) {
@@ -90,9 +97,27 @@ impl Activity {
 pub(crate) struct Exchange {
     activity: Arc<Activity>,
     handling: bool,
+    /// A piece of the answer is its client's to take.
+    untaken: bool,
 }
 
 impl Exchange {
+    /// A piece of the answer was asked for, and is there or not.
+    fn asked(&mut self, is_there: bool) {
+        let activity = self.activity.clone();
+        let mut state = activity.state.lock();
+        if is_there {
+            state.last = Instant::now();
+        }
+        self.set_untaken(&mut state, is_there);
+        activity.note_stall(&state);
+    }
+
+    fn set_untaken(&mut self, state: &mut ConnectionState, untaken: bool) {
+        let before = std::mem::replace(&mut self.untaken, untaken);
+        state.untaken = state.untaken + usize::from(untaken) - usize::from(before);
+    }
+
     fn answered(&mut self) {
         if std::mem::take(&mut self.handling) {
             let mut state = self.activity.state.lock();
@@ -104,6 +129,7 @@ impl Exchange {
     /// The answer's body, which keeps the exchange open until it is sent.
     pub fn body(mut self, body: Body) -> Body {
         self.answered();
+        self.asked(true);
         Body::new(Answering { body, exchange: self })
     }
 }
@@ -111,11 +137,14 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.answered();
-        let mut state = self.activity.state.lock();
+        let activity = self.activity.clone();
+        let mut state = activity.state.lock();
+        self.set_untaken(&mut state, false);
         state.open -= 1;
         state.last = Instant::now();
+        activity.note_stall(&state);
         if state.open == 0
-            && let Some(place) = &self.activity.place
+            && let Some(place) = &activity.place
         {
             place.idle();
         }
@@ -134,9 +163,7 @@ impl HttpBody for Answering {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
-        if polled.is_ready() {
-            this.exchange.activity.went_on();
-        }
+        this.exchange.asked(polled.is_ready());
         polled
     }
 

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use duetime_core::store::Adopted;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::auth::Caller;
 use crate::body;
 use crate::fields;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::state::HttpParts;
-use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, change_of};
+use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, change_of, check_sink};
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 
@@ -71,6 +72,7 @@ struct AdoptSchema {
 )]
 pub(crate) async fn post(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -93,5 +95,6 @@ pub(crate) async fn post(
             return Err(Refusal::new("invalid_topic_settings", "settings must be an object").at("settings").into());
         }
     };
+    settings.as_ref().map_or(Ok(()), |settings| check_sink(settings, &caller))?;
     Ok(Json(app.catalog.adopt(&topic, settings.as_ref(), accept_loss).await?.into()))
 }

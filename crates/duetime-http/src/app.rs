@@ -29,7 +29,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
 pub fn router(parts: HttpParts, pages: Router) -> Router {
     let state = Arc::new(parts);
     let options = &state.options;
-    let (hosts, request_memory) = (options.hosts.clone(), options.memory.clone());
+    let hosts = options.hosts.clone();
     let audit = (options.audit.clone(), state.clock.clone());
     let (routes, api) = routes::documented().split_for_parts();
     // In one piece: each `.layer` of a router is a box that is made anew for each request, with all that is inside it.
@@ -39,7 +39,7 @@ pub fn router(parts: HttpParts, pages: Router) -> Router {
         .layer(from_fn_with_state(hosts, origin::check))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(from_fn_with_state(state.clone(), guard::in_time))
-        .layer(from_fn_with_state(request_memory, memory::counted));
+        .layer(from_fn_with_state(state.clone(), memory::counted));
     let around_routes = ServiceBuilder::new()
         .layer(Extension(Document(openapi::text())))
         .layer(Extension(Scrapes::default()))

@@ -1,154 +1,86 @@
 //! The audit log: a JSON line for every request that changes something, or tries to. Never payloads.
 //!
 //! A line is written when its request is over: whoever asked, from where, for what, how many items
-//! it was about, and how it ended.
+//! it was about, and how it ended. A stream leaves one when it begins, every minute and when it ends.
+//!
+//! What administrators do is never lost: its lines wait in room of their own while nothing can be written, and an
+//! administrator is refused (`audit_full`) before that is full. Of everything else, what finds the queue full is counted.
 
-use std::cmp::Reverse;
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Method, Response};
+use axum::http::{Method, Response, StatusCode};
 use axum::middleware::Next;
 use duetime_core::{Clock, Timestamp};
+use duetime_lines::Importance;
 use duetime_router::{BulkPlan, PlanWatcher};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
-use utoipa::ToSchema;
 
-use crate::operation::{ChangeKind, PLAN_ITEM, operation_of};
+use crate::audit_line::{AuditLine, NAME_CHARS_MAX, RefusedLines, Ring};
+use crate::audit_target::{AuditFile, AuditTarget, FileWriter};
+use crate::operation::{ChangeKind, PLAN_ITEM, PUT_TOPIC, RELOAD, operation_of};
 use crate::peer::Peer;
+use crate::problem::Problem;
 use crate::trace::trace_of;
 
 /// The log's target of lines, where they go to the node's own log.
-const TARGET: &str = "duetime::audit";
+pub const TARGET: &str = "duetime::audit";
+/// The name there of a line that must not be lost.
+pub const KEPT: &str = "kept";
 
-/// Lines that are kept in memory, of what administrators do.
-const OPERATIONS_KEPT: usize = 1000;
-/// And of messages coming and going, which would push out all others.
-const MESSAGES_KEPT: usize = 256;
-/// And of claims and settlements: a consumer that waits for messages claims again and again.
-const CLAIMS_KEPT: usize = 256;
-/// A stranger's requests must not push out what others did.
-const UNAUTHORIZED: u64 = 401;
-/// Characters of a name or an id that are kept; valid ones have no more.
-const NAME_CHARS_MAX: usize = 512;
-
-/// Lines that could not be written are reported so often.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
-
-/// `node.audit`: where lines go.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "write \"log\", or { file = \"PATH\" }")]
-pub enum AuditTarget {
-    /// To the node's own log.
-    Log(LogWord),
-    /// To a file of their own, appended.
-    File(AuditFile),
-}
-
-impl AuditTarget {
-    /// Why nothing can be written there, as far as that is seen without making the file.
-    #[must_use]
-    pub fn fault(&self) -> Option<String> {
-        let Self::File(AuditFile { file }) = self else { return None };
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if file.is_dir() {
-            return Some(format!("{} is a folder; name a file in it", file.display()));
-        }
-        (!folder.is_dir()).then(|| format!("there is no folder {}; make it first", folder.display()))
-    }
-}
-
-/// The word `log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum LogWord {
-    /// See there.
-    #[serde(rename = "log")]
-    Log,
-}
-
-/// `{ file = "PATH" }`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AuditFile {
-    /// Where it is. Created if absent, readable by its owner only.
-    pub file: PathBuf,
-}
-
-struct Appended {
-    path: PathBuf,
-    file: File,
-    lost: u64,
-    complained: Option<Instant>,
-}
+/// A stream that goes on leaves a line so often.
+const OPEN_LINE_EVERY: Duration = Duration::from_secs(60);
+/// Refused requests without a line, and a file that takes none, are looked for this often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 enum AuditOutput {
     Log,
-    File(Mutex<Appended>),
+    File(FileWriter),
 }
 
-/// The last lines, in memory.
-#[derive(Default)]
-struct Ring {
-    /// What administrators do: rare, and what one looks for.
-    operations: VecDeque<AuditLine>,
-    /// Messages coming and going, and strangers.
-    messages: VecDeque<AuditLine>,
-    /// What consumers do.
-    claims: VecDeque<AuditLine>,
-}
-
-impl Ring {
-    fn push(&mut self, line: AuditLine) {
-        let (kept, most) = match line.kind {
-            ChangeKind::Claims => (&mut self.claims, CLAIMS_KEPT),
-            ChangeKind::Administration if line.status != UNAUTHORIZED => (&mut self.operations, OPERATIONS_KEPT),
-            ChangeKind::Administration | ChangeKind::Messages => (&mut self.messages, MESSAGES_KEPT),
-        };
-        if kept.len() >= most {
-            kept.pop_front();
+impl AuditOutput {
+    fn write(&self, line: &AuditLine) {
+        let is_kept = line.kind == ChangeKind::Administration;
+        match self {
+            Self::Log => {
+                let text = serde_json::to_string(line).expect("a line is plain data");
+                if is_kept {
+                    info!(name: KEPT, target: TARGET, "{text}");
+                } else {
+                    info!(target: TARGET, "{text}");
+                }
+            }
+            Self::File(file) => {
+                let importance = if is_kept { Importance::Kept } else { Importance::Ordinary };
+                file.writer.push(line.written(), importance);
+            }
         }
-        kept.push_back(line);
     }
 }
 
+#[derive(Default)]
 struct SharedAudit {
     /// `None`: lines are kept in memory only.
     sink: Option<AuditOutput>,
     ring: Mutex<Ring>,
+    refused: Mutex<RefusedLines>,
 }
 
 /// Takes lines. Clones write to the same place.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Audit(Arc<SharedAudit>);
-
-impl Default for Audit {
-    fn default() -> Self {
-        Self(Arc::new(SharedAudit { sink: None, ring: Mutex::default() }))
-    }
-}
 
 impl std::fmt::Debug for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.sink.is_some() { "Audit(on)" } else { "Audit(off)" })
     }
-}
-
-fn append_to(path: &Path) -> Result<File, String> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    opened.map_err(|error| format!("{} cannot be opened: {error}", path.display()))
 }
 
 impl Audit {
@@ -161,22 +93,14 @@ impl Audit {
         let sink = match target {
             None => None,
             Some(AuditTarget::Log(_)) => Some(AuditOutput::Log),
-            Some(AuditTarget::File(AuditFile { file: path })) => {
-                let file = append_to(path)?;
-                let path = path.clone();
-                Some(AuditOutput::File(Mutex::new(Appended { path, file, lost: 0, complained: None })))
-            }
+            Some(AuditTarget::File(AuditFile { file })) => Some(AuditOutput::File(FileWriter::open(file)?)),
         };
-        Ok(Self(Arc::new(SharedAudit { sink, ring: Mutex::default() })))
+        Ok(Self(Arc::new(SharedAudit { sink, ..SharedAudit::default() })))
     }
 
     /// The last lines that `wanted` takes, the newest first, at most `limit`.
     pub(crate) fn last(&self, limit: usize, wanted: impl Fn(&AuditLine) -> bool) -> Vec<AuditLine> {
-        let ring = self.0.ring.lock();
-        let all = ring.operations.iter().chain(&ring.messages).chain(&ring.claims);
-        let mut lines: Vec<&AuditLine> = all.rev().filter(|line| wanted(line)).collect();
-        lines.sort_by_key(|line| Reverse(line.at));
-        lines.into_iter().take(limit).cloned().collect()
+        self.0.ring.lock().last(limit, wanted)
     }
 
     /// Opens the file anew, after it was moved away.
@@ -185,86 +109,111 @@ impl Audit {
     ///
     /// As [`Self::open`]; lines go on to the old file.
     pub fn reopen(&self) -> Result<(), String> {
-        if let Some(AuditOutput::File(appended)) = &self.0.sink {
-            let mut appended = appended.lock();
-            appended.file = append_to(&appended.path)?;
+        match &self.0.sink {
+            Some(AuditOutput::File(file)) => file.reopen(),
+            _ => Ok(()),
         }
-        Ok(())
     }
-}
 
-impl AuditOutput {
-    fn write(&self, line: &AuditLine) {
-        let mut text = serde_json::to_string(line).expect("a line is plain data");
-        match self {
-            Self::Log => info!(target: TARGET, "{text}"),
-            Self::File(appended) => {
-                text.push('\n');
-                let mut appended = appended.lock();
-                // One write a line: others that append to the file never tear it.
-                let Err(error) = appended.file.write_all(text.as_bytes()) else { return };
-                appended.lost += 1;
-                if appended.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
-                    let file = appended.path.display();
-                    error!(%file, %error, lost = appended.lost, "lines of the audit log could not be written");
-                    appended.complained = Some(Instant::now());
+    /// Waits until everything is written, but no longer than `within`. Answers how many lines are not.
+    pub fn flush(&self, within: Duration) -> usize {
+        match &self.0.sink {
+            Some(AuditOutput::File(file)) => file.writer.flush(within),
+            // Those that go to the log are written with it.
+            _ => 0,
+        }
+    }
+
+    /// Lines that were lost since the start.
+    pub(crate) fn lost(&self) -> u64 {
+        match &self.0.sink {
+            Some(AuditOutput::File(file)) => file.writer.lost(),
+            _ => 0,
+        }
+    }
+
+    /// What keeps lines from being written to the file.
+    fn trouble(&self) -> Option<String> {
+        let Some(AuditOutput::File(file)) = &self.0.sink else { return None };
+        file.writer.stall().map(|stall| format!("the audit log {} {stall}", file.path()))
+    }
+
+    /// What keeps lines of the log and of the audit log from being written.
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
+        let log = duetime_lines::log().and_then(duetime_lines::LineWriter::stall);
+        log.map(|stall| format!("the node's log {stall}")).into_iter().chain(self.trouble())
+    }
+
+    /// Refuses what an administrator asks for while its line could not be kept.
+    pub(crate) fn takes(&self, kind: ChangeKind) -> Result<(), Problem> {
+        let has_room = kind != ChangeKind::Administration
+            || match &self.0.sink {
+                None => true,
+                Some(AuditOutput::Log) => duetime_lines::log().is_none_or(duetime_lines::LineWriter::has_room),
+                Some(AuditOutput::File(file)) => file.writer.has_room(),
+            };
+        if has_room {
+            return Ok(());
+        }
+        let detail = "nothing was done: the audit log takes no lines, and this one could be lost; see /readyz, let \
+                      node.audit be written again, then repeat it";
+        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "audit_full", detail).retry_in(5))
+    }
+
+    pub(crate) fn record(&self, line: AuditLine) {
+        if let Some(sink) = &self.0.sink {
+            if line.kind == ChangeKind::Refused {
+                let mut refused = self.0.refused.lock();
+                let left_out = refused.end_window(line.at);
+                let admitted = refused.admits(line.at);
+                drop(refused);
+                left_out.iter().for_each(|left_out| sink.write(left_out));
+                if admitted {
+                    sink.write(&line);
                 }
+            } else {
+                sink.write(&line);
+            }
+        }
+        self.0.ring.lock().push(line);
+    }
+
+    /// Says of each minute in which refused requests had no line how many they were, and in the log when the file takes no
+    /// lines, until `stop`.
+    pub async fn run(self, clock: Arc<dyn Clock>, stop: CancellationToken) {
+        let mut is_stalled = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let trouble = self.trouble();
+            if let Some(trouble) = trouble.as_ref().filter(|_| !is_stalled) {
+                error!(
+                    trouble,
+                    "lines of the audit log are not written; what administrators do waits, the rest may be lost"
+                );
+            }
+            is_stalled = trouble.is_some();
+            let left_out = self.0.refused.lock().end_window(clock.now());
+            if let (Some(left_out), Some(sink)) = (left_out, &self.0.sink) {
+                sink.write(&left_out);
             }
         }
     }
-}
 
-/// One request that changed something, or tried to.
-#[derive(Clone, Serialize, ToSchema)]
-#[schema(as = AuditLine)]
-pub(crate) struct AuditLine {
-    #[serde(skip)]
-    at: Timestamp,
-    /// When it came, RFC 3339.
-    time: String,
-    /// The token's name; null: none was asked for, or none was known.
-    who: Option<String>,
-    /// Address and port of the connection.
-    from: Option<String>,
-    /// What was asked for: the `operationId` of the request in this reference, or `plan_item`, where a plan failed on a
-    /// message.
-    pub(crate) operation: &'static str,
-    /// What kind of change that is.
-    pub(crate) kind: ChangeKind,
-    /// Method and route.
-    action: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) topic: Option<String>,
-    /// Of the message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    id: Option<String>,
-    /// Of the sink, where it was about all topics of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    sink: Option<String>,
-    /// Why, as whoever asked said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-    /// Items it was about.
-    count: u64,
-    /// Items of them that were refused or failed.
-    refused: u64,
-    /// `done`, `refused`, `failed`, or `unknown`: the client went away before it was answered.
-    outcome: &'static str,
-    status: u64,
-    /// The trace of its `traceparent`, as in the lines of the log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    trace_id: Option<String>,
-}
+    /// Tokens were read anew at `at`, because of `why`; `changes` says which came, went and changed.
+    pub fn tokens_changed(&self, at: Timestamp, why: &str, changes: String) {
+        let line = AuditLine::of_node(at, RELOAD, ChangeKind::Administration, format!("reload: {why}"));
+        self.record(AuditLine { reason: Some(changes), ..line });
+    }
 
-impl AuditLine {
-    /// Whether it names this message.
-    pub(crate) fn is_about(&self, topic: &str, id: &str) -> bool {
-        self.topic.as_deref() == Some(topic) && self.id.as_deref() == Some(id)
+    /// A topic was made at `at`, as the configuration has it.
+    pub fn topic_made(&self, at: Timestamp, topic: &str) {
+        let action = "topic of the configuration".to_owned();
+        let line = AuditLine::of_node(at, PUT_TOPIC, ChangeKind::Administration, action);
+        self.record(AuditLine { topic: Some(topic.to_owned()), ..line });
     }
 }
 
@@ -286,28 +235,16 @@ impl PlanAudit {
 impl PlanWatcher for PlanAudit {
     fn failed(&self, plan: &BulkPlan, id: &str, _reason: &str) {
         let at = self.clock.now();
-        let line = AuditLine {
-            at,
-            time: at.to_string(),
+        let action = format!("plan {} {:?}", plan.id, plan.action);
+        self.audit.record(AuditLine {
             who: plan.by.clone(),
-            from: None,
-            operation: PLAN_ITEM,
-            kind: ChangeKind::Messages,
-            action: format!("plan {} {:?}", plan.id, plan.action),
             topic: Some(plan.topic.clone()),
             id: Some(id.to_owned()),
-            sink: None,
-            reason: None,
             count: 1,
             refused: 1,
             outcome: "failed",
-            status: 0,
-            trace_id: None,
-        };
-        if let Some(sink) = &self.audit.0.sink {
-            sink.write(&line);
-        }
-        self.audit.0.ring.lock().push(line);
+            ..AuditLine::of_node(at, PLAN_ITEM, ChangeKind::Messages, action)
+        });
     }
 }
 
@@ -328,6 +265,10 @@ pub(crate) struct Entry {
     refused: AtomicU64,
     /// 0: not answered.
     status: AtomicU64,
+    /// Whether a handler has it: whoever sent it may, and it is well-formed.
+    admitted: AtomicBool,
+    /// When a line said that it goes on.
+    open_at: Mutex<Option<Timestamp>>,
     trace_id: Option<String>,
 }
 
@@ -348,6 +289,42 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Its line, as far as it has come.
+    fn line(&self, outcome: &'static str, status: u64) -> AuditLine {
+        let counted = self.count.load(Ordering::Relaxed);
+        let line = AuditLine {
+            at: self.at,
+            time: self.at.to_string(),
+            who: self.who.lock().clone(),
+            from: self.from.map(|from| from.to_string()),
+            operation: self.operation,
+            kind: self.kind,
+            action: self.action.clone(),
+            count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
+            topic: self.topic.clone(),
+            id: self.id.clone(),
+            sink: self.sink.clone(),
+            reason: self.reason.lock().clone(),
+            refused: self.refused.load(Ordering::Relaxed),
+            outcome,
+            status,
+            trace_id: self.trace_id.clone(),
+        };
+        if self.admitted.load(Ordering::Relaxed) { line } else { line.of_refused() }
+    }
+
+    /// Leaves a line of a stream that goes on at `now`: when it begins, and every minute.
+    pub fn goes_on(&self, now: Timestamp) {
+        let mut open_at = self.open_at.lock();
+        if open_at.is_none_or(|at| now.since(at) >= OPEN_LINE_EVERY) {
+            *open_at = Some(now);
+            drop(open_at);
+            self.audit.record(self.line("open", StatusCode::OK.as_u16().into()));
+        }
+    }
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         let status = *self.status.get_mut();
@@ -357,30 +334,16 @@ impl Drop for Entry {
             300..500 => "refused",
             _ => "failed",
         };
-        let counted = *self.count.get_mut();
-        let line = AuditLine {
-            at: self.at,
-            time: self.at.to_string(),
-            who: self.who.get_mut().take(),
-            from: self.from.map(|from| from.to_string()),
-            operation: self.operation,
-            kind: self.kind,
-            action: std::mem::take(&mut self.action),
-            count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
-            topic: self.topic.take(),
-            id: self.id.take(),
-            sink: self.sink.take(),
-            reason: self.reason.get_mut().take(),
-            refused: *self.refused.get_mut(),
-            outcome,
-            status,
-            trace_id: self.trace_id.take(),
-        };
-        if let Some(sink) = &self.audit.0.sink {
-            sink.write(&line);
-        }
-        self.audit.0.ring.lock().push(line);
+        self.audit.record(self.line(outcome, status));
     }
+}
+
+/// Hands the request that is being handled on to its handler; refuses it, where its line could not be kept.
+pub(crate) fn admit() -> Result<(), Problem> {
+    let Some(entry) = Entry::current() else { return Ok(()) };
+    entry.audit.takes(entry.kind)?;
+    entry.admitted.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Says whose request it is.
@@ -429,6 +392,8 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
         count: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         status: AtomicU64::new(0),
+        admitted: AtomicBool::new(false),
+        open_at: Mutex::default(),
         trace_id: trace_of(request.headers()).map(|trace| trace.span().trace()),
     }))
 }

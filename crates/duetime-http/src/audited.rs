@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::audit::AuditLine;
+use crate::audit_line::AuditLine;
 use crate::auth::Caller;
 use crate::operation::{ChangeKind, operation_named, operation_words};
 use crate::path::Query;
@@ -46,15 +46,17 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
 /// The audit log's last entries
 ///
 /// Who changed what, from where and how it ended, at the answering node since it started; never payloads. The last
-/// 1,000 entries of what administrators do, the last 256 of messages coming and going, and the last 256 of claims and
-/// what settles them: all of them, unless the parameters say less.
+/// 1,000 entries of what administrators do (of whoever has most of them the oldest goes first), the last 256 of messages
+/// coming and going, and the last 256 of claims and what settles them: all of them, unless the parameters say less. The
+/// last 256 requests that were refused before anything of them was done (no token, no right, too late, a foreign page) are
+/// answered for `kind=refused` alone.
 /// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
     params(
         ("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000),
         ("kind" = inline(Option<String>), Query, description = "Only these kinds, with commas between them: \
-            `administration`, `messages`, `claims`"),
+            `administration`, `messages`, `claims`, `refused`; all but `refused` if absent"),
         ("operation" = inline(Option<String>), Query, description = "Only these operations, with commas between them, as \
             entries have them: `pause_sink,resume_sink`"),
         ("topic" = inline(Option<String>), Query, description = "Only what is about this topic"),
@@ -73,7 +75,7 @@ pub(crate) async fn get(
     let topic = query.get("topic", None, |text| Ok(Some(text.to_owned())))?;
     let wanted = |line: &AuditLine| {
         line.topic.as_ref().map_or(caller.sees_all(), |topic| caller.sees(topic))
-            && kinds.as_ref().is_none_or(|kinds| kinds.contains(&line.kind))
+            && kinds.as_ref().map_or(line.kind != ChangeKind::Refused, |kinds| kinds.contains(&line.kind))
             && operations.as_ref().is_none_or(|operations| operations.contains(&line.operation))
             && topic.as_ref().is_none_or(|topic| line.topic.as_ref() == Some(topic))
     };

@@ -4,16 +4,20 @@
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use duetime_settings::SecretSource;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
+use crate::name_patterns::NamePatterns;
 use crate::problem::Problem;
 use crate::rates::RequestRate;
+use crate::shares::Tenant;
+use crate::token_changes;
+use crate::token_hash::{Hash, hash_of, read_hash, show_hash};
+use crate::token_limits::{NO_LIMITS, TokenLimits};
 
 /// Shortest secret that is taken.
 const SECRET_BYTES_MIN: usize = 16;
@@ -24,9 +28,6 @@ const TOKEN_BYTES: usize = 32;
 /// Slowest rate of a token: one a day.
 const RATE_MIN: f64 = 1.0 / 86_400.0;
 
-/// What the text of a hash begins with.
-const HASH_PREFIX: &str = "sha256:";
-
 /// What a token's holder may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,7 +36,7 @@ pub enum Scope {
     View,
     /// Enqueue, cancel, reschedule, read messages.
     Produce,
-    /// Claim, ack, nack, extend.
+    /// Claim, ack, nack, release, extend.
     Consume,
     /// Everything, topics and dead letters too.
     Admin,
@@ -77,6 +78,10 @@ pub struct TokenConfig {
     /// On which topics: names, or beginnings of names followed by `*`. Default: all.
     #[serde(default)]
     pub topics: Option<Vec<String>>,
+    /// Which sinks it may give to topics, pause and look at: names, or beginnings of names followed by `*`.
+    /// Default: all, of a token with `topics` none.
+    #[serde(default)]
+    pub sinks: Option<Vec<String>>,
     /// Most requests a second; more are answered 429. Default: no limit.
     #[serde(default)]
     pub requests_per_second: Option<f64>,
@@ -101,15 +106,21 @@ impl std::fmt::Debug for TokenConfig {
 pub struct AuthConfig {
     /// Tokens that are let in. None: everybody is.
     pub tokens: Vec<TokenConfig>,
-    /// Whether `/metrics` asks for a token too. Default: no.
-    pub metrics: bool,
+    /// Whether `/metrics` asks for a token too. Default: yes, once there is a token.
+    pub metrics: Option<bool>,
 }
 
 impl AuthConfig {
     /// What is wrong with which token, from 0, after secrets were read from files and variables.
     #[must_use]
     pub fn faults(&self) -> Vec<(usize, String)> {
-        read(self).err().unwrap_or_default()
+        read(self, &Tokens::default()).err().unwrap_or_default()
+    }
+
+    /// Whether who has no token reads the names and counts of topics that some token is not for.
+    #[must_use]
+    pub fn shows_strangers_more(&self) -> bool {
+        self.metrics == Some(false) && self.tokens.iter().any(|token| token.topics.is_some())
     }
 
     /// Keeps the hash of each secret that is written out, and wipes the secret. What is in a file or a variable stays
@@ -133,16 +144,14 @@ impl AuthConfig {
     }
 }
 
-type Hash = duetime_settings::SecretHash;
-
 struct Token {
-    name: String,
+    name: Arc<str>,
     hash: Hash,
     scopes: Vec<Scope>,
-    topics: Option<Vec<String>>,
-    requests: Option<RequestRate>,
-    messages: Option<RequestRate>,
-    topics_max: Option<usize>,
+    topics: Option<NamePatterns>,
+    /// `None`: all, or none where `topics` are given.
+    sinks: Option<NamePatterns>,
+    limits: TokenLimits,
 }
 
 #[derive(Default)]
@@ -151,14 +160,34 @@ struct Tokens {
     metrics: bool,
 }
 
+impl Tokens {
+    /// Each token by its name, and all that it is, so that it is seen when it changes. Not to be shown.
+    fn described(&self) -> Vec<(&str, String)> {
+        let of = |token: &Token| {
+            let limits = &token.limits;
+            let speed = |rate: &Option<Arc<RequestRate>>| rate.as_ref().map(|rate| rate.per_second().to_bits());
+            let rates = (speed(&limits.requests), speed(&limits.messages), limits.topics_max);
+            format!("{:?}", (token.hash, &token.scopes, &token.topics, &token.sinks, rates))
+        };
+        self.all.iter().map(|token| (&*token.name, of(token))).collect()
+    }
+}
+
+#[derive(Default)]
+struct AuthInner {
+    tokens: ArcSwap<Tokens>,
+    /// Changes when the tokens are replaced.
+    replaced: watch::Sender<()>,
+}
+
 /// The tokens, hashed, ready to be compared. Clones share them, so that they can be replaced while
 /// the node serves.
 #[derive(Clone)]
-pub struct Auth(Arc<ArcSwap<Tokens>>);
+pub struct Auth(Arc<AuthInner>);
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.load().all.iter().map(|token| &token.name)).finish()
+        f.debug_list().entries(self.0.tokens.load().all.iter().map(|token| &token.name)).finish()
     }
 }
 
@@ -175,28 +204,6 @@ pub fn new_token() -> (String, String) {
     (secret, hash)
 }
 
-fn hash_of(secret: &[u8]) -> Hash {
-    Sha256::digest(secret).into()
-}
-
-fn show_hash(hash: &Hash) -> String {
-    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{HASH_PREFIX}{digits}")
-}
-
-fn read_hash(text: &str) -> Option<Hash> {
-    let digits = text.trim().strip_prefix(HASH_PREFIX)?;
-    let digits = digits.as_bytes();
-    let mut hash = Hash::default();
-    if digits.len() != 2 * hash.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(hash)
-}
-
 /// The token, or all that is wrong with it.
 fn read_token(config: &TokenConfig) -> Result<Token, Vec<String>> {
     let mut faults = Vec::new();
@@ -207,24 +214,24 @@ fn read_token(config: &TokenConfig) -> Result<Token, Vec<String>> {
     if config.scopes.is_empty() {
         faults.push("give it scopes: view, produce, consume, admin".to_owned());
     }
-    for topic in config.topics.iter().flatten() {
-        let beginning = topic.strip_suffix('*').unwrap_or(topic);
-        if topic.is_empty() || beginning.contains('*') {
-            faults.push(format!("topics has {topic:?}; write names, or beginnings of names followed by one *"));
-        }
-    }
+    let mut patterns = |key: &str, given: &Option<Vec<String>>| {
+        NamePatterns::read(key, given.clone()?).map_err(|found| faults.extend(found)).ok()
+    };
+    let (topics, sinks) = (patterns("topics", &config.topics), patterns("sinks", &config.sinks));
     let mut rate = |name: &str, per_second: Option<f64>| {
         if per_second.is_some_and(|rate| !(rate >= RATE_MIN && rate.is_finite())) {
             faults.push(format!("{name} must be a number above 0; leave it out for no limit"));
             return None;
         }
-        per_second.map(RequestRate::new)
+        per_second.map(|rate| Arc::new(RequestRate::new(rate)))
     };
     let requests = rate("requests_per_second", config.requests_per_second);
     let messages = rate("messages_per_second", config.messages_per_second);
     let Some(hash) = hash.filter(|_| faults.is_empty()) else { return Err(faults) };
-    let TokenConfig { name, scopes, topics, topics_max, .. } = config.clone();
-    Ok(Token { name, hash, scopes, topics, requests, messages, topics_max })
+    let TokenConfig { name, scopes, topics_max, .. } = config.clone();
+    let name: Arc<str> = name.into();
+    let limits = TokenLimits { name: name.clone(), requests, messages, topics_max };
+    Ok(Token { name, hash, scopes, topics, sinks, limits })
 }
 
 fn read_secret(config: &TokenConfig) -> Result<Hash, String> {
@@ -250,7 +257,8 @@ fn read_secret(config: &TokenConfig) -> Result<Hash, String> {
     }
 }
 
-fn read(config: &AuthConfig) -> Result<Tokens, Vec<(usize, String)>> {
+/// Reads the tokens; those whose names are in `before` go on with what is left of their rates there.
+fn read(config: &AuthConfig, before: &Tokens) -> Result<Tokens, Vec<(usize, String)>> {
     let (mut all, mut faults) = (Vec::<Arc<Token>>::new(), Vec::new());
     for (at, one) in config.tokens.iter().enumerate() {
         let mut add = |what: String| faults.push((at, format!("auth token {:?}: {what}", one.name)));
@@ -258,11 +266,15 @@ fn read(config: &AuthConfig) -> Result<Tokens, Vec<(usize, String)>> {
             Ok(token) if all.iter().any(|other| other.hash == token.hash) => {
                 add("another token has the same secret".to_owned());
             }
-            Ok(token) => all.push(Arc::new(token)),
+            Ok(mut token) => {
+                token.limits.resume(before.all.iter().chain(&all).map(|other| &other.limits));
+                all.push(Arc::new(token));
+            }
             Err(found) => found.into_iter().for_each(add),
         }
     }
-    if faults.is_empty() { Ok(Tokens { all, metrics: config.metrics }) } else { Err(faults) }
+    let metrics = config.metrics.unwrap_or(!all.is_empty());
+    if faults.is_empty() { Ok(Tokens { all, metrics }) } else { Err(faults) }
 }
 
 fn first(faults: Vec<(usize, String)>) -> String {
@@ -282,31 +294,45 @@ impl Auth {
     ///
     /// A sentence that names the token and the fix.
     pub fn load(config: &AuthConfig) -> Result<Self, String> {
-        Ok(Self(Arc::new(ArcSwap::from_pointee(read(config).map_err(first)?))))
+        let auth = Self::open();
+        auth.reload(config)?;
+        Ok(auth)
     }
 
-    /// Takes other tokens from the next request on.
+    /// Takes other tokens from now on: requests that are open are looked at again. Rates go on by the names of tokens.
+    /// Answers which came, went and changed; `None`: they are the same.
     ///
     /// # Errors
     ///
     /// As [`Self::load`]; the tokens stay as they were.
-    pub fn reload(&self, config: &AuthConfig) -> Result<(), String> {
-        self.0.store(Arc::new(read(config).map_err(first)?));
-        Ok(())
+    pub fn reload(&self, config: &AuthConfig) -> Result<Option<String>, String> {
+        let tokens = Arc::new(read(config, &self.0.tokens.load()).map_err(first)?);
+        let before = self.0.tokens.swap(tokens.clone());
+        self.0.replaced.send_replace(());
+        Ok(token_changes::sentence(&before.described(), &tokens.described()))
     }
 
     /// Whether no token is asked for.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.0.load().all.is_empty()
+        self.0.tokens.load().all.is_empty()
+    }
+
+    /// Changes when the tokens are replaced.
+    pub(crate) fn replaced(&self) -> watch::Receiver<()> {
+        self.0.replaced.subscribe()
     }
 
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let tokens = self.0.load();
+        self.caller_of(headers.get(header::AUTHORIZATION))
+    }
+
+    pub(crate) fn caller_of(&self, authorization: Option<&HeaderValue>) -> Result<Caller, Problem> {
+        let tokens = self.0.tokens.load();
         if tokens.all.is_empty() {
             return Ok(Caller(None));
         }
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        let given = authorization.and_then(|value| bearer(value.as_bytes()));
         let Some(given) = given else {
             let detail = "send a token: Authorization: Bearer SECRET";
             return Err(Problem::new(StatusCode::UNAUTHORIZED, "token_missing", detail));
@@ -327,7 +353,7 @@ impl Auth {
     /// Who asks for `/metrics`: anybody, unless a token is asked for there too; a token that is shown
     /// is looked at all the same.
     pub(crate) fn caller_of_metrics(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if self.0.load().metrics || headers.contains_key(header::AUTHORIZATION) {
+        if self.0.tokens.load().metrics || headers.contains_key(header::AUTHORIZATION) {
             return self.caller(headers);
         }
         Ok(Caller(None))
@@ -343,16 +369,15 @@ fn same(a: &Hash, b: &Hash) -> bool {
     black_box(a.iter().zip(b).fold(0u8, |differ, (x, y)| black_box(differ | (x ^ y)))) == 0
 }
 
-fn too_many(what: &str, name: &str, wait: Duration) -> Problem {
-    let seconds = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX).max(1);
-    let detail = format!("token {name:?} has used up its {what} a second; ask again in {seconds} s");
-    Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_in(seconds)
-}
-
 impl Caller {
     /// The name of its token; `None`: no token is asked for.
     pub fn name(&self) -> Option<&str> {
-        self.0.as_ref().map(|token| token.name.as_str())
+        self.0.as_ref().map(|token| &*token.name)
+    }
+
+    /// Whose share of the node it uses, where it comes from `network`.
+    pub fn tenant(&self, network: Option<std::net::IpAddr>) -> Tenant {
+        self.0.as_ref().map_or(Tenant::Network(network), |token| Tenant::Token(token.name.clone()))
     }
 
     /// Whether it may see all topics.
@@ -362,11 +387,20 @@ impl Caller {
 
     /// Whether the caller may see the topic at all.
     pub fn sees(&self, topic: &str) -> bool {
-        let Some(topics) = self.0.as_ref().and_then(|token| token.topics.as_ref()) else { return true };
-        topics.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(beginning) => topic.starts_with(beginning),
-            None => allowed == topic,
-        })
+        self.0.as_ref().and_then(|token| token.topics.as_ref()).is_none_or(|topics| topics.has(topic))
+    }
+
+    /// Whether it may give the sink to topics, pause it and look at it.
+    pub fn sees_sink(&self, sink: &str) -> bool {
+        self.0.as_ref().is_none_or(|token| token.sinks.as_ref().map_or(token.topics.is_none(), |sinks| sinks.has(sink)))
+    }
+
+    /// Refuses a sink that it may not use, whether or not there is one of that name.
+    pub fn check_sink(&self, sink: &str) -> Result<(), Problem> {
+        let Some(token) = self.0.as_ref().filter(|_| !self.sees_sink(sink)) else { return Ok(()) };
+        let detail =
+            format!("token {:?} may not use the sink {sink:?}; add it to its sinks or use another token", token.name);
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).at("sink"))
     }
 
     /// Refuses a caller who is not for all topics: what it asks for concerns them all.
@@ -387,14 +421,19 @@ impl Caller {
 
     /// On which topics; `None`: on all.
     pub fn topics(&self) -> Option<&[String]> {
-        self.0.as_ref()?.topics.as_deref()
+        Some(self.0.as_ref()?.topics.as_ref()?.as_slice())
     }
 
-    /// Most requests a second, most messages a second, and most topics, where there are limits.
-    pub fn limits(&self) -> (Option<f64>, Option<f64>, Option<usize>) {
-        let Some(token) = &self.0 else { return (None, None, None) };
-        let rate = |rate: &Option<RequestRate>| rate.as_ref().map(RequestRate::per_second);
-        (rate(&token.requests), rate(&token.messages), token.topics_max)
+    /// Which sinks it may use; `None`: all.
+    pub fn sinks(&self) -> Option<&[String]> {
+        let token = self.0.as_ref()?;
+        let none = token.topics.is_some().then_some(&[][..]);
+        token.sinks.as_ref().map(NamePatterns::as_slice).or(none)
+    }
+
+    /// What it may have at most.
+    pub fn limits(&self) -> &TokenLimits {
+        self.0.as_ref().map_or(&NO_LIMITS, |token| &token.limits)
     }
 
     pub fn has(&self, scope: Scope) -> bool {
@@ -437,54 +476,5 @@ impl Caller {
             )),
             _ => Ok(()),
         }
-    }
-
-    /// Counts a request; refuses it when there were too many.
-    pub fn take_request(&self) -> Result<(), Problem> {
-        let Some((token, rate)) = self.0.as_ref().and_then(|token| Some((token, token.requests.as_ref()?))) else {
-            return Ok(());
-        };
-        rate.take(1).map_err(|wait| too_many("requests", &token.name, wait))
-    }
-
-    /// Counts messages; refuses them when there were too many.
-    pub fn take_messages(&self, count: usize) -> Result<(), Problem> {
-        let Some((token, rate)) = self.0.as_ref().and_then(|token| Some((token, token.messages.as_ref()?))) else {
-            return Ok(());
-        };
-        rate.take(count).map_err(|wait| too_many("messages", &token.name, wait))
-    }
-
-    /// Counts messages of a stream, and waits until there may be so many.
-    pub async fn await_messages(&self, count: usize) {
-        let Some(rate) = self.0.as_ref().and_then(|token| token.messages.as_ref()) else { return };
-        while let Err(wait) = rate.take(count) {
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    /// Most messages of a stream that are taken together.
-    pub fn portion(&self) -> usize {
-        self.0.as_ref().and_then(|token| token.messages.as_ref()).map_or(usize::MAX, RequestRate::portion)
-    }
-
-    /// Refuses another topic where there are `there` among those it is for.
-    pub fn check_topics(&self, there: usize) -> Result<(), Problem> {
-        let Some((token, most)) = self.0.as_ref().and_then(|token| Some((token, token.topics_max?))) else {
-            return Ok(());
-        };
-        if there < most {
-            return Ok(());
-        }
-        let detail = format!(
-            "token {:?} may have {most} topics, and there are {there}; delete one, or raise its topics_max",
-            token.name
-        );
-        Err(Problem::new(StatusCode::FORBIDDEN, "too_many_topics", detail))
-    }
-
-    /// Whether it has a limit of topics.
-    pub fn has_topic_limit(&self) -> bool {
-        self.0.as_ref().is_some_and(|token| token.topics_max.is_some())
     }
 }

@@ -7,6 +7,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
+use tokio::time::Instant;
 
 use crate::memory::{self, Account};
 use crate::problem::Problem;
@@ -15,14 +16,46 @@ use crate::spool::Spool;
 /// Largest body of a request that is read whole, unless a topic's payload limit needs more.
 pub(crate) const BODY_BYTES_MAX: usize = 32 << 20;
 
+/// Largest body of receipts or ids: as many as an array may have, of messages whose ids have 60 bytes.
+pub(crate) const ITEMS_BYTES_MAX: usize = 8 << 20;
+
 /// A larger body is kept in memory of its own.
 const BUFFERED_BYTES_MAX: usize = 256 << 10;
 
 /// What each bracket may take of the JSON reader's memory: one byte, in a buffer that doubles when it is full.
 const BRACKET_BYTES: usize = 3;
 
-/// A body that brings nothing for this long is given up.
+/// A body that brings nothing of use for this long is given up: it must end by then, or bring [`PROGRESS_BYTES`].
 pub(crate) const BODY_IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// What a body must bring in [`BODY_IDLE_MAX`] at least.
+const PROGRESS_BYTES: usize = 64 << 10;
+
+/// Until when a body must have brought something of use.
+pub(crate) struct BodyProgress {
+    until: Instant,
+    brought: usize,
+}
+
+impl BodyProgress {
+    /// From now on.
+    pub fn new() -> Self {
+        Self { until: Instant::now() + BODY_IDLE_MAX, brought: 0 }
+    }
+
+    /// Counts `bytes` that came.
+    pub fn brought(&mut self, bytes: usize) {
+        self.brought += bytes;
+        if self.brought >= PROGRESS_BYTES {
+            *self = Self::new();
+        }
+    }
+
+    /// When it is too late.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+}
 
 /// What a body says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +112,11 @@ pub(crate) fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 pub(crate) fn too_slow() -> Problem {
-    let detail = format!("the body brought nothing of use for {} s; send it faster", BODY_IDLE_MAX.as_secs());
+    let detail = format!(
+        "the body brought less than {} KiB in {} s and did not end; send it faster",
+        PROGRESS_BYTES >> 10,
+        BODY_IDLE_MAX.as_secs()
+    );
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail)
 }
 
@@ -96,18 +133,18 @@ pub(crate) async fn whole(body: Body, headers: &HeaderMap, limit: usize) -> Resu
     let mut chunks = body.into_data_stream();
     let mut first = Bytes::new();
     let mut all = Gathered::Small(BytesMut::new());
+    let mut progress = BodyProgress::new();
     loop {
-        let chunk = match tokio::time::timeout(BODY_IDLE_MAX, chunks.next()).await {
+        let chunk = match tokio::time::timeout_at(progress.until(), chunks.next()).await {
             Err(_) => return Err(too_slow()),
             Ok(None) => break,
             Ok(Some(Err(error))) => {
-                if Account::current().was_refused() {
-                    return Err(memory::busy());
-                }
-                return Err(Problem::bad("body_unreadable", format!("the body ended early: {error}")));
+                let early = || Problem::bad("body_unreadable", format!("the body ended early: {error}"));
+                return Err(Account::current().refusal(memory::REPEAT).unwrap_or_else(early));
             }
             Ok(Some(Ok(chunk))) => chunk,
         };
+        progress.brought(chunk.len());
         if first.len() + all.len() + chunk.len() > limit {
             return Err(too_large());
         }

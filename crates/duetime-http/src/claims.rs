@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -14,22 +13,21 @@ use duetime_core::topic::check_visibility;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
 use duetime_core::units::check_delay;
-use duetime_core::{
-    ClaimAsk, ClaimedBatch, PastAsk, PastHandOver, PastSettlement, PastVerdict, Receipt, Shard, Timestamp, TopicName,
-    units,
-};
+use duetime_core::{ClaimAsk, Receipt, Shard, Timestamp, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
-use crate::auth::Caller;
-use crate::body::{self, BODY_BYTES_MAX};
+use crate::auth::Scope;
+use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::memory::Account;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Outcomes, Results, Style};
 use crate::schema;
+use crate::standing::StandingCaller;
 use crate::state::HttpParts;
 use crate::unsent::IfUnsent;
 use crate::view::{HeadersView, OutcomeView, PayloadView};
@@ -145,7 +143,6 @@ pub(crate) struct ClaimedViews<'a> {
 )]
 pub(crate) async fn claim(
     State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -165,13 +162,20 @@ pub(crate) async fn claim(
         );
         return Err(Problem::new(StatusCode::CONFLICT, "topic_has_sink", detail));
     }
-    let given = tokio::select! {
-        biased;
-        given = app.consumers.claim(&topic, ask) => given?,
-        () = app.draining.cancelled(), if !ask.wait.is_zero() => Vec::new(),
+    let given = if ask.wait.is_zero() {
+        app.consumers.claim(&topic, ask).await?
+    } else {
+        let _place = Account::current().wait()?;
+        let mut caller = StandingCaller::of(&app.auth, &headers, &[Scope::Consume], Some(&topic))?;
+        tokio::select! {
+            biased;
+            // First: nothing is given to a token that was taken back while it waited.
+            problem = caller.refused() => return Err(problem),
+            given = app.consumers.claim(&topic, ask) => given?,
+            () = app.draining.cancelled() => Vec::new(),
+        }
     };
     audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
-    note_claimed(&app, &caller, &given);
     let all = || given.iter().flat_map(|given| given.messages.iter());
     let payloads: usize = all().map(|message| message.payload.len()).sum();
     memory::add_answer(CLAIM_COPIES * payloads);
@@ -193,41 +197,6 @@ pub(crate) async fn claim(
     let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
     response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.go_back.unless_sent())));
     Ok(response)
-}
-
-/// Keeps that a consumer has them, for people who look at one.
-fn note_claimed(app: &HttpParts, caller: &Caller, given: &[ClaimedBatch]) {
-    let (at, by) = (app.clock.now(), caller.name().map(Arc::from));
-    let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
-    app.past.note(claimed.map(|(shard, message)| PastHandOver {
-        topic: shard.topic.clone(),
-        id: message.id.clone(),
-        nonce: message.nonce,
-        due_at: message.due_at,
-        attempt: message.attempt,
-        at,
-        took: Duration::ZERO,
-        lateness: at.since(message.due_at),
-        outcome: HandOverOutcome::Claimed,
-        by: Option::clone(&by),
-    }));
-}
-
-/// What is kept of a settlement that was answered.
-fn past_of(ask: &SettleAsk, answer: &SettleAnswer) -> (PastAsk, PastVerdict) {
-    let verdict = match answer {
-        SettleAnswer::Ok | SettleAnswer::Extended(_) => PastVerdict::Ok,
-        SettleAnswer::Expired => PastVerdict::Expired,
-        SettleAnswer::Gone => PastVerdict::Gone,
-    };
-    let asked = match (ask, answer) {
-        (SettleAsk::Ack, _) => PastAsk::Ack,
-        (SettleAsk::Nack(delay, reason), _) => PastAsk::Nack(*delay, reason.clone()),
-        (SettleAsk::Bury(reason), _) => PastAsk::Bury(reason.clone()),
-        (SettleAsk::Extend(_), SettleAnswer::Extended(fresh)) => PastAsk::Extend(Some(fresh.score.visible_at())),
-        (SettleAsk::Extend(_), _) => PastAsk::Extend(None),
-    };
-    (asked, verdict)
 }
 
 /// Under which span `message` is handled: that of its claim where the node records them, else that of its producer. Where
@@ -293,13 +262,13 @@ fn read_receipt(topic: &TopicName, raw: &RawValue) -> Result<Receipt, Refusal> {
 
 async fn settle(
     app: &HttpParts,
-    caller: &Caller,
     topic: &TopicName,
     receipts: &[Box<RawValue>],
     ask: SettleAsk,
 ) -> Result<Response, Problem> {
     app.router.topic(topic).await?;
     memory::take_items(receipts.len(), receipts.iter().map(|raw| raw.get().len()).sum())?;
+    let _turn = memory::turn_for(receipts.len()).await;
     let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
     for some in receipts.chunks(ITEMS_AT_ONCE) {
         read.extend(some.iter().map(|raw| read_receipt(topic, raw)));
@@ -307,8 +276,6 @@ async fn settle(
     }
     let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
-    let (at, by): (_, Option<Arc<str>>) = (app.clock.now(), caller.name().map(Arc::from));
-    let mut settled = Vec::with_capacity(answers.len());
     let mut results = Results::new(Style::Object, read.len());
     for receipt in &read {
         let receipt = match receipt {
@@ -321,16 +288,6 @@ async fn settle(
         let id = Some(receipt.id.as_str());
         match answers.next().expect("one answer for each") {
             Ok((answer, replicas)) => {
-                let (asked, verdict) = past_of(&ask, &answer);
-                settled.push(PastSettlement {
-                    topic: topic.clone(),
-                    id: receipt.id.clone(),
-                    attempt: receipt.score.attempts(),
-                    at,
-                    asked,
-                    verdict,
-                    by: by.clone(),
-                });
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
@@ -342,13 +299,12 @@ async fn settle(
             Err(error) => results.refused(id, &Refusal::from(&error), None),
         }
     }
-    app.past.note_settled(settled);
     Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
 }
 
 async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
     body::json_only(headers)?;
-    let bytes = body::whole(body, headers, BODY_BYTES_MAX).await?;
+    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
     Ok(fields::read(&bytes)?)
 }
 
@@ -356,7 +312,7 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 ///
 /// `expired`: the claim is over, and the message is due again, in other hands or a dead letter. `gone`: it is not
 /// there any more, because it was cancelled meanwhile, or settled for good by this receipt or another. The same of
-/// nack and extend.
+/// nack, release and extend.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
@@ -365,13 +321,12 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 )]
 pub(crate) async fn ack(
     State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: AckIn = read_body(&headers, body).await?;
-    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Ack).await
+    settle(&app, &topic, &ask.receipts, SettleAsk::Ack).await
 }
 
 /// Nack: try again later
@@ -386,7 +341,6 @@ pub(crate) async fn ack(
 )]
 pub(crate) async fn nack(
     State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
@@ -403,11 +357,31 @@ pub(crate) async fn nack(
             let detail = "a message that is a dead letter at once is not tried again; leave delay or dead out";
             return Err(Problem::bad("invalid_value", detail).at("delay"));
         }
-        return settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
+        return settle(&app, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
     }
     let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
     let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
-    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
+    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
+}
+
+/// Release: not begun
+///
+/// The messages are due again at once, and the claim costs none of their attempts: what a consumer that stops has
+/// claimed and not begun to handle.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = AckIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
+)]
+pub(crate) async fn release(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let ask: AckIn = read_body(&headers, body).await?;
+    settle(&app, &topic, &ask.receipts, SettleAsk::Release).await
 }
 
 /// Extend: I need more time
@@ -422,12 +396,11 @@ pub(crate) async fn nack(
 )]
 pub(crate) async fn extend(
     State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let ask: ExtendIn = read_body(&headers, body).await?;
     let visibility = visibility(ask.visibility_timeout)?;
-    settle(&app, &caller, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
+    settle(&app, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
 }

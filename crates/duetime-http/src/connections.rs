@@ -2,20 +2,30 @@
 //!
 //! A new connection takes the place of one that has nothing to do: first of one that never sent a
 //! request, of the address that has most of these, then of the one that has been idle longest. So one
-//! whose request is on its way is not closed by a rush of silent ones from elsewhere. Where all are busy,
-//! a new one is served briefly and only its `/healthz`, so that a node under attack still says that it is alive.
+//! whose request is on its way is not closed by a rush of silent ones from elsewhere. Where none is idle, one makes way
+//! whose client has taken nothing of its answers for a while: of the address that has most connections, the one that
+//! has waited longest. Where all are busy, a new one is served briefly and only its `/healthz`, so that a node under
+//! attack still says that it is alive.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::peer::network;
 
 /// Most connections that are over the bounds and still get a short answer.
 const BRIEF_MAX: usize = 256;
+
+/// A connection whose client has taken nothing of its answers for this long makes way where all are busy.
+const STALL_MIN: Duration = Duration::from_secs(5);
+
+/// Busy connections are looked through for stalled ones so often at most, where none was found.
+const STALLS_EVERY: Duration = Duration::from_secs(1);
 
 /// How many connections may be open.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +96,16 @@ impl Fresh {
     }
 }
 
+/// Since when a connection waits for nothing but its client.
+type Stall = Arc<Mutex<Option<Instant>>>;
+
+/// A connection with a place.
+struct OpenConnection {
+    address: IpAddr,
+    stall: Stall,
+    ended: CancellationToken,
+}
+
 #[derive(Default)]
 struct ConnectionsInner {
     /// Numbers connections by when they became idle.
@@ -98,6 +118,10 @@ struct ConnectionsInner {
     /// Whom the number of an idle one belongs to.
     holders: HashMap<u64, (IpAddr, CancellationToken)>,
     brief: BTreeMap<u64, CancellationToken>,
+    /// Those with a place, by a number that they keep.
+    open: HashMap<u64, OpenConnection>,
+    /// When the busy ones are worth looking through again.
+    look_at: Option<Instant>,
 }
 
 impl ConnectionsInner {
@@ -142,12 +166,35 @@ impl ConnectionsInner {
         Some((address, ended))
     }
 
+    /// Ends a connection that waits for nothing but its client: of the address with most, the one that has waited
+    /// longest. Whether there was one. O(connections), once a second where there is none.
+    fn shed_stalled(&mut self, of: Option<IpAddr>) -> bool {
+        let now = Instant::now();
+        if self.look_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let stalled = self.open.iter().filter_map(|(at, one)| {
+            let since = (*one.stall.lock())?;
+            let waits = now.saturating_duration_since(since) > STALL_MIN;
+            let is_meant = of.is_none_or(|address| address == one.address) && !one.ended.is_cancelled();
+            (waits && is_meant).then_some((self.addresses.get(&one.address).map_or(0, |entry| entry.count), since, *at))
+        });
+        let Some((.., at)) = stalled.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1))) else {
+            self.look_at = Some(now + STALLS_EVERY);
+            return false;
+        };
+        let Some(OpenConnection { address, ended, .. }) = self.open.remove(&at) else { return false };
+        ended.cancel();
+        self.leave(address);
+        true
+    }
+
     /// Ends the oldest idle connection of `of`, or of all the oldest of the address with most that never asked. Whether
     /// there was one.
     fn make_way(&mut self, of: Option<IpAddr>) -> bool {
         let oldest = of.or_else(|| self.fresh.most()).and_then(|address| self.addresses.get(&address)?.idle.oldest());
         let any = || self.used.first().copied().filter(|_| of.is_none());
-        let Some(at) = oldest.or_else(any) else { return false };
+        let Some(at) = oldest.or_else(any) else { return self.shed_stalled(of) };
         let Some((address, ended)) = self.unset_idle(at) else { return false };
         ended.cancel();
         self.leave(address);
@@ -196,10 +243,14 @@ impl Connections {
         inner.all += 1;
         inner.addresses.entry(address).or_default().count += 1;
         let at = inner.set_idle(address, true, &ended);
+        let (number, stall) = (inner.number(), Stall::default());
+        inner.open.insert(number, OpenConnection { address, stall: stall.clone(), ended: ended.clone() });
         ConnectionAdmission::Place(ConnectionPermit {
             inner: self.inner.clone(),
             address,
             ended,
+            number,
+            stall,
             at: Mutex::new(Some(at)),
         })
     }
@@ -223,6 +274,9 @@ pub(crate) struct ConnectionPermit {
     pub ended: CancellationToken,
     /// Its number while it is idle.
     at: Mutex<Option<u64>>,
+    /// Its number among all.
+    number: u64,
+    stall: Stall,
 }
 
 impl ConnectionPermit {
@@ -233,11 +287,18 @@ impl ConnectionPermit {
         }
     }
 
+    /// It waits for nothing but its client, since then; `None`: it does not.
+    pub fn stalls(&self, since: Option<Instant>) {
+        *self.stall.lock() = since;
+    }
+
     /// Nothing is under way any more.
     pub fn idle(&self) {
         let mut at = self.at.lock();
+        let mut inner = self.inner.lock();
+        // Who makes way does so under the same lock.
         if at.is_none() && !self.ended.is_cancelled() {
-            *at = Some(self.inner.lock().set_idle(self.address, false, &self.ended));
+            *at = Some(inner.set_idle(self.address, false, &self.ended));
         }
     }
 }
@@ -245,6 +306,7 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut inner = self.inner.lock();
+        inner.open.remove(&self.number);
         let counted = match self.at.get_mut().take() {
             Some(at) => inner.unset_idle(at).is_some(),
             None => !self.ended.is_cancelled(),

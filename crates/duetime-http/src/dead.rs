@@ -20,14 +20,14 @@ use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
 use crate::auth::Caller;
-use crate::body::{self, BODY_BYTES_MAX};
+use crate::body::{self, ITEMS_BYTES_MAX};
 use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::schema;
 use crate::state::HttpParts;
 use crate::view::MessageView;
-use crate::{audit, fields};
+use crate::{audit, fields, memory};
 
 /// Dead letters on one page, unless asked for otherwise.
 const PAGE: usize = 50;
@@ -125,6 +125,7 @@ pub(crate) async fn list(
     let limit = query.get("limit", PAGE, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
     let reason = query.get("reason", None, |text| Ok(Some(normalised(text))))?;
+    let _turn = memory::turn().await;
     let page = match reason {
         Some(reason) => page_of(&app, &topic, cursor, limit, &reason).await?,
         None => app.router.dead.page(&topic, cursor, limit).await?,
@@ -208,7 +209,7 @@ async fn act(
     action: DeadAction,
 ) -> Result<Response, Problem> {
     body::json_only(headers)?;
-    let bytes = body::whole(body, headers, BODY_BYTES_MAX).await?;
+    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
     let ask: DeadIn<'_> = fields::read(&bytes)?;
     let word = match action {
         DeadAction::Redrive => "redriven",
@@ -220,6 +221,7 @@ async fn act(
             DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
         }
         (Some(raw), false) => {
+            let _turn = memory::turn_for(raw.len()).await;
             let ids = read_ids(&raw, bytes.len()).await?;
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
             let settled = app.router.dead.settle(topic, &good, action).await?;

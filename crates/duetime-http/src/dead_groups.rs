@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::dead::{read_cursor, show_cursor};
+use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::state::HttpParts;
@@ -104,6 +105,7 @@ pub(crate) async fn get(
     let samples = query.get("samples", SAMPLES, read_samples)?;
     let limit = query.get("limit", SCANNED_MAX, read_limit)?;
     let cursor = query.get("cursor", None, read_cursor)?;
+    let _turn = memory::turn().await;
     let found = app.router.dead.groups(&topic, samples, cursor, limit).await?;
     let groups = found.groups.into_iter().map(DeadGroupView::from).collect();
     let whole = cursor.is_none() && found.next.is_none();

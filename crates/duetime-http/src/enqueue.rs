@@ -18,33 +18,32 @@ use duetime_core::{MessageId, TopicName, TopicRecord};
 use duetime_request::RequestEnd;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
 use crate::audit;
-use crate::auth::Caller;
-use crate::body::{self, BODY_BYTES_MAX, BODY_IDLE_MAX, BodyKind};
+use crate::auth::{Caller, Scope};
+use crate::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::results::{ItemError, PlacedView, Results, Style, write_placed};
+use crate::standing::StandingCaller;
 use crate::state::HttpParts;
 use crate::trace::trace_of;
 
 /// Most messages of a stream that are enqueued, and then answered, together.
 const STREAM_ITEMS: usize = 4096;
 
-/// Messages of an array that are enqueued together, so that others get their turn in between.
-const ARRAY_ITEMS: usize = 1024;
+/// Messages of an array that are enqueued together: a larger array in smaller portions, so that single calls of others
+/// pass between them.
+const ARRAY_ITEMS: usize = memory::LARGE_ITEMS;
+const LARGE_ARRAY_ITEMS: usize = 256;
 
 /// A batch of a stream is enqueued when its lines have so many bytes.
 const STREAM_BYTES: usize = 4 << 20;
-
-/// A stream that brings no whole message for [`BODY_IDLE_MAX`] must at least bring so many bytes of one.
-const STREAM_PROGRESS_BYTES: usize = 64 << 10;
 
 /// Bytes of a message beside its payload: id, headers, times, with escapes.
 const AROUND_PAYLOAD: usize = 128 << 10;
@@ -122,6 +121,7 @@ pub(crate) async fn post(
     let record = app.router.topic(&topic).await?;
     let (style, trace) = (style(&headers), trace_of(&headers));
     if kind == BodyKind::Ndjson {
+        let caller = StandingCaller::of(&app.auth, &headers, &[Scope::Produce], Some(&topic))?;
         return Ok(stream(app, caller, record, body, (style, trace)).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);
@@ -129,7 +129,7 @@ pub(crate) async fn post(
     if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
         many(&app, &caller, &record, &bytes, (style, trace)).await
     } else {
-        caller.take_messages(1)?;
+        caller.limits().take_messages(1)?;
         memory::take_items(1, memory::STORE_COPIES * bytes.len())?;
         one(&app, &record, bytes, trace).await
     }
@@ -171,10 +171,11 @@ async fn one(
 ) -> Result<Response, Problem> {
     let rules = rules(app, record, bytes.len(), trace.as_ref()).await?;
     let rules = Rules { body: Some(&bytes), ..rules };
+    let now = rules.now;
     let item = message_in::read(&bytes, &rules).map_err(|(_, refusal)| Problem::from(refusal))?;
     // What the payload does not need of it is not kept while the store works.
     drop(bytes);
-    let id = item.id.clone();
+    let (id, late_by_ms) = (item.id.clone(), message_in::late_by_ms(item.due, now));
     let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
@@ -183,7 +184,7 @@ async fn one(
     };
     audit::count(1);
     let mut out = Vec::with_capacity(128);
-    write_placed(&mut out, id.as_str(), &placed);
+    write_placed(&mut out, (id.as_str(), late_by_ms), &placed);
     Ok((status, [(header::CONTENT_TYPE, "application/json")], out).into_response())
 }
 
@@ -196,11 +197,13 @@ async fn many(
 ) -> Result<Response, Problem> {
     let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
-    caller.take_messages(raw.len())?;
+    caller.limits().take_messages(raw.len())?;
+    let _turn = memory::turn_for(raw.len()).await;
     let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
     let rules = rules(app, record, longest, trace.as_ref()).await?;
     let mut results = Results::new(style, raw.len());
-    for some in raw.chunks(ARRAY_ITEMS) {
+    let portion = if raw.len() > ARRAY_ITEMS { LARGE_ARRAY_ITEMS } else { ARRAY_ITEMS };
+    for some in raw.chunks(portion) {
         let mut batch = EnqueueBatch::default();
         for item in some {
             batch.read(item.get().as_bytes(), None, &rules);
@@ -213,7 +216,8 @@ async fn many(
 
 /// One item of a batch: on its way, or refused already.
 enum BatchEntry {
-    Sent(MessageId, Option<u64>),
+    /// By how much its due time is past, and its line.
+    Sent(MessageId, Option<u64>, Option<u64>),
     Refused(Option<String>, Refusal, Option<u64>),
 }
 
@@ -225,11 +229,17 @@ struct EnqueueBatch {
 }
 
 impl EnqueueBatch {
+    /// Of one refusal that ends a stream.
+    fn refused(refusal: Refusal) -> Self {
+        Self { entries: vec![BatchEntry::Refused(None, refusal, None)], ..Self::default() }
+    }
+
     fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules<'_>) {
         self.bytes += json.len();
         match message_in::read(json, rules) {
             Ok(item) => {
-                self.entries.push(BatchEntry::Sent(item.id.clone(), line));
+                let late_by_ms = message_in::late_by_ms(item.due, rules.now);
+                self.entries.push(BatchEntry::Sent(item.id.clone(), late_by_ms, line));
                 self.items.push(item);
             }
             Err((id, mut refusal)) => {
@@ -260,8 +270,8 @@ impl EnqueueBatch {
         let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
         for entry in &self.entries {
             match entry {
-                BatchEntry::Sent(id, line) => {
-                    results.placed(id.as_str(), &answers.next().expect("one answer for each"), *line);
+                BatchEntry::Sent(id, late_by_ms, line) => {
+                    results.placed((id.as_str(), *late_by_ms), &answers.next().expect("one answer for each"), *line);
                 }
                 BatchEntry::Refused(id, refusal, line) => results.refused(id.as_deref(), refusal, *line),
             }
@@ -275,10 +285,8 @@ const BATCH_MAX: Duration = Duration::from_secs(60);
 /// A stream under way.
 struct EnqueueStream {
     app: Arc<HttpParts>,
-    caller: Caller,
+    caller: StandingCaller,
     account: Arc<Account>,
-    /// Most messages of one batch.
-    items_max: usize,
     record: Arc<TopicRecord>,
     trace: Option<ProducerTrace>,
     chunks: BodyDataStream,
@@ -299,8 +307,12 @@ impl EnqueueStream {
         let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref(), body: None };
         let mut is_fresh = false;
         let mut batch = EnqueueBatch::default();
+        let items_max = match self.caller.current() {
+            Ok(caller) => STREAM_ITEMS.min(caller.limits().portion()),
+            Err(problem) => return self.refused(&problem),
+        };
         // Only a whole message, or a good part of a long one, keeps a stream open.
-        let (mut until, mut brought) = (Instant::now() + BODY_IDLE_MAX, 0);
+        let mut progress = BodyProgress::new();
         loop {
             while let Some(line) = self.lines.next() {
                 let length = line.bytes.as_ref().map_or(0, Bytes::len);
@@ -311,7 +323,7 @@ impl EnqueueStream {
                     is_fresh = true;
                 }
                 batch.read_line(line, &rules, self.line_bytes_max);
-                if batch.is_full(self.items_max) {
+                if batch.is_full(items_max) {
                     return batch;
                 }
             }
@@ -319,7 +331,11 @@ impl EnqueueStream {
                 return batch;
             }
             let chunk = if batch.entries.is_empty() {
-                tokio::time::timeout_at(until, self.chunks.next()).await
+                tokio::select! {
+                    biased;
+                    problem = self.caller.refused() => return self.refused(&problem),
+                    chunk = tokio::time::timeout_at(progress.until(), self.chunks.next()) => chunk,
+                }
             } else {
                 match self.chunks.next().now_or_never() {
                     Some(chunk) => Ok(chunk),
@@ -328,10 +344,7 @@ impl EnqueueStream {
             };
             match chunk {
                 Ok(Some(Ok(chunk))) => {
-                    brought += chunk.len();
-                    if brought >= STREAM_PROGRESS_BYTES {
-                        (until, brought) = (Instant::now() + BODY_IDLE_MAX, 0);
-                    }
+                    progress.brought(chunk.len());
                     self.lines.push(&chunk);
                 }
                 Ok(None) => {
@@ -342,12 +355,9 @@ impl EnqueueStream {
                 }
                 Ok(Some(Err(error))) => {
                     self.ended = true;
-                    let refusal = if self.account.was_refused() {
-                        let busy = memory::busy();
-                        Refusal::new(busy.code, "other requests hold all memory; send what follows again after a pause")
-                    } else {
-                        Refusal::new("body_unreadable", format!("the stream ended early: {error}"))
-                    };
+                    let early = || Refusal::new("body_unreadable", format!("the stream ended early: {error}"));
+                    let busy = self.account.refusal("send what follows again after a pause");
+                    let refusal = busy.map_or_else(early, |busy| Refusal::new(busy.code, busy.detail));
                     batch.entries.push(BatchEntry::Refused(None, refusal, None));
                 }
                 Err(_) => {
@@ -359,20 +369,45 @@ impl EnqueueStream {
         }
     }
 
+    /// The last batch of a stream whose token was taken back, or is not for this any more.
+    fn refused(&mut self, problem: &Problem) -> EnqueueBatch {
+        self.ended = true;
+        let detail = format!("{}; nothing that follows was stored, send it again with another token", problem.detail);
+        EnqueueBatch::refused(Refusal::new(problem.code, detail))
+    }
+
+    /// Waits until the token may have so many messages more. Whoever is not let in any more by then has none stored.
+    async fn admitted(&mut self, batch: EnqueueBatch) -> EnqueueBatch {
+        loop {
+            let waited = match self.caller.current() {
+                Ok(caller) => caller.limits().try_messages(batch.items.len()),
+                Err(problem) => return self.refused(&problem),
+            };
+            let Err(wait) = waited else { return batch };
+            tokio::select! {
+                biased;
+                problem = self.caller.refused() => return self.refused(&problem),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
     async fn step(&mut self) -> Vec<u8> {
         let mut batch = self.batch().await;
         if self.end.stood_still() {
             self.ended = true;
             let detail = "the node stood still; open another stream, and send again what was not answered";
-            batch = EnqueueBatch::default();
-            batch.entries.push(BatchEntry::Refused(None, Refusal::new("stood_still", detail), None));
+            batch = EnqueueBatch::refused(Refusal::new("stood_still", detail));
         }
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
         self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
         if !batch.entries.is_empty() {
-            self.caller.await_messages(batch.items.len()).await;
+            batch = self.admitted(batch).await;
             let end = self.end.renewed(BATCH_MAX);
             end.scope(batch.enqueue(&self.app, &self.record.name, &mut self.results)).await;
+        }
+        if !self.ended {
+            self.results.goes_on(self.app.clock.now());
         }
         let out = self.results.take();
         self.account.hold(self.lines.held() + out.len());
@@ -382,18 +417,16 @@ impl EnqueueStream {
 
 async fn stream(
     app: Arc<HttpParts>,
-    caller: Caller,
+    caller: StandingCaller,
     record: Arc<TopicRecord>,
     body: Body,
     (style, trace): (Style, Option<ProducerTrace>),
 ) -> Response {
     let line_bytes_max = message_bytes_max(&record);
-    let items_max = STREAM_ITEMS.min(caller.portion());
     let mut stream = EnqueueStream {
         app,
         caller,
         account: Account::current(),
-        items_max,
         record,
         trace,
         chunks: body.into_data_stream(),

@@ -10,12 +10,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::auth::Caller;
 use crate::feed::{FeedChange, Listener};
-use crate::listeners::{LISTENERS_MAX, ListenerGroup};
+use crate::listeners::LISTENERS_MAX;
 use crate::peer::{Peer, network};
 use crate::problem::Problem;
+use crate::standing::StandingCaller;
 use crate::state::HttpParts;
 
 /// Something is sent at least so often, so that a connection that is gone is noticed.
@@ -34,10 +36,11 @@ struct Trouble<'a> {
 struct EventStream {
     app: Arc<HttpParts>,
     listener: Listener,
-    /// The request's, for its token: one that is taken back ends the stream.
-    headers: HeaderMap,
+    caller: StandingCaller,
     seen: Option<i64>,
     begun: bool,
+    /// When something must be sent, whatever the listener may not see happens.
+    sign_at: Instant,
     in_trouble: bool,
 }
 
@@ -48,7 +51,7 @@ fn event(name: &str, id: Option<String>, data: &impl Serialize) -> String {
 }
 
 impl EventStream {
-    /// What is to be sent now; `None`: nothing.
+    /// What is to be sent to `caller` now; `None`: nothing.
     fn news(&mut self, caller: &Caller) -> Option<String> {
         match self.listener.after(self.seen)? {
             Err(detail) if self.in_trouble => {
@@ -78,8 +81,9 @@ impl EventStream {
         if !std::mem::replace(&mut self.begun, true) {
             return Some((Ok(format!("retry: {RETRY_MS}\n\n").into()), self));
         }
+        self.sign_at = Instant::now() + SIGN_EVERY;
         loop {
-            let caller = self.app.auth.caller(&self.headers).ok()?;
+            let caller = self.caller.current().ok()?.clone();
             if self.app.draining.is_cancelled() || self.listener.ended().is_cancelled() {
                 return None;
             }
@@ -91,8 +95,10 @@ impl EventStream {
                 biased;
                 () = self.app.draining.cancelled() => return None,
                 () = ended.cancelled() => return None,
+                _ = self.caller.refused() => return None,
+                // Before changes: there may always be another one that this listener does not see.
+                () = tokio::time::sleep_until(self.sign_at) => return Some((Ok(Bytes::from_static(b":\n\n")), self)),
                 () = self.listener.changed() => {}
-                () = tokio::time::sleep(SIGN_EVERY) => return Some((Ok(Bytes::from_static(b":\n\n")), self)),
             }
         }
     }
@@ -117,17 +123,15 @@ pub(crate) async fn get(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let group = match caller.name() {
-        Some(name) => ListenerGroup::Token(name.to_owned()),
-        None => ListenerGroup::Network(peer.map(|Extension(peer)| network(peer.0.ip()))),
-    };
-    let listener = app.feed.listen(group).ok_or_else(|| {
+    let tenant = caller.tenant(peer.map(|Extension(peer)| network(peer.0.ip())));
+    let caller = StandingCaller::of(&app.auth, &headers, &[], None)?;
+    let listener = app.feed.listen(tenant).ok_or_else(|| {
         let detail = format!("{LISTENERS_MAX} clients listen to this node already; close some, or ask another node");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_in(RETRY_IN_S)
     })?;
     // What is not one of our ids is not known: all is sent.
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| listener.time(id));
-    let stream = EventStream { app, listener, headers, seen, begun: false, in_trouble: false };
+    let stream = EventStream { app, listener, caller, seen, begun: false, sign_at: Instant::now(), in_trouble: false };
     let body = Body::from_stream(futures::stream::unfold(stream, EventStream::next));
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((kind, body).into_response())

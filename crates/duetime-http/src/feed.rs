@@ -18,7 +18,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::listeners::{ListenerGroup, ListenerPlace, ListenerPlaces};
+use crate::listeners::{ListenerPlace, ListenerPlaces};
+use crate::shares::Tenant;
 
 /// Topics are counted once in this time at most.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ impl TopicEvent {
             name: record.name.to_string(),
             version: record.version,
             shard_count: record.routing.shards,
-            scheduled: total.scheduled,
+            scheduled: total.waiting(),
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
@@ -222,8 +223,8 @@ impl Feed {
     }
 
     /// One more listener; `None`: there are too many.
-    pub(crate) fn listen(self: &Arc<Self>, group: ListenerGroup) -> Option<Listener> {
-        let place = self.listeners.admit(group)?;
+    pub(crate) fn listen(self: &Arc<Self>, tenant: Tenant) -> Option<Listener> {
+        let place = self.listeners.admit(tenant)?;
         let changes = self.changes.subscribe();
         self.listened.notify_one();
         Some(Listener { feed: self.clone(), changes, place })

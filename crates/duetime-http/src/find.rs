@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::memory;
 use crate::path::Query;
 use crate::problem::Problem;
 use crate::schema;
@@ -113,6 +114,7 @@ pub(crate) async fn get(
     let missing = || Problem::bad("invalid_query", "id: say which id is looked for, as ?id=order-42").at("id");
     let id = query.get("id", None, read_id)?.ok_or_else(missing)?;
     let cursor = query.get("cursor", None, read_cursor)?;
+    let _turn = memory::turn().await;
     let _ = tokio::time::timeout(NAMES_WAIT, app.catalog.refresh()).await;
     let all = app.catalog.all();
     let mut names: Vec<&TopicName> = all.keys().filter(|name| caller.sees(name.as_str())).collect();

@@ -13,6 +13,7 @@ use duetime_router::{Buckets, Forecast, Herd, Load, Supposed, TimeBucket, WhatIf
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::state::HttpParts;
@@ -261,6 +262,7 @@ pub(crate) async fn forecast(
         per_node: query.get("rate", None, read_rate)?,
         outage: query.get("outage", Duration::ZERO, read_outage)?,
     };
+    let _turn = memory::turn().await;
     let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
     let down = app.sinks.state(&topic).and_then(|state| state.down);
     let put_off_until = down.map(|down| down.put_off_until).filter(|until| *until > forecast.at);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
+use crate::memory::FoundCaller;
 use crate::peer::FromBefore;
 use crate::problem::{Problem, ProblemCode};
 use crate::query_routes::QueryRoutes;
@@ -76,21 +77,32 @@ pub(crate) async fn let_in(
 ) -> Response<Body> {
     let route = route(&request);
     if route.starts_with("/v1/") {
-        let checked = app.auth.caller(request.headers()).and_then(|caller| {
+        let found = request.extensions_mut().remove::<FoundCaller>();
+        let caller = found.map_or_else(|| app.auth.caller(request.headers()), |found| found.0);
+        let checked = caller.and_then(|caller| {
             let topic = route.contains("{topic}").then(|| topic_in(request.uri().path()));
             audit::called_by(caller.name());
-            caller.take_request()?;
+            caller.limits().take_request()?;
             caller.check(scopes_of(request.method(), &route), topic.as_deref())?;
             body::typed(&request)?;
             with_query.check(request.method(), &route, request.uri().query())?;
+            audit::admit()?;
             Ok(caller)
         });
         match checked {
             Ok(caller) => request.extensions_mut().insert(caller),
-            Err(problem) => return problem.into_response(),
+            Err(problem) => return with_no_trace(problem.into_response()),
         };
     }
-    next.run(request).await
+    with_no_trace(next.run(request).await)
+}
+
+/// What is in an answer of the API is for its caller alone, and is what its type says.
+fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// Ends a request that takes too long, or as long as its client waits for it. What it began in the store may still be

@@ -14,6 +14,7 @@ use duetime_router::{Listed, ListedState, MessageCursor, MessageFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::schema;
@@ -174,6 +175,7 @@ pub(crate) async fn get(
     let query = Query::read(query.as_deref(), &known)?;
     let filter = read_filter(&query)?;
     let (limit, cursor) = (query.get("limit", PAGE, read_limit)?, query.get("cursor", None, read_cursor)?);
+    let _turn = memory::turn().await;
     let mut page = app.router.live.page(&topic, &filter, cursor, limit).await?;
     find_put_off(&app, &topic, &mut page.messages).await;
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));

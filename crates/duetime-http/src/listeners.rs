@@ -1,48 +1,40 @@
 //! Who may listen to a node's events: so many at a time, and who has most makes way for who has fewer.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::shares::Tenant;
+
 /// Listeners at one node.
 pub(crate) const LISTENERS_MAX: usize = 128;
-
-/// Whose places are counted together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum ListenerGroup {
-    /// All who show a token of this name.
-    Token(String),
-    /// Where no token is asked for: all from this network.
-    Network(Option<IpAddr>),
-}
 
 #[derive(Debug, Default)]
 struct PlacesInner {
     /// Numbers listeners in the order in which they came.
     next: u64,
-    all: BTreeMap<u64, (ListenerGroup, CancellationToken)>,
+    all: BTreeMap<u64, (Tenant, CancellationToken)>,
 }
 
 impl PlacesInner {
     /// Who has most, and how many.
-    fn most(&self) -> Option<(ListenerGroup, usize)> {
-        let mut counts = HashMap::<&ListenerGroup, usize>::new();
-        for (group, _) in self.all.values() {
-            *counts.entry(group).or_default() += 1;
+    fn most(&self) -> Option<(Tenant, usize)> {
+        let mut counts = HashMap::<&Tenant, usize>::new();
+        for (tenant, _) in self.all.values() {
+            *counts.entry(tenant).or_default() += 1;
         }
         let most = counts.into_iter().max_by(|a, b| (a.1, a.0).cmp(&(b.1, b.0)))?;
         Some((most.0.clone(), most.1))
     }
 
-    fn count(&self, group: &ListenerGroup) -> usize {
-        self.all.values().filter(|(other, _)| other == group).count()
+    fn count(&self, tenant: &Tenant) -> usize {
+        self.all.values().filter(|(other, _)| other == tenant).count()
     }
 
-    fn oldest(&self, group: &ListenerGroup) -> Option<u64> {
-        self.all.iter().find(|(_, (other, _))| other == group).map(|(at, _)| *at)
+    fn oldest(&self, tenant: &Tenant) -> Option<u64> {
+        self.all.iter().find(|(_, (other, _))| other == tenant).map(|(at, _)| *at)
     }
 }
 
@@ -60,13 +52,13 @@ pub(crate) struct ListenerPlace {
 }
 
 impl ListenerPlaces {
-    /// A place for one of `group`; `None`: all are taken, and nobody has two more than `group` has.
-    pub fn admit(&self, group: ListenerGroup) -> Option<ListenerPlace> {
+    /// A place for `tenant`; `None`: all are taken, and nobody has two more than it has.
+    pub fn admit(&self, tenant: Tenant) -> Option<ListenerPlace> {
         let mut places = self.0.lock();
         if places.all.len() >= LISTENERS_MAX {
             let (most, count) = places.most()?;
             // Who has one more would only change places with it, again and again.
-            if count < places.count(&group) + 2 {
+            if count < places.count(&tenant) + 2 {
                 return None;
             }
             let oldest = places.oldest(&most)?;
@@ -75,7 +67,7 @@ impl ListenerPlaces {
         }
         let (at, ended) = (places.next, CancellationToken::new());
         places.next += 1;
-        places.all.insert(at, (group, ended.clone()));
+        places.all.insert(at, (tenant, ended.clone()));
         Some(ListenerPlace { places: self.0.clone(), at, ended })
     }
 }
@@ -90,8 +82,8 @@ impl Drop for ListenerPlace {
 mod tests {
     use super::*;
 
-    fn token(name: &str) -> ListenerGroup {
-        ListenerGroup::Token(name.to_owned())
+    fn token(name: &str) -> Tenant {
+        Tenant::Token(name.into())
     }
 
     #[test]

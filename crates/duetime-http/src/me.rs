@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, Scope};
+use crate::rates::RequestRate;
 use crate::schema;
 use crate::state::HttpParts;
 
@@ -31,6 +32,10 @@ pub(crate) struct MeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     topics: Option<Vec<String>>,
+    /// Which sinks it may give to topics, pause and look at: names, or beginnings followed by `*`. Absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    sinks: Option<Vec<String>>,
     /// Most requests a second; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -51,20 +56,22 @@ pub(crate) struct MeView {
 
 /// Who am I
 ///
-/// What the token of the request may do, on which topics and how often. Never its secret.
+/// What the token of the request may do, on which topics, with which sinks and how often. Never its secret.
 #[utoipa::path(
     get, path = "/v1/me", tag = "operations", operation_id = "get_me",
     responses((status = 200, description = "The token's name, scopes, topics and rates", body = MeView))
 )]
 pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Json<MeView> {
-    let (requests_per_second, messages_per_second, topics_max) = caller.limits();
+    let limits = caller.limits();
+    let per_second = |rate: &Option<Arc<RequestRate>>| rate.as_ref().map(|rate| rate.per_second());
     Json(MeView {
         name: caller.name().map(str::to_owned),
         scopes: caller.scopes().into_iter().map(Scope::as_str).collect(),
         topics: caller.topics().map(<[String]>::to_vec),
-        requests_per_second,
-        messages_per_second,
-        topics_max,
+        sinks: caller.sinks().map(<[String]>::to_vec),
+        requests_per_second: per_second(&limits.requests),
+        messages_per_second: per_second(&limits.messages),
+        topics_max: limits.topics_max,
         node: app.node.id.clone(),
         version: env!("CARGO_PKG_VERSION"),
     })

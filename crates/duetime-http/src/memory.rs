@@ -1,22 +1,35 @@
-//! What requests may take of the node's memory, bounded over all of them.
+//! What requests may take of the node's memory: of all of it, each tenant has a share.
 //!
-//! A request's bytes are counted as they arrive, and what is made of them before it is made. Where
-//! others have taken all there is, it is refused with 503 `busy` before anything was done. What a
-//! request holds is given back when its answer is sent.
+//! A request has a price while it is open, its bytes are counted as they arrive, and what is made of them before it is
+//! made. Where its tenant has its share, or others hold what it needs, it is refused with 503 `busy` before anything was
+//! done. What a request holds is given back when its answer is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
 use axum::middleware::Next;
+use axum::response::IntoResponse as _;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
 
+use crate::auth::Caller;
+use crate::peer::{Peer, network};
 use crate::problem::Problem;
+use crate::shares::{ShareFault, Shares, Tenant, WaitPlace};
+use crate::state::HttpParts;
 use crate::unsent::IfUnsent;
+
+/// What an open request costs beside its head and its body, measured on claims that wait.
+const REQUEST_BYTES: usize = 16 << 10;
+
+/// What each byte of a request's head costs: names and values lie in tables with gaps, and HTTP/2 keeps its own.
+const HEAD_COPIES: usize = 4;
 
 /// What one item of many costs beside its own bytes: the item as it was read, and its answer.
 pub(crate) const ITEM_BYTES: usize = 512;
@@ -24,100 +37,121 @@ pub(crate) const ITEM_BYTES: usize = 512;
 /// One large message is there as often beside its body: as it was read, and as the store writes it.
 pub(crate) const STORE_COPIES: usize = 2;
 
+/// A request of more items than this is expensive.
+pub(crate) const LARGE_ITEMS: usize = 1024;
+
 /// An answer is handed to the connection in pieces of so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The memory that all requests share. Clones share it.
-#[derive(Clone, Debug)]
-pub struct RequestMemory {
-    left: Arc<AtomicI64>,
-}
-
-impl Default for RequestMemory {
-    fn default() -> Self {
-        Self::new(512 << 20)
-    }
-}
-
-impl RequestMemory {
-    /// So many bytes.
-    #[must_use]
-    pub fn new(bytes: u64) -> Self {
-        Self { left: Arc::new(AtomicI64::new(i64::try_from(bytes).unwrap_or(i64::MAX))) }
-    }
-
-    /// Bytes that no request holds; below zero where answers were larger than what was left.
-    #[must_use]
-    pub fn left(&self) -> i64 {
-        self.left.load(Ordering::Relaxed)
-    }
-}
-
-/// What one request holds.
+/// What one request holds of its tenant's share.
 pub(crate) struct Account {
-    memory: RequestMemory,
-    held: AtomicI64,
-    refused: AtomicBool,
+    shares: Shares,
+    tenant: Tenant,
+    /// What it costs to be open.
+    price: AtomicU64,
+    held: AtomicU64,
+    refused: Mutex<Option<ShareFault>>,
 }
+
+const OTHERS_HOLD_ALL: &str = "other requests hold all memory that requests may take";
+
+/// What the client of a request that was refused whole should do.
+pub(crate) const REPEAT: &str = "nothing was done, repeat it after a pause";
 
 tokio::task_local! {
     static ACCOUNT: Arc<Account>;
 }
 
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX / 4)
-}
-
 impl Account {
-    fn new(memory: RequestMemory) -> Arc<Self> {
-        Arc::new(Self { memory, held: AtomicI64::new(0), refused: AtomicBool::new(false) })
+    fn new(shares: Shares, tenant: Tenant) -> Arc<Self> {
+        Arc::new(Self { shares, tenant, price: AtomicU64::new(0), held: AtomicU64::new(0), refused: Mutex::default() })
     }
 
     /// The one of the request that is being handled; a fresh one outside of any.
     pub fn current() -> Arc<Self> {
-        ACCOUNT.try_with(Arc::clone).unwrap_or_else(|_| Self::new(RequestMemory::new(i64::MAX as u64)))
+        ACCOUNT
+            .try_with(Arc::clone)
+            .unwrap_or_else(|_| Self::new(Shares::new(i64::MAX.unsigned_abs()), Tenant::Network(None)))
     }
 
-    /// Takes `bytes` more, if they are there.
+    /// Takes what the request costs for as long as it is open.
+    fn open(&self, head_bytes: usize) -> Result<(), Problem> {
+        let price = REQUEST_BYTES + HEAD_COPIES * head_bytes;
+        self.take(price)?;
+        self.price.store(price as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes `bytes` more, if its tenant may.
     pub fn take(&self, bytes: usize) -> Result<(), Problem> {
-        let bytes = signed(bytes);
-        let enough = |left: i64| (left >= bytes).then(|| left - bytes);
-        if self.memory.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, enough).is_err() {
-            self.refused.store(true, Ordering::Release);
-            return Err(busy());
-        }
-        self.held.fetch_add(bytes, Ordering::AcqRel);
+        self.shares.memory().take(&self.tenant, bytes as u64).map_err(|fault| {
+            *self.refused.lock() = Some(fault);
+            self.busy(fault, REPEAT)
+        })?;
+        self.held.fetch_add(bytes as u64, Ordering::AcqRel);
         Ok(())
     }
 
     /// Counts `bytes` that are there already; others wait for them.
     pub fn add(&self, bytes: usize) {
-        self.memory.left.fetch_sub(signed(bytes), Ordering::AcqRel);
-        self.held.fetch_add(signed(bytes), Ordering::AcqRel);
+        self.shares.memory().change(&self.tenant, bytes as u64, 0);
+        self.held.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 
-    /// Holds `bytes` from now on, and no more.
+    /// Holds `bytes` from now on beside the price of the request, and no more.
     pub fn hold(&self, bytes: usize) {
-        let before = self.held.swap(signed(bytes), Ordering::AcqRel);
-        self.memory.left.fetch_add(before - signed(bytes), Ordering::AcqRel);
+        let after = self.price.load(Ordering::Acquire) + bytes as u64;
+        let before = self.held.swap(after, Ordering::AcqRel);
+        self.shares.memory().change(&self.tenant, after, before);
     }
 
-    /// Whether something was refused to it.
-    pub fn was_refused(&self) -> bool {
-        self.refused.load(Ordering::Acquire)
+    /// Why something was refused to it, if anything was, with what its client should do: `advice`.
+    pub fn refusal(&self, advice: &str) -> Option<Problem> {
+        let fault = *self.refused.lock();
+        fault.map(|fault| self.busy(fault, advice))
+    }
+
+    fn busy(&self, fault: ShareFault, advice: &str) -> Problem {
+        let why = match fault {
+            ShareFault::OfAll => OTHERS_HOLD_ALL.to_owned(),
+            ShareFault::OfTenant => format!(
+                "the requests of {} hold its share of the memory that requests may take, {} bytes at most: send fewer \
+                 or smaller ones at once",
+                self.tenant.in_words(),
+                self.shares.memory().most()
+            ),
+        };
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", format!("{why}; {advice}"))
+    }
+
+    /// A place for a claim that waits.
+    pub fn wait(&self) -> Result<WaitPlace, Problem> {
+        self.shares.wait(&self.tenant).map_err(|fault| {
+            let whose = match fault {
+                ShareFault::OfTenant => self.tenant.in_words(),
+                ShareFault::OfAll => "all tokens".to_owned(),
+            };
+            let detail = format!(
+                "as many claims of {whose} wait at this node as may; use fewer consumers, each with a larger max, or \
+                 claim without wait"
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_in(WAIT_RETRY_S)
+        })
     }
 }
+
+/// Seconds after which a claim that may not wait is worth another try.
+const WAIT_RETRY_S: u32 = 5;
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.memory.left.fetch_add(*self.held.get_mut(), Ordering::AcqRel);
+        self.shares.memory().change(&self.tenant, 0, *self.held.get_mut());
     }
 }
 
-/// The refusal where others have taken all memory.
+/// The refusal where there is no memory.
 pub(crate) fn busy() -> Problem {
-    let detail = "other requests hold all memory that requests may take; nothing was done, repeat it after a pause";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", format!("{OTHERS_HOLD_ALL}; {REPEAT}"))
 }
 
 /// Takes what `count` items of `bytes` in all will cost beside the request's body.
@@ -130,9 +164,37 @@ pub(crate) fn add_answer(bytes: usize) {
     Account::current().add(bytes);
 }
 
-/// Counts what the request brings, and holds it until the answer is sent.
-pub(crate) async fn counted(State(memory): State<RequestMemory>, request: Request, next: Next) -> Response<Body> {
-    let account = Account::new(memory);
+/// Waits until the request's tenant may have another expensive request worked on, and holds its turn.
+pub(crate) async fn turn() -> OwnedSemaphorePermit {
+    let account = Account::current();
+    account.shares.turn(&account.tenant).await
+}
+
+/// The same of a request of so many items; a small one has no need to wait.
+pub(crate) async fn turn_for(items: usize) -> Option<OwnedSemaphorePermit> {
+    if items > LARGE_ITEMS { Some(turn().await) } else { None }
+}
+
+/// Who sends a request, or why no one is let in.
+#[derive(Clone)]
+pub(crate) struct FoundCaller(pub Result<Caller, Problem>);
+
+fn head_bytes(request: &Request) -> usize {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    headers.sum::<usize>() + target
+}
+
+/// Finds out whose request it is, counts what it brings, and holds that until the answer is sent.
+pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, mut request: Request, next: Next) -> Response<Body> {
+    let caller = app.auth.caller(request.headers());
+    let peer = request.extensions().get::<Peer>().map(|peer| network(peer.0.ip()));
+    let tenant = caller.as_ref().map_or(Tenant::Network(peer), |caller| caller.tenant(peer));
+    let account = Account::new(app.options.shares.clone(), tenant);
+    if let Err(problem) = account.open(head_bytes(&request)) {
+        return problem.into_response();
+    }
+    request.extensions_mut().insert(FoundCaller(caller));
     let arriving = account.clone();
     let request =
         request.map(|body| if body.is_end_stream() { body } else { Body::new(Arriving { body, account: arriving }) });
@@ -229,19 +291,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back_and_no_more_than_all_is_given() {
-        let memory = RequestMemory::new(1000);
-        let (one, two) = (Account::new(memory.clone()), Account::new(memory.clone()));
-        one.take(600).unwrap();
-        assert_eq!(two.take(600).unwrap_err().code, "busy");
-        assert!(two.was_refused() && !one.was_refused());
+    fn what_is_taken_comes_back_and_a_tenant_is_given_no_more_than_its_share() {
+        let shares = Shares::new(10 << 20);
+        let of = |name: &str| Account::new(shares.clone(), Tenant::Token(name.into()));
+        let (one, two, other) = (of("shop"), of("shop"), of("other"));
+        one.take(6 << 20).unwrap();
+        assert!(two.take(3 << 20).unwrap_err().detail.contains("\"shop\" hold its share"));
+        assert!(two.refusal(REPEAT).is_some() && one.refusal(REPEAT).is_none());
+        assert!(other.take(4 << 20).unwrap_err().detail.contains("other requests"));
+        other.take(3 << 20).unwrap();
         one.hold(100);
-        two.take(600).unwrap();
-        two.add(1000);
-        assert_eq!(memory.left(), -700);
-        drop(two);
-        assert_eq!(memory.left(), 900);
-        drop(one);
-        assert_eq!(memory.left(), 1000);
+        two.open(0).unwrap();
+        two.hold(200);
+        assert_eq!(shares.memory_left(), (7 << 20) - 300 - REQUEST_BYTES as u64, "the price stays");
+        drop((one, two));
+        assert_eq!(shares.memory_left(), 7 << 20);
+        drop(other);
+        assert_eq!(shares.memory_left(), 10 << 20);
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct MessageSchema {
     /// From now on, by the store's clock.
     #[schema(nullable = false)]
     delay: Option<schema::DurationIn>,
-    /// A moment; a past one is due at once.
+    /// A moment since 2001; a past one is due at once, and the answer says by how much it is (`late_by_ms`).
     #[schema(nullable = false)]
     due_at: Option<schema::TimeIn>,
     /// A string is delivered as those bytes, any other JSON value as its JSON text. Absent: empty.
@@ -237,7 +237,7 @@ pub(crate) fn read_due(
         }
         (Some(raw), None) => {
             let code = "invalid_delay";
-            let help = "give whole milliseconds or a string like \"30m\"";
+            let help = "give a string with a unit, like \"30m\"";
             let text = text_or_number(raw, "delay", code, help)?;
             let delay = parse_duration(&text)
                 .and_then(check_delay)
@@ -254,6 +254,13 @@ pub(crate) fn read_due(
             Ok(Some(Due::At(due_at)))
         }
     }
+}
+
+/// How many milliseconds the moment that is asked for is past at `now`; `None`: it is not, or it is a delay.
+pub(crate) fn late_by_ms(due: Due, now: Timestamp) -> Option<u64> {
+    let Due::At(at) = due else { return None };
+    let late = u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+    (late > 0).then_some(late)
 }
 
 fn read_payload(plain: Option<&RawValue>, base64: Option<&RawValue>, rules: &Rules<'_>) -> Result<Bytes, Refusal> {

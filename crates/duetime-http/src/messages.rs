@@ -15,10 +15,10 @@ use utoipa::ToSchema;
 
 use crate::at_most::AtMost;
 use crate::auth::Caller;
-use crate::body::{self, BODY_BYTES_MAX};
+use crate::body::{self, ITEMS_BYTES_MAX};
 use crate::fields;
 use crate::memory;
-use crate::message_in::{read_due, text};
+use crate::message_in::{late_by_ms, read_due, text};
 use crate::path::{Topic, TopicAndId, refuse_id};
 use crate::pause_view::PauseView;
 use crate::problem::{Problem, Refusal};
@@ -173,7 +173,7 @@ pub(crate) async fn explain(
     let (shard, message) = find(&app, &topic, id).await?;
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
-    let Whereabouts { key, slot, file } = app.store.whereabouts(&record.routing.shard(&topic, shard));
+    let Whereabouts { key, slot, file, .. } = app.store.whereabouts(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
         shard,
@@ -203,17 +203,22 @@ fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
 }
 
 async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
+    let late = match &edit {
+        Edit::Reschedule(_, due) => late_by_ms(*due, app.clock.now()),
+        Edit::Cancel(_) => None,
+    };
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
     let (status, outcome, due_at) = edited(answer.edited);
     let smeared_ms = answer.smeared.map(|by| u64::try_from(by.as_millis()).expect("within the bound of a smear"));
     let word = OutcomeView::word(Some(id.as_str()), outcome);
-    let view = OutcomeView { due_at, smeared_ms, replicas: answer.replicas, ..word };
+    let late_by_ms = late.filter(|_| due_at.is_some());
+    let view = OutcomeView { due_at, smeared_ms, late_by_ms, replicas: answer.replicas, ..word };
     Ok((status, Json(view)).into_response())
 }
 
 /// Cancel a message
 ///
-/// 409 `in_flight`: it is being delivered; it will not be tried again.
+/// 409 `in_flight`: it is being delivered, or was without an answer and may still arrive; it will not be tried again.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "cancel_message",
     params(
@@ -222,7 +227,7 @@ async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) ->
     ),
     responses(
         (status = 200, description = "`cancelled`: it will not be delivered", body = OutcomeView),
-        (status = 409, description = "`in_flight`: being delivered; it will not be tried again", body = OutcomeView),
+        (status = 409, description = "`in_flight`: being delivered, or perhaps delivered without an answer; it will not be tried again", body = OutcomeView),
         (status = 404, description = "`unknown`, or no such topic", content(
             (OutcomeView = "application/json"), (Problem = "application/problem+json"),
         )),
@@ -323,8 +328,9 @@ pub(crate) async fn cancel_many(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     app.router.topic(&topic).await?;
-    let bytes = body::whole(body, &headers, BODY_BYTES_MAX).await?;
+    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let ask: IdsIn<'_> = fields::read(&bytes)?;
+    let _turn = memory::turn_for(ask.ids.len()).await;
     let ids = read_ids(&ask.ids, bytes.len()).await?;
     let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
     let mut answers = app.router.edit(&topic, edits).await.into_iter();

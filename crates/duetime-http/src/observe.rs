@@ -21,7 +21,7 @@ use crate::state::{Document, HttpParts};
 /// Who has a node leave its shards to others, and since when.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeDrain {
-    /// The name of the token; absent: none was asked for.
+    /// The name of the token, for a token with the scope `admin`; absent: none was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     by: Option<String>,
@@ -129,7 +129,10 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             id: member.id.clone(),
             state: if drains { MemberState::Draining } else { member.state }.as_str(),
             unhealthy: member.unhealthy.clone(),
-            drain: member.drain.as_ref().map(|drain| NodeDrain { by: drain.by.clone(), at: drain.at_ms }),
+            drain: member.drain.as_ref().map(|drain| NodeDrain {
+                by: drain.by.clone().filter(|_| caller.may_change_topics()),
+                at: drain.at_ms,
+            }),
             address: member.address.clone(),
             since: member.since_ms,
             mode: app.node.mode,
@@ -153,7 +156,7 @@ pub(crate) struct StatusView {
 pub(crate) struct ReadyView {
     #[schema(value_type = schema::Readiness)]
     status: &'static str,
-    /// What harms single topics; absent when nothing does.
+    /// What harms topics or the sharing of shards, or a log that takes no lines; absent when nothing does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     troubles: Vec<String>,
@@ -175,14 +178,17 @@ fn not_ready(error: &StoreError) -> Problem {
     problem
 }
 
-/// What is wrong with single topics, for whoever may see them all; others learn only that there is something.
+/// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
 fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
     let mut troubles = app.catalog.troubles().of_topics();
     troubles.extend(app.store.troubles());
+    troubles.extend(app.ownership.trouble());
+    troubles.extend(app.options.audit.troubles());
+    troubles.extend(app.sinks.troubles());
     if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
         return troubles;
     }
-    vec!["single topics are in trouble; send a token for all topics to see which".to_owned()]
+    vec!["topics, shards, the store or a log are in trouble; send a token for all topics to see which".to_owned()]
 }
 
 /// Able to serve

@@ -13,6 +13,7 @@ use crate::scopes::scopes_of;
 const OPERATIONS: &[(&str, &str, &str)] = &[
     ("POST", "/nodes/{id}/drain", "drain_node"),
     ("POST", "/nodes/{id}/undrain", "undrain_node"),
+    ("POST", "/backup", "back_up"),
     ("PUT", "/topics/{topic}", "put_topic"),
     ("DELETE", "/topics/{topic}", "delete_topic"),
     ("POST", "/topics/{topic}/adopt", "adopt_topic"),
@@ -35,11 +36,22 @@ const OPERATIONS: &[(&str, &str, &str)] = &[
     ("POST", "/topics/{topic}/claim", "claim"),
     ("POST", "/topics/{topic}/ack", "ack"),
     ("POST", "/topics/{topic}/nack", "nack"),
+    ("POST", "/topics/{topic}/release", "release"),
     ("POST", "/topics/{topic}/extend", "extend"),
 ];
 
 /// What a bulk plan does to a message by itself, without a request.
 pub(crate) const PLAN_ITEM: &str = "plan_item";
+/// The tokens were read anew.
+pub(crate) const RELOAD: &str = "reload";
+/// A topic was made, by a request or as the configuration has it.
+pub(crate) const PUT_TOPIC: &str = "put_topic";
+/// Refused requests that have no line.
+pub(crate) const LEFT_OUT: &str = "left_out";
+/// Lines of the audit log that could not be written.
+pub(crate) const LINES_LOST: &str = "lines_lost";
+/// What no request asks for.
+const BY_ITSELF: [&str; 4] = [PLAN_ITEM, RELOAD, LEFT_OUT, LINES_LOST];
 
 /// What no route is for.
 const OTHER: &str = "other";
@@ -54,13 +66,15 @@ pub(crate) enum ChangeKind {
     Messages,
     /// Of consumers: claims, and what settles them.
     Claims,
+    /// Requests that were refused before anything of them was done, whatever they asked for.
+    Refused,
 }
 
 impl ChangeKind {
-    const ALL: [Self; 3] = [Self::Administration, Self::Messages, Self::Claims];
+    const ALL: [Self; 4] = [Self::Administration, Self::Messages, Self::Claims, Self::Refused];
 
     /// What programs call each.
-    pub const WORDS: [&str; 3] = ["administration", "messages", "claims"];
+    pub const WORDS: [&str; 4] = ["administration", "messages", "claims", "refused"];
 
     /// The one that is called so.
     pub fn named(word: &str) -> Option<Self> {
@@ -85,12 +99,12 @@ pub(crate) fn operation_of(method: &Method, route: &str) -> &'static str {
 
 /// The operation that is called so.
 pub(crate) fn operation_named(word: &str) -> Option<&'static str> {
-    OPERATIONS.iter().map(|(.., operation)| *operation).chain([PLAN_ITEM]).find(|known| *known == word)
+    OPERATIONS.iter().map(|(.., operation)| *operation).chain(BY_ITSELF).find(|known| *known == word)
 }
 
 /// What operations are called, in a sentence.
 pub(crate) fn operation_words() -> String {
-    OPERATIONS.iter().map(|(.., operation)| *operation).chain([PLAN_ITEM]).collect::<Vec<_>>().join(", ")
+    OPERATIONS.iter().map(|(.., operation)| *operation).chain(BY_ITSELF).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

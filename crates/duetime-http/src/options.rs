@@ -8,8 +8,8 @@ use duetime_core::tracer::Tracer;
 
 use crate::audit::Audit;
 use crate::connections::ConnectionBounds;
-use crate::memory::RequestMemory;
 use crate::origin::Hosts;
+use crate::shares::Shares;
 use crate::tls::Tls;
 
 /// What an operator may set about the listener, beside the tokens. The default suits a node on a loopback address.
@@ -19,8 +19,8 @@ pub struct HttpOptions {
     pub hosts: Hosts,
     /// How many connections may be open.
     pub connections: ConnectionBounds,
-    /// What all requests together may take of memory.
-    pub memory: RequestMemory,
+    /// What tenants share: the memory that all requests together may take, and more.
+    pub shares: Shares,
     /// The lock for making a topic with a token that has a limit of topics, so that two requests do not make two.
     pub making_topics: Arc<tokio::sync::Mutex<()>>,
     /// Where changes are recorded.

@@ -22,7 +22,7 @@ use crate::auth::Caller;
 use crate::path::{Topic, TopicAndId};
 use crate::problem::Problem;
 use crate::state::HttpParts;
-use crate::{audit, body, fields, schema};
+use crate::{audit, body, fields, memory, schema};
 
 /// Largest body of a plan.
 const BODY_MAX: usize = 64 << 10;
@@ -160,7 +160,7 @@ pub(crate) struct PlanView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     node: Option<String>,
-    /// The token that planned it.
+    /// The token that planned it, for a token with the scope `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     by: Option<String>,
@@ -171,6 +171,14 @@ pub(crate) struct PlanView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     ended_at: Option<i64>,
+}
+
+impl PlanView {
+    /// The part of it that `caller` may see.
+    fn for_caller(mut self, caller: &Caller) -> Self {
+        self.by = self.by.filter(|_| caller.may_change_topics());
+        self
+    }
 }
 
 impl From<BulkPlan> for PlanView {
@@ -223,6 +231,7 @@ impl From<PlanError> for Problem {
                 Self::new(StatusCode::NOT_FOUND, "unknown_plan", "the topic has no such plan; GET …/plans lists them")
             }
             PlanError::Refused(detail) => Self::new(StatusCode::CONFLICT, "conflict", detail),
+            PlanError::TooMany(detail) => Self::new(StatusCode::CONFLICT, "too_many_plans", detail),
             PlanError::Route(error) => error.into(),
         }
     }
@@ -283,15 +292,17 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 
 /// Plan a bulk action
 ///
-/// Counts what matches, shows some of it, and does nothing else until it is started. 16 plans of a topic are kept, and 64 in
-/// all; of more, the oldest that has ended, or was never started, is forgotten.
+/// Counts what matches, shows some of it, and does nothing else until it is started. 16 plans of a topic are kept, and 128 in
+/// all, of which one token may have as many as it leaves to others; of more, its own oldest that has ended, or was never
+/// started, is forgotten.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = PlanIn, content_type = "application/json"),
     responses((status = 201, description = "The plan", body = PlanView),
-        (status = 507, description = "There are as many plans as may be, and all are running", body = Problem,
-            content_type = "application/problem+json"))
+        (status = 409, description = "`too_many_plans`: the topic or the token has as many plans as may be, and all are running",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 507, description = "The store is full", body = Problem, content_type = "application/problem+json"))
 )]
 pub(crate) async fn create(
     State(app): State<Arc<HttpParts>>,
@@ -303,6 +314,7 @@ pub(crate) async fn create(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, BODY_MAX).await?;
     let ask = read_ask(fields::read(&bytes)?, caller.name().map(str::to_owned), app.clock.now())?;
+    let _turn = memory::turn().await;
     let plan = app.plans.create(&topic, ask).await?;
     audit::count(plan.expected);
     Ok((StatusCode::CREATED, Json(PlanView::from(plan))).into_response())
@@ -314,10 +326,15 @@ pub(crate) async fn create(
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "The newest first", body = PlanViews))
 )]
-pub(crate) async fn list(State(app): State<Arc<HttpParts>>, Topic(topic): Topic) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
     app.router.topic(&topic).await?;
     let plans = app.plans.of_topic(&topic).await?;
-    Ok(Json(PlanViews { plans: plans.into_iter().map(PlanView::from).collect() }).into_response())
+    let plans = plans.into_iter().map(|plan| PlanView::from(plan).for_caller(&caller)).collect();
+    Ok(Json(PlanViews { plans }).into_response())
 }
 
 /// Look at a bulk plan
@@ -328,9 +345,10 @@ pub(crate) async fn list(State(app): State<Arc<HttpParts>>, Topic(topic): Topic)
 )]
 pub(crate) async fn get(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    Ok(Json(PlanView::from(app.plans.get(&topic, id.as_str()).await?)).into_response())
+    Ok(Json(PlanView::from(app.plans.get(&topic, id.as_str()).await?).for_caller(&caller)).into_response())
 }
 
 /// Start a bulk plan

@@ -90,6 +90,11 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
+    /// A topic cannot have the sink that it was to be given.
+    pub fn of_sink(detail: impl Into<String>) -> Self {
+        Self::bad("invalid_topic_settings", detail).at("sink")
+    }
+
     /// The same, with a field to blame.
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(cut(field.into(), FIELD_BYTES_MAX));
@@ -192,6 +197,11 @@ impl From<&StoreError> for Problem {
                 "nothing was removed; an operator must look: POST /v1/topics/{topic}/adopt with accept_loss empties it",
             ),
             StoreError::Vanished { .. } => (StatusCode::SERVICE_UNAVAILABLE, "topic_vanished", ADOPT_OR_DELETE),
+            StoreError::NotEmpty { .. } => (
+                StatusCode::CONFLICT,
+                "topic_not_empty",
+                "nothing was deleted; to delete it as it is, send DELETE /v1/topics/{topic}?force=true",
+            ),
             StoreError::Emptied(_) => (StatusCode::SERVICE_UNAVAILABLE, "topic_emptied", CREATE_ANEW),
             StoreError::Outdated(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -260,6 +270,7 @@ impl From<CatalogError> for Problem {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Invalid { field, detail } => Self { field, ..Self::bad("invalid_topic_settings", detail) },
+            CatalogError::Sink(error) => Self::of_sink(error.to_string()),
             CatalogError::Name(error) => Self::bad("invalid_topic_name", error.to_string()).at("topic"),
             CatalogError::Store(error @ StoreError::Vanished { .. }) => {
                 Self::new(StatusCode::CONFLICT, "topic_vanished", format!("{error}; {ADOPT_OR_DELETE}"))

@@ -29,6 +29,14 @@ impl RequestRate {
         self.per_second
     }
 
+    /// Another speed, with what is left of this one, debts too.
+    pub fn at_speed(&self, per_second: f64) -> Self {
+        // What was earned until now is counted.
+        let _ = self.take(0);
+        let left = self.state.lock().left.min(Self::most(per_second));
+        Self { per_second, state: Mutex::new(RateState { left, at: Instant::now() }) }
+    }
+
     fn most(per_second: f64) -> f64 {
         (per_second * BURST.as_secs_f64()).max(1.0)
     }

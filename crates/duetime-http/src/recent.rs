@@ -106,7 +106,7 @@ pub(crate) struct RatesView {
     node: String,
     /// By name.
     topics: Vec<TopicRatesView>,
-    /// By name; for tokens with the scope `view` or `admin`.
+    /// By name, those that the token may use; for tokens with the scope `view` or `admin`.
     sinks: Vec<SinkRatesView>,
 }
 
@@ -181,6 +181,6 @@ pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Ex
     let seen = duetime_core::topic::by_name(&all).into_iter().filter(|record| caller.sees(record.name.as_str()));
     let topics = seen.map(|record| TopicRatesView::new(record, &app.meters.topic(&record.name), now_ms)).collect();
     let sinks = if caller.sees_reasons() { app.meters.sinks() } else { Vec::new() };
-    let sinks = sinks.iter().map(SinkRatesView::new).collect();
+    let sinks = sinks.iter().filter(|sink| caller.sees_sink(sink.named().0)).map(SinkRatesView::new).collect();
     Json(RatesView { node: app.node.id.clone(), topics, sinks })
 }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use duetime_core::Timestamp;
 use duetime_core::store::EnqueueOutcome;
 use duetime_router::{Placed, RouteError};
 use serde::Serialize;
@@ -76,6 +77,9 @@ pub(crate) struct PlacedView {
     /// How many milliseconds later than asked for that is, where the topic has a `smear`; not of a duplicate.
     #[schema(nullable = false)]
     smeared_ms: Option<u64>,
+    /// How many milliseconds the `due_at` that was asked for was past already; absent: it was not.
+    #[schema(nullable = false)]
+    late_by_ms: Option<u64>,
     /// Only where it is true: it was replaced while somebody held it, who may be delivering what it was.
     #[schema(nullable = false)]
     in_flight: Option<bool>,
@@ -156,14 +160,26 @@ impl Results {
     }
 
     /// What became of one enqueue. The commonest answer, so it is written by hand.
-    pub fn placed(&mut self, id: &str, answer: &Result<Placed, RouteError>, line: Option<u64>) {
+    pub fn placed(
+        &mut self,
+        (id, late_by_ms): (&str, Option<u64>),
+        answer: &Result<Placed, RouteError>,
+        line: Option<u64>,
+    ) {
         match answer {
             Ok(placed) => {
                 self.begin_item();
-                write_placed(&mut self.out, id, placed);
+                write_placed(&mut self.out, (id, late_by_ms), placed);
                 self.end_item();
             }
             Err(error) => self.refused(Some(id), &Refusal::from(error), line),
+        }
+    }
+
+    /// Leaves a line in the audit log of a stream that goes on at `now`.
+    pub fn goes_on(&self, now: Timestamp) {
+        if let Some(entry) = &self.entry {
+            entry.goes_on(now);
         }
     }
 
@@ -190,8 +206,8 @@ pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
     }
 }
 
-/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"in_flight":…,"shard":…}`; no due time where the store does not know it.
-pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
+/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"late_by_ms":…,"in_flight":…,"shard":…}`; no due time where the store does not know it.
+pub(crate) fn write_placed(out: &mut Vec<u8>, (id, late_by_ms): (&str, Option<u64>), placed: &Placed) {
     const INFALLIBLE: &str = "memory can be written";
     out.extend_from_slice(b"{\"id\":");
     serde_json::to_writer(&mut *out, id).expect(INFALLIBLE);
@@ -201,6 +217,9 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, id: &str, placed: &Placed) {
     }
     if let Some(smeared) = placed.smeared {
         write!(out, ",\"smeared_ms\":{}", smeared.as_millis()).expect(INFALLIBLE);
+    }
+    if let Some(late) = late_by_ms.filter(|_| placed.outcome != EnqueueOutcome::Duplicate) {
+        write!(out, ",\"late_by_ms\":{late}").expect(INFALLIBLE);
     }
     if placed.outcome == EnqueueOutcome::ReplacedInFlight {
         out.extend_from_slice(b",\"in_flight\":true");

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use crate::state::HttpParts;
 use crate::{
-    adopt, audited, claims, dead, dead_groups, drain, enqueue, events, find, forecast, life, list, me, messages,
+    adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
     observe, outages, owners, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
 };
 
@@ -39,12 +39,12 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(list::get, enqueue::post))
         .routes(routes!(messages::get, messages::cancel, messages::reschedule))
         .routes(routes!(messages::explain))
-        .routes(routes!(life::get))
         .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
         .routes(routes!(claims::ack))
         .routes(routes!(claims::nack))
+        .routes(routes!(claims::release))
         .routes(routes!(claims::extend))
         .routes(routes!(dead::list, dead::purge))
         .routes(routes!(dead::redrive))
@@ -67,6 +67,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(observe::nodes))
         .routes(routes!(drain::drain))
         .routes(routes!(drain::undrain))
+        .routes(routes!(backup::post))
         .routes(routes!(me::get))
         .routes(routes!(events::get))
         .routes(routes!(recent::get))

@@ -22,10 +22,10 @@ macro_rules! one_of {
 pub(crate) use one_of;
 
 one_of!(
-    /// `"500ms"`, `"30m"`, `"1h 30m"` or whole milliseconds.
+    /// `"500ms"`, `"30m"`, `"1h 30m"`. A number without a unit is refused, but for 0.
     DurationIn,
     {"oneOf": [
-        {"type": "integer", "minimum": 0, "description": "Whole milliseconds"},
+        {"type": "integer", "minimum": 0, "maximum": 0, "description": "Nothing at all"},
         {"type": "string", "description": "Like 500ms, 30m, 1h 30m"}
     ]}
 );
@@ -34,7 +34,7 @@ one_of!(
     /// Milliseconds since the Unix epoch, or RFC 3339.
     TimeIn,
     {"oneOf": [
-        {"type": "integer", "minimum": 0, "description": "Whole milliseconds since the Unix epoch"},
+        {"type": "integer", "minimum": 1_000_000_000_000_i64, "description": "Whole milliseconds since the Unix epoch, not before 2001"},
         {"type": "string", "description": "RFC 3339, like 2030-01-31T12:00:00Z"}
     ]}
 );
@@ -115,19 +115,7 @@ words!(
     OwnerReason: "found" "free" "lease_ended" "drained" "unhealthy" "balanced" "turn" "late" "alone" "unknown"
 );
 words!(
-    /// How a hand-over ended.
-    HandOverOutcome: "accepted" "claimed" "failed"
-);
-words!(
-    /// What a consumer did with a receipt; `dead`: a nack that made it a dead letter.
-    SettlementAction: "ack" "nack" "dead" "extend"
-);
-words!(
-    /// What a consumer was answered.
-    SettlementOutcome: "ok" "expired" "gone"
-);
-words!(
-    /// Whether the node is able to serve; `degraded`: single topics are harmed.
+    /// Whether the node is able to serve; `degraded`: single topics, or the sharing of shards, are harmed.
     Readiness: "ready" "degraded"
 );
 

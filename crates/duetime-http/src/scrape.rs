@@ -9,10 +9,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use duetime_lines::LineWriter;
 use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::auth::Caller;
+use crate::memory;
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -96,7 +98,12 @@ impl Scrapes {
         let task = move || {
             let _turn = turn;
             let text = String::from_utf8_lossy(&text);
-            let seen = |line: &&str| topic_of(line).is_none_or(|topic| caller.sees(topic));
+            // Whoever is for a topic knows its sink, so a line about both goes by the topic.
+            let seen = |line: &&str| match (label(line, "topic"), label(line, "sink")) {
+                (Some(topic), _) => caller.sees(&topic),
+                (None, Some(sink)) => caller.sees_sink(&sink),
+                (None, None) => true,
+            };
             Bytes::from(text.split_inclusive('\n').filter(seen).collect::<String>())
         };
         spawn_blocking(task).await.map_err(ended)
@@ -105,8 +112,8 @@ impl Scrapes {
 
 /// Metrics
 ///
-/// Of the topics that the token is for. Without a token, of all; unless `auth.metrics` asks for one. Requests that come
-/// together share one answer.
+/// Of the topics that the token is for and of the sinks that it may use. Without a token, of all, where `auth.metrics`
+/// asks for none. Requests that come together share one answer.
 #[utoipa::path(
     get, path = "/metrics", tag = "operations", operation_id = "metrics", security(()),
     responses(
@@ -122,17 +129,28 @@ pub(crate) async fn metrics(
 ) -> Result<Response, Problem> {
     let caller = app.auth.caller_of_metrics(&headers)?;
     let meters = app.meters.clone();
+    // One tenant does not take all places of those who wait.
+    let _turn = memory::turn().await;
+    meters.lines_lost("audit", app.options.audit.lost());
+    meters.lines_lost("log", duetime_lines::log().map_or(0, LineWriter::lost));
     let mut text = scrapes.text(move || meters.render()).await?;
-    if !caller.sees_all() {
+    if !caller.sees_all() || caller.sinks().is_some() {
         text = scrapes.seen_by(caller, text).await?;
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-/// The topic that a line of metrics is about. Names of topics have no character that is escaped there.
-fn topic_of(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once("{topic=\"").or_else(|| line.split_once(",topic=\""))?;
-    rest.split('"').next()
+/// The value of the label `name` in a line of metrics; the format escapes backslashes, quotes and ends of lines.
+fn label(line: &str, name: &str) -> Option<String> {
+    let rest = ['{', ','].iter().find_map(|before| line.split_once(&format!("{before}{name}=\"")))?.1;
+    let (mut value, mut chars) = (String::new(), rest.chars());
+    loop {
+        match chars.next()? {
+            '"' => return Some(value),
+            '\\' => value.push(chars.next().map(|c| if c == 'n' { '\n' } else { c })?),
+            c => value.push(c),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +174,17 @@ mod tests {
         while scrapes.begun.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[test]
+    fn a_line_is_about_what_its_labels_say_and_a_sink_of_any_name_is_found() {
+        assert_eq!(label("a{topic=\"x\",sink=\"y\"} 1", "sink").as_deref(), Some("y"));
+        assert_eq!(
+            label("a{sink=\"b\\\"\\\\,topic=\\\"x\\n\",type=\"log\"} 1", "sink").as_deref(),
+            Some("b\"\\,topic=\"x\n")
+        );
+        assert_eq!(label("a{kind=\"sink\"} 1", "sink"), None);
+        assert_eq!(label("a{sink=\"torn", "sink"), None);
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
 use duetime_request::standstill;
@@ -253,6 +254,11 @@ async fn answer(
     let mut response = if brief {
         drop(body);
         without_place(head.uri.path()).await
+    } else if let Err(problem) = well_formed(&head) {
+        drop(body);
+        let mut response = problem.into_response();
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
     } else {
         match router.oneshot(Request::from_parts(head, body)).await {
             Ok(response) => response,
@@ -261,6 +267,23 @@ async fn answer(
     };
     rest.settle(version, &mut response);
     response.map(|body| exchange.body(body))
+}
+
+/// Refuses a head of HTTP/1.1 that proxies may read otherwise than this node (RFC 9112, 3.2 and 6.1).
+fn well_formed(head: &Parts) -> Result<(), Problem> {
+    if head.version != Version::HTTP_11 {
+        return Ok(());
+    }
+    if !head.headers.contains_key(header::HOST) {
+        return Err(Problem::bad("invalid_value", "Host: a request of HTTP/1.1 needs it; send one").at("host"));
+    }
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let codings = head.headers.get_all(header::TRANSFER_ENCODING);
+    if codings.iter().count() > 1 || !codings.iter().all(is_chunked) {
+        let detail = "Transfer-Encoding: no coding but chunked is read here; send the body as it is";
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "transfer_coding_unknown", detail));
+    }
+    Ok(())
 }
 
 /// The answer on a connection over the bounds.

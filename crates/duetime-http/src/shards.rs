@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, Whereabouts};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -35,11 +35,15 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     slot: Option<u16>,
-    /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`, and `:stream` behind it where messages are
-    /// handed over in place; absent on another store.
+    /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`; absent on another store.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     tag: Option<u32>,
+    /// The key in Redis of the stream that its messages go to if the topic's sink hands over in place; absent on
+    /// another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    stream: Option<String>,
     /// The node that scans it; absent while this node knows of none. In round-robin shards change
     /// hands all the time, and a node knows only of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,7 +133,7 @@ impl ResizePreview {
         let total = &survey.total;
         let (from, (to, each)) = (survey.record.routing.shards, app.resizing.meaning(to));
         let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
-        let moves = ((total.scheduled + total.in_flight + total.dead) as f64 * share).round() as u64;
+        let moves = (total.messages() as f64 * share).round() as u64;
         let per_second_max = u64::from(each) * u64::from(app.cluster.borrow().nodes());
         Self { from, to, moves, per_second_max, seconds_min: moves as f64 / per_second_max.max(1) as f64 }
     }
@@ -182,13 +186,14 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<ShardCounts>)| {
         let counts = known.unwrap_or_default();
-        let slot = app.store.whereabouts(&record.routing.shard(&record.name, index)).slot;
+        let Whereabouts { slot, stream, .. } = app.store.whereabouts(&record.routing.shard(&record.name, index));
         ShardView {
             index,
             slot: slot.map(|(slot, _)| slot),
             tag: slot.map(|(_, tag)| tag),
+            stream,
             owner: cluster.owner(&record.name, index).map(str::to_owned),
-            scheduled: counts.scheduled,
+            scheduled: counts.waiting(),
             due: counts.due,
             in_flight: counts.in_flight,
             dead: counts.dead,

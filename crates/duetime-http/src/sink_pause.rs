@@ -117,6 +117,7 @@ impl SinkAsk {
 }
 
 async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Response, Problem> {
+    caller.check_sink(&ask.sink)?;
     app.catalog.refresh().await?;
     let all = app.catalog.all();
     let (about, others): (Vec<_>, Vec<_>) =

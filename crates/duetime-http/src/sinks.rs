@@ -25,7 +25,7 @@ const TRIED_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Clone, Serialize, ToSchema)]
 pub(crate) struct SinkTroubleView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
-    /// cannot use it as it is configured.
+    /// cannot use it as it is configured, or a stream in the store takes nothing.
     state: &'static str,
     /// What was said last. For tokens with the scope `view` or `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Clock, ClusterNodes, Consumers, Ownership, Past, Resizing, SinkStates, StoreHealth};
+use duetime_core::{BackupStore, Clock, ClusterNodes, Consumers, Ownership, Resizing, SinkStates, StoreHealth};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
 use tokio::sync::watch;
@@ -32,14 +32,14 @@ pub struct HttpParts {
     pub catalog: Arc<Catalog>,
     /// The store, which is asked only whether it is ready.
     pub store: Arc<dyn StoreHealth>,
+    /// The store, which is asked for a copy of itself.
+    pub backups: Arc<dyn BackupStore>,
     /// Hands due messages to consumers.
     pub consumers: Arc<dyn Consumers>,
     /// Knows which sinks are down.
     pub sinks: Arc<dyn SinkStates>,
     /// The counts of all topics as they change; [`Feed::run`] is the caller's to start.
     pub feed: Arc<Feed>,
-    /// What happened to messages at this node.
-    pub past: Arc<Past>,
     /// Bulk actions.
     pub plans: Arc<Plans>,
     /// Changes shard counts.

@@ -9,10 +9,10 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use duetime_core::store::ShardCounts;
+use duetime_core::store::{Deletion, ShardCounts};
 use duetime_core::{ResizeError, TopicName, TopicRecord};
 use duetime_request::RequestEnd;
-use duetime_router::{RouteError, TopicChange, TopicSurvey};
+use duetime_router::{CatalogError, RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::body;
 use crate::fields;
+use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::schema;
@@ -66,6 +67,7 @@ pub(crate) async fn list(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
+    let _turn = memory::turn().await;
     let surveys = app.router.surveyor.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
     let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
@@ -169,16 +171,18 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
+    check_sink(&change, &caller)?;
     let resizes = change.has("shards");
-    let _alone = if caller.has_topic_limit() { Some(app.options.making_topics.lock().await) } else { None };
-    if caller.has_topic_limit() && app.catalog.find(&topic).await?.is_none() {
-        caller.check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
+    let is_limited = caller.limits().topics_max.is_some();
+    let _alone = if is_limited { Some(app.options.making_topics.lock().await) } else { None };
+    if is_limited && app.catalog.find(&topic).await?.is_none() {
+        caller.limits().check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
     }
     let put = to_its_end({
         let (app, topic) = (app.clone(), topic.clone());
         async move { app.catalog.put(&topic, &change).await }
     });
-    let put = put.await??;
+    let put = put.await?.map_err(|error| refused(error, &caller))?;
     if !put.created && resizes {
         match app.resizing.ask(&topic, put.record.config.shards).await {
             // Somebody deleted it meanwhile; it was changed all the same.
@@ -190,6 +194,19 @@ pub(crate) async fn put(
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     let trouble = SinkTroubleView::of(&app, &topic, &caller);
     Ok((status, Json(TopicView::new(&survey, trouble, &caller))).into_response())
+}
+
+/// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.
+pub(crate) fn check_sink(change: &TopicChange, caller: &Caller) -> Result<(), Problem> {
+    change.sink().map_or(Ok(()), |sink| caller.check_sink(sink))
+}
+
+/// The problem of a change that was refused; names no sink that the caller may not use.
+fn refused(error: CatalogError, caller: &Caller) -> Problem {
+    match error {
+        CatalogError::Sink(error) => Problem::of_sink(error.listing(|sink| caller.sees_sink(sink))),
+        other => other.into(),
+    }
 }
 
 /// Finishes what was begun when its client goes away.
@@ -220,7 +237,7 @@ fn none_of(made: &Arc<TopicRecord>) -> TopicSurvey {
     TopicSurvey { record: made.clone(), total: ShardCounts::default(), shards: Vec::new() }
 }
 
-/// Refuses to delete what holds messages, or may.
+/// Refuses to delete what holds messages, or may. The store decides for good; this says more, and costs less.
 async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> {
     let refuse = |what: String| {
         let detail = format!("{what}; to delete it as it is, send DELETE /v1/topics/{topic}?force=true");
@@ -240,7 +257,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         Err(error) => return Err(error.into()),
     };
     let (total, silent) = (survey.total, survey.silent());
-    let messages = total.scheduled + total.in_flight + total.dead;
+    let messages = total.messages();
     if messages > 0 {
         return refuse(format!("topic {topic:?} holds {messages} messages"));
     }
@@ -252,9 +269,10 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
 
 /// Delete a topic
 ///
-/// One that holds messages, dead letters too, only with `force=true`: they are deleted with it. What is
-/// enqueued while the request is on its way is not counted. A large topic is out of sight at once and
-/// answered 202 while its messages are still being removed.
+/// One that holds messages, dead letters too, or whose streams have entries, only with `force=true`: they are deleted
+/// with it. Without, nothing that was acknowledged goes, also what is enqueued while the request is on its way; while
+/// its shard count changes it is refused. A large topic is out of sight at once and answered 202 while its messages
+/// are still being removed.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}", tag = "topics", operation_id = "delete_topic",
     params(
@@ -265,7 +283,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         (status = 200, description = "`deleted`", body = OutcomeView),
         (status = 202, description = "`deleting`: there is no such topic any more, its messages are being removed",
             body = OutcomeView),
-        (status = 409, description = "It holds messages, and `force` is not `true`", body = Problem,
+        (status = 409, description = "It holds something or its shard count changes, and `force` is not `true`", body = Problem,
             content_type = "application/problem+json"),
     )
 )]
@@ -276,13 +294,14 @@ pub(crate) async fn delete(
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["force"])?;
     let force = query.get("force", false, |text| text.parse().map_err(|_| "give true or false".to_owned()))?;
-    if !force {
+    let how = if force { Deletion::Force } else { Deletion::IfEmpty };
+    if how == Deletion::IfEmpty {
         check_empty(&app, &topic).await?;
     }
     let mut work = pin!(to_its_end({
         let (app, topic) = (app.clone(), topic.clone());
         async move {
-            let was = app.catalog.delete(&topic).await;
+            let was = app.catalog.delete(&topic, how).await;
             if app.catalog.get(&topic).is_none() {
                 app.meters.forget_topic(&topic);
             }

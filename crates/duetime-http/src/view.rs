@@ -159,7 +159,8 @@ pub(crate) struct TopicView<'a> {
     version: u64,
     /// Milliseconds since the Unix epoch.
     created_at: i64,
-    /// Messages nobody holds, due or not. With `in_flight` and `dead` it is every message.
+    /// Messages nobody holds, due or not, and what is on its way between shards while their number changes. With
+    /// `in_flight` and `dead` it is every message; one that has just arrived may be counted twice for a moment.
     scheduled: u64,
     /// Messages that can be claimed now: a part of `scheduled` (their time has come) and of `in_flight` (their
     /// claim ran out).
@@ -210,7 +211,7 @@ impl<'a> TopicView<'a> {
             shard_count: record.routing.shards,
             version: record.version,
             created_at: record.created_at_ms,
-            scheduled: total.scheduled,
+            scheduled: total.waiting(),
             due: total.due,
             in_flight: total.in_flight,
             dead: total.dead,
@@ -238,6 +239,10 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub smeared_ms: Option<u64>,
+    /// How many milliseconds the `due_at` that was asked for was past already; absent: it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub late_by_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -251,6 +256,6 @@ pub(crate) struct OutcomeView<'a> {
 impl<'a> OutcomeView<'a> {
     /// Just a word.
     pub fn word(id: Option<&'a str>, outcome: &'a str) -> Self {
-        Self { id, outcome, due_at: None, smeared_ms: None, receipt: None, replicas: None }
+        Self { id, outcome, due_at: None, smeared_ms: None, late_by_ms: None, receipt: None, replicas: None }
     }
 }

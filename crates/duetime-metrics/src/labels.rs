@@ -54,7 +54,7 @@ impl Event {
 pub enum CancelVerdict {
     /// It will not be delivered.
     Cancelled,
-    /// It is being delivered, and will not be tried again.
+    /// It is being delivered, or was without an answer, and will not be tried again.
     InFlight,
     /// There is no such message.
     Unknown,
@@ -69,6 +69,7 @@ impl CancelVerdict {
 /// Operations of the store whose names say too little to who does not know the contract, and what they are called
 /// in metrics.
 const OPS: &[(&str, &str)] = &[
+    ("check_room", "reshard_room"),
     ("clock_skew_ms", "read_clock"),
     ("bytes", "estimate_bytes"),
     ("confirm", "confirm_routing"),
@@ -84,6 +85,7 @@ const OPS: &[(&str, &str)] = &[
     ("put", "reshard_put"),
     ("remains", "find_remains"),
     ("rename_batch", "reshard_renumber"),
+    ("restore_batch", "reshard_restore"),
     ("scan", "reshard_scan"),
     ("resolve_dead_letters", "redrive_or_purge"),
     ("resolve_dead_letters_at_source", "redrive_or_purge_at_source"),
@@ -119,12 +121,14 @@ pub enum StoreTrouble {
     Damage,
     /// The log of an embedded store cannot be copied into its database.
     Checkpoint,
+    /// Another process holds the lock by which the database of an embedded store is written.
+    Locked,
 }
 
 impl StoreTrouble {
     /// All.
-    pub const ALL: [Self; 6] =
-        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint];
+    pub const ALL: [Self; 7] =
+        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint, Self::Locked];
 
     /// As in the metric.
     #[must_use]
@@ -136,6 +140,7 @@ impl StoreTrouble {
             Self::Unguarded => "unguarded",
             Self::Damage => "damage",
             Self::Checkpoint => "checkpoint",
+            Self::Locked => "locked",
         }
     }
 }

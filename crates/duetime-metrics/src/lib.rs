@@ -73,6 +73,7 @@ pub struct Meters {
     auth_refused: IntCounterVec,
     build_info: IntGaugeVec,
     spans: IntCounterVec,
+    lines_lost: IntCounterVec,
 }
 
 impl Default for Meters {
@@ -100,7 +101,7 @@ impl Meters {
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
             topics_troubled: {
                 let troubled = gauge(r, &table::TOPICS_TROUBLED);
-                for kind in ["vanished", "outdated", "unreadable"] {
+                for kind in ["vanished", "outdated", "unreadable", "stranded"] {
                     troubled.with_label_values(&[kind]).set(0);
                 }
                 troubled
@@ -132,6 +133,7 @@ impl Meters {
             },
             build_info: gauge(r, &table::BUILD_INFO),
             spans: from_zero(counter(r, &table::SPANS), &["exported", "queue_full", "failed"]),
+            lines_lost: from_zero(counter(r, &table::LINES_LOST), &["log", "audit"]),
             registry,
         }
     }
@@ -310,6 +312,12 @@ impl Meters {
         if AUTH_REFUSALS.contains(&code) {
             self.auth_refused.with_label_values(&[code]).inc();
         }
+    }
+
+    /// So many lines of this log, `log` or `audit`, were lost since the start.
+    pub fn lines_lost(&self, log: &str, total: u64) {
+        let lost = self.lines_lost.with_label_values(&[log]);
+        lost.inc_by(total.saturating_sub(lost.get()));
     }
 
     /// Which program this is: its version, its commit and what is built in. Once.

@@ -11,8 +11,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 use crate::recent::{Recent, Samples};
 
 /// What can be the matter with a message that a sink did not accept: the values of the label `kind`.
-pub const SINK_ERROR_KINDS: [&str; 7] =
-    ["retry", "rejected", "destination", "unavailable", "timeout", "limit", "broken"];
+pub const SINK_ERROR_KINDS: [&str; 6] = ["retry", "rejected", "refused", "no_answer", "unavailable", "limit"];
 
 /// The meters of one named sink; its errors are served as 0 from the start.
 #[derive(Clone, Debug)]

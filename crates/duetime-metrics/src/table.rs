@@ -78,6 +78,8 @@ table! {
         "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short. Counted when the message is claimed again: while nobody claims, duetime_due and duetime_oldest_due_age_seconds grow.";
     SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
         "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
+    CLAIMS_UNANSWERED = "duetime_at_most_once_claims_unanswered_total", Kind::Counter, ["topic"],
+        "Claims for the sink of an at-most-once topic whose answer was lost: what they had removed, up to 256 messages each, is gone.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
         "1 while this node takes the topic's sink to be down and has stopped claims, else 0: max over nodes.";
     BREAKER_OPENS = "duetime_breaker_opens_total", Kind::Counter, ["topic"],
@@ -109,7 +111,7 @@ table! {
     SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
         "Shards that should be there and are not: their server came back without them. The same at each node: max over nodes.";
     TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
-        "Topics that vanished from the catalogue while their shards hold messages, whose record is outdated (older than their shards), or unreadable. The same at each node: max over nodes.";
+        "Topics that vanished from the catalogue while their shards hold messages, whose record is outdated (older than their shards) or unreadable, or with messages stranded on their way to a shard that they do not have. The same at each node: max over nodes.";
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
         "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
@@ -131,7 +133,7 @@ table! {
     LOOP_RESTARTS = "duetime_loop_restarts_total", Kind::Counter, ["loop"],
         "Background loops that ended or panicked and were started again: a fault of the program, the log says which.";
     CANCELS = "duetime_cancels_total", Kind::Counter, ["topic", "verdict"],
-        "Cancels by what was answered: cancelled, in_flight (being delivered, will not be tried again), unknown.";
+        "Cancels by what was answered: cancelled, in_flight (perhaps delivered, will not be tried again), unknown.";
     REQUESTS = "duetime_http_requests_total", Kind::Counter, ["route", "method", "status"],
         "HTTP requests by route, method and status.";
     REQUEST_SECONDS = "duetime_http_request_seconds", Kind::Histogram(CALL_S), ["route", "method"],
@@ -140,6 +142,8 @@ table! {
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
         "Spans of hand-overs by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
+    LINES_LOST = "duetime_log_lines_lost_total", Kind::Counter, ["log"],
+        "Lines that were not written, because what takes them stood still or was full for longer than a bounded queue lasts, by log: log (the node's own), audit (node.audit as a file; what administrators do is never among them).";
     BUILD_INFO = "duetime_build_info", Kind::Gauge, ["version", "commit", "features", "store", "mode"],
         "1, with the version of the program, the commit it is built from, what is built in beyond a plain build, the kind of its store (embedded, redis, redis-cluster, redis-sentinel) and how nodes share the shards.";
 }

@@ -52,6 +52,8 @@ pub struct TopicMeters {
     pub claims_expired: IntCounter,
     /// See [`crate::table::SETTLEMENTS_LOST`].
     pub settlements_lost: IntCounter,
+    /// See [`crate::table::CLAIMS_UNANSWERED`].
+    pub claims_unanswered: IntCounter,
     /// See [`crate::table::BREAKER_OPEN`].
     pub breaker_open: IntGauge,
     /// See [`crate::table::BREAKER_OPENS`].

@@ -57,6 +57,7 @@ pub(crate) struct TopicSeries {
     claim_batch_size: HistogramVec,
     claims_expired: IntCounterVec,
     settlements_lost: IntCounterVec,
+    claims_unanswered: IntCounterVec,
     breaker_open: IntGaugeVec,
     breaker_opens: IntCounterVec,
     breaker_open_seconds: CounterVec,
@@ -91,6 +92,7 @@ impl TopicSeries {
             claim_batch_size: histogram(r, &table::CLAIM_BATCH_SIZE),
             claims_expired: counter(r, &table::CLAIMS_EXPIRED),
             settlements_lost: counter(r, &table::SETTLEMENTS_LOST),
+            claims_unanswered: counter(r, &table::CLAIMS_UNANSWERED),
             breaker_open: gauge(r, &table::BREAKER_OPEN),
             breaker_opens: counter(r, &table::BREAKER_OPENS),
             breaker_open_seconds: {
@@ -153,6 +155,7 @@ impl TopicSeries {
             claim_batch_size: self.claim_batch_size.with_label_values(labels),
             claims_expired: self.claims_expired.with_label_values(labels),
             settlements_lost: self.settlements_lost.with_label_values(labels),
+            claims_unanswered: self.claims_unanswered.with_label_values(labels),
             breaker_open: gauge(&self.breaker_open),
             breaker_opens: self.breaker_opens.with_label_values(labels),
             breaker_open_seconds: self.breaker_open_seconds.with_label_values(labels),
@@ -210,6 +213,7 @@ impl TopicSeries {
         let _ = self.oldest_due_age.remove_label_values(labels);
         let _ = self.claims_expired.remove_label_values(labels);
         let _ = self.settlements_lost.remove_label_values(labels);
+        let _ = self.claims_unanswered.remove_label_values(labels);
         let _ = self.lateness.remove_label_values(labels);
         let _ = self.claim_batch_size.remove_label_values(labels);
         let _ = self.breaker_opens.remove_label_values(labels);

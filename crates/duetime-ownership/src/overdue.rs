@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::contract::by_place;
 use duetime_core::ownership::Demand;
-use duetime_core::{Clock, Place, ScheduleStore, Shard, Timestamp};
+use duetime_core::{ChangeId, Clock, Place, ScheduleStore, Shard, Timestamp};
 use duetime_supervisor::Supervisor;
 use futures::future::join_all;
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ impl OverdueShards {
 
     /// The server that holds a shard.
     pub(crate) fn place_of(&self, (topic, index): &ShardName) -> Place {
-        self.store.place_of(&Shard { topic: topic.clone(), index: *index, epoch: 0 })
+        self.store.place_of(&Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
     }
 
     /// Notices which servers are silent to this node.

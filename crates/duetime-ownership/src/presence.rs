@@ -66,6 +66,14 @@ if ARGV[2] == '' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 ";
 
+/// The time of the server that has the hash: any other one may be silent.
+///
+/// KEYS: the hash.
+const CLOCK: &str = "
+local time = redis.call('TIME')
+return time[1] * 1000 + math.floor(time[2] / 1000)
+";
+
 #[derive(Serialize, Deserialize)]
 struct Heartbeat {
     seen_ms: i64,
@@ -79,6 +87,7 @@ pub struct RedisPresence {
     link: Arc<Link>,
     key: String,
     set_drain: Script,
+    clock: Script,
 }
 
 impl RedisPresence {
@@ -86,7 +95,19 @@ impl RedisPresence {
     #[must_use]
     pub fn new(link: Arc<Link>, namespace: &Namespace) -> Arc<Self> {
         let set_drain = Script::new("set_drain", true, &[NOT_AFTER, SET_DRAIN]);
-        Arc::new(Self { link, key: format!("{namespace}:{{nodes}}"), set_drain })
+        let clock = Script::new("presence_clock", true, &[CLOCK]);
+        Arc::new(Self { link, key: format!("{namespace}:{{nodes}}"), set_drain, clock })
+    }
+
+    /// By redis's clock: a node whose own is wrong must not forget the others.
+    async fn now_ms(&self) -> Option<i64> {
+        let asked = self.link.script(&self.clock, &self.key, |cmd, _| {
+            cmd.arg(1).arg(&self.key);
+        });
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(Value::Int(now_ms))) => Some(now_ms),
+            _ => None,
+        }
     }
 
     async fn ask(&self, name: &'static str, cmd: redis::Cmd) -> Option<Value> {
@@ -103,8 +124,7 @@ impl RedisPresence {
 #[async_trait]
 impl Presence for RedisPresence {
     async fn say(&self, name: &str, me: &Member) -> Option<NodesSeen> {
-        // By redis's clock: a node whose own is wrong must not forget the others.
-        let now_ms = tokio::time::timeout(ANSWER_WITHIN, self.link.clock()).await.ok()?.ok()?;
+        let now_ms = self.now_ms().await?;
         let heartbeat =
             serde_json::to_string(&Heartbeat { seen_ms: now_ms, member: me.clone() }).expect("words are plain");
         let mut set = self.cmd("HSET");

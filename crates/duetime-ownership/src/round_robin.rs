@@ -1,8 +1,9 @@
 //! Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
 //!
 //! Once a turn a node advances the counter by its share and scans the shards at the places it got,
-//! modulo their number, until its next turn. WantedShards follow each other, so the turns of all nodes
-//! together cover every shard. A second counter counts turns: by how much it moved between two of its
+//! modulo their number, until its next turn. Places follow each other, so the turns of all nodes
+//! together cover every shard, as long as they take equally long: nothing but the counter is waited for in a turn, and
+//! looks for late shards and word of this node are tasks beside it. A second counter counts turns: by how much it moved between two of its
 //! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
 //! others see it at their next turn.
 //!
@@ -12,7 +13,7 @@
 //! Cost of a node: two INCRBY a turn and, every few turns, one look at all shards; where the store has
 //! several servers, one look at a shard of each a second.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
+use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -32,7 +34,7 @@ use tracing::{info, warn};
 use crate::ShardName;
 use crate::history::OwnerHistory;
 use crate::overdue::OverdueShards;
-use crate::presence::Presence;
+use crate::presence::{NodesSeen, Presence};
 use crate::silent::Silent;
 use crate::tickets::Tickets;
 
@@ -59,10 +61,11 @@ pub struct RoundRobin {
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
+    trouble: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
     name: Arc<str>,
-    turning: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    turning: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl RoundRobin {
@@ -84,10 +87,11 @@ impl RoundRobin {
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
             history: OwnerHistory::new(late.clock()),
+            trouble: Arc::default(),
             stop: CancellationToken::new(),
             presence: presence.clone(),
             name: name.clone(),
-            turning: parking_lot::Mutex::default(),
+            turning: Mutex::default(),
         };
         let turner = Turner {
             name,
@@ -105,8 +109,11 @@ impl RoundRobin {
             cluster: round_robin.cluster.clone(),
             history: round_robin.history.clone(),
             nodes: Nodes::default(),
+            overdue: BTreeSet::new(),
+            looks: JoinSet::new(),
+            heartbeats: JoinSet::new(),
             number: 0,
-            is_away: false,
+            trouble: round_robin.trouble.clone(),
         };
         let turning = supervisor.start_once("turns", &round_robin.stop, turner.run(round_robin.stop.clone()));
         *round_robin.turning.lock() = Some(turning);
@@ -135,6 +142,10 @@ impl Ownership for RoundRobin {
 
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
         self.history.of(topic, index)
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
     }
 
     /// Nobody waits for it: another node may have had its turn already.
@@ -201,14 +212,6 @@ impl Nodes {
     }
 }
 
-/// The shards of a turn.
-#[derive(Debug, Default)]
-struct WantedShards {
-    wanted: BTreeSet<ShardName>,
-    /// Those of them that are taken besides, since nobody served them.
-    late: Vec<ShardName>,
-}
-
 #[derive(Debug)]
 struct Turner {
     name: Arc<str>,
@@ -226,8 +229,13 @@ struct Turner {
     cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
     nodes: Nodes,
+    /// Shards that were late and that nobody served: scanned until the end of the next turn.
+    overdue: BTreeSet<ShardName>,
+    looks: JoinSet<Vec<ShardName>>,
+    heartbeats: JoinSet<Option<NodesSeen>>,
     number: u64,
-    is_away: bool,
+    /// Why no turn could be had, for `/readyz`.
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl Turner {
@@ -245,6 +253,14 @@ impl Turner {
                 Ok(()) = self.unhealthy.changed() => {}
                 Ok(()) = self.drained.changed() => {}
                 _ = tick.tick() => {}
+                Some(late) = self.looks.join_next(), if !self.looks.is_empty() => {
+                    self.take_late(late.unwrap_or_default());
+                    continue;
+                }
+                Some(seen) = self.heartbeats.join_next(), if !self.heartbeats.is_empty() => {
+                    self.heard(seen.ok().flatten());
+                    continue;
+                }
             }
             tokio::select! {
                 biased;
@@ -262,25 +278,29 @@ impl Turner {
         let unhealthy = self.unhealthy.borrow_and_update().clone();
         self.me.set_state(unhealthy, self.drained.borrow_and_update().clone());
         self.me.unreachable = self.silent.now();
-        let takes = match self.me.state {
-            MemberState::Serving => true,
-            MemberState::Draining => !self.others_serve(),
-            MemberState::Unhealthy => false,
-        };
-        let wanted = if takes && !all.is_empty() { self.places(&all).await } else { Some(WantedShards::default()) };
-        if let Some(WantedShards { wanted, late }) = wanted {
+        let wanted = if self.takes() && !all.is_empty() { self.places(&all).await } else { Some(BTreeSet::new()) };
+        if let Some(wanted) = wanted {
             let changes = crate::publish(&self.owned, &self.meters, wanted);
-            let taken = |shard: &ShardName| if late.contains(shard) { OwnerReason::Late } else { OwnerReason::Turn };
             let given_up = match self.me.state {
                 MemberState::Serving => OwnerReason::Turn,
                 MemberState::Draining => OwnerReason::Drained,
                 MemberState::Unhealthy => OwnerReason::Unhealthy,
             };
-            self.history.record(changes.seen(&self.name, taken, given_up));
+            self.history.record(changes.seen(&self.name, |_| OwnerReason::Turn, given_up));
         }
-        self.show().await;
+        self.look_for_late(all);
+        self.say_heartbeat();
+        self.show();
         self.number += 1;
         debug_assert!(began.elapsed() < TURN * 60, "every step of a turn is bounded");
+    }
+
+    fn takes(&self) -> bool {
+        match self.me.state {
+            MemberState::Serving => true,
+            MemberState::Draining => !self.others_serve(),
+            MemberState::Unhealthy => false,
+        }
     }
 
     /// Whether there is a node to leave shards to.
@@ -290,33 +310,56 @@ impl Turner {
     }
 
     /// The shards of the next turn; `None`: nobody answered, so this one goes on.
-    async fn places(&mut self, all: &[ShardName]) -> Option<WantedShards> {
+    async fn places(&mut self, all: &[ShardName]) -> Option<BTreeSet<ShardName>> {
         let count = all.len() as u64;
         let share = count.div_ceil(self.nodes.count()).clamp(1, count);
         let turn = match self.tickets.take(share).await {
             Ok(turn) => turn,
             Err(error) => {
-                if !std::mem::replace(&mut self.is_away, true) {
+                let trouble = format!(
+                    "the counter of turns in Redis is out of reach ({error}): this node scans what it has, and late \
+                     shards that nobody serves"
+                );
+                if self.trouble.lock().replace(trouble).is_none() {
                     warn!(error, "no turn could be had, what is held is scanned on");
                 }
                 return None;
             }
         };
-        if std::mem::take(&mut self.is_away) {
+        if self.trouble.lock().take().is_some() {
             info!("turns are taken again");
         }
         self.nodes.saw(turn.turns);
         let place = |n: u64| all[usize::try_from(n % count).expect("below the length")].clone();
         let mut wanted: BTreeSet<ShardName> = (turn.end.saturating_sub(share)..turn.end).map(place).collect();
         self.for_each_other(all, &mut wanted);
-        let mut late = Vec::new();
-        if self.number % LATE_EVERY == LATE_EVERY - 1 && wanted.len() < all.len() {
-            late = self.late.find(all, &wanted).await;
-            late.truncate(LATE_MAX);
-            self.meters.lease_changes("late", late.len() as u64);
-            wanted.extend(late.iter().cloned());
+        wanted.extend(std::mem::take(&mut self.overdue));
+        Some(wanted)
+    }
+
+    /// Looks, beside the turns and every few of them, for shards that nobody serves, also where no turn can be had.
+    fn look_for_late(&mut self, all: Vec<ShardName>) {
+        let held = self.owned.borrow().0.clone();
+        let is_time = self.number % LATE_EVERY == LATE_EVERY - 1;
+        if is_time && self.takes() && held.len() < all.len() && self.looks.is_empty() {
+            let late = self.late.clone();
+            self.looks.spawn(async move { late.find(&all, &held).await });
         }
-        Some(WantedShards { wanted, late })
+    }
+
+    /// Takes shards that nobody serves, until the end of the next turn.
+    fn take_late(&mut self, mut late: Vec<ShardName>) {
+        let mut wanted = self.owned.borrow().0.clone();
+        late.retain(|shard| !wanted.contains(shard));
+        late.truncate(LATE_MAX);
+        if late.is_empty() || !self.takes() {
+            return;
+        }
+        self.meters.lease_changes("late", late.len() as u64);
+        self.overdue.extend(late.iter().cloned());
+        wanted.extend(late);
+        let changes = crate::publish(&self.owned, &self.meters, wanted);
+        self.history.record(changes.seen(&self.name, |_| OwnerReason::Late, OwnerReason::Turn));
     }
 
     /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.
@@ -339,18 +382,31 @@ impl Turner {
         }
     }
 
-    async fn show(&mut self) {
+    /// Leaves word of this node, beside its turns.
+    fn say_heartbeat(&mut self) {
         self.me.shards = Some(u32::try_from(self.owned.borrow().0.len()).unwrap_or(u32::MAX));
-        let mut members = self.cluster.borrow().members.clone();
-        let says = self.number.is_multiple_of(PRESENCE_EVERY);
-        if says {
-            self.me.vitals = Some(self.meters.vitals());
+        if !self.number.is_multiple_of(PRESENCE_EVERY) || !self.heartbeats.is_empty() {
+            return;
         }
-        if says && let Some(seen) = self.presence.say(&self.name, &self.me).await {
-            let drain = seen.drains.get(&self.name).cloned();
-            self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);
-            members = seen.members;
-        }
+        self.me.vitals = Some(self.meters.vitals());
+        let (presence, name, me) = (self.presence.clone(), self.name.clone(), self.me.clone());
+        self.heartbeats.spawn(async move { presence.say(&name, &me).await });
+    }
+
+    /// Takes in what others left word of.
+    fn heard(&mut self, seen: Option<NodesSeen>) {
+        let Some(seen) = seen else { return };
+        let drain = seen.drains.get(&self.name).cloned();
+        self.drain.send_if_modified(|old| std::mem::replace(old, drain.clone()) != drain);
+        self.show_with(seen.members);
+    }
+
+    fn show(&mut self) {
+        let members = self.cluster.borrow().members.clone();
+        self.show_with(members);
+    }
+
+    fn show_with(&mut self, mut members: BTreeMap<Arc<str>, Member>) {
         members.insert(self.name.clone(), self.me.clone());
         let owned = self.owned.borrow().clone();
         let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
@@ -367,26 +423,4 @@ impl Turner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_counted_by_their_turns_and_changing_places_changes_nothing() {
-        let mut nodes = Nodes::default();
-        assert_eq!(nodes.count(), 1);
-        for turns in [10, 12, 15, 16, 18, 20, 23, 24] {
-            nodes.saw(turns);
-        }
-        assert_eq!(nodes.count(), 2, "two nodes, by turns before and after each other");
-        for turns in 25..29 {
-            nodes.saw(turns);
-        }
-        assert_eq!(nodes.count(), 1, "the other one is gone");
-        for turns in [32, 36, 40, 44] {
-            nodes.saw(turns);
-        }
-        assert_eq!(nodes.count(), 4);
-        nodes.saw(1);
-        assert_eq!(nodes.count(), 1, "the counter began anew");
-    }
-}
+mod tests;

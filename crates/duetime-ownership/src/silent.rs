@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use duetime_core::contract::by_place;
 use duetime_core::ownership::Demand;
-use duetime_core::{Place, ScheduleStore, Shard};
+use duetime_core::{ChangeId, Place, ScheduleStore, Shard};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -78,7 +78,9 @@ async fn notice(
 
 /// Shards as they are named by who asks and acts on nothing: without an epoch.
 pub(crate) fn named(all: &[crate::ShardName]) -> Vec<Shard> {
-    all.iter().map(|(topic, index)| Shard { topic: topic.clone(), index: *index, epoch: 0 }).collect()
+    all.iter()
+        .map(|(topic, index)| Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
+        .collect()
 }
 
 /// Whether each server answers about one of its shards; nothing for the only one there is.

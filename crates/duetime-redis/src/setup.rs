@@ -17,6 +17,8 @@ use crate::servers::Servers;
 pub struct Checks {
     /// Refuse a server that may evict keys.
     pub noeviction: bool,
+    /// Refuse a server that runs no scripts.
+    pub scripts: bool,
 }
 
 /// What the server said about itself.
@@ -79,7 +81,31 @@ async fn check_node(
             }
         }
     }
+    if checks.scripts {
+        check_scripts(servers, node).await?;
+    }
     Ok(facts)
+}
+
+/// Runs a script as all are run: loaded, then called by its name.
+async fn check_scripts(servers: &Servers, node: &Node) -> Result<(), LinkError> {
+    let script = redis::Script::new("return 1");
+    let (mut load, mut run) = (redis::cmd("SCRIPT"), redis::cmd("EVALSHA"));
+    load.arg("LOAD").arg("return 1");
+    run.arg(script.get_hash()).arg(0);
+    for (name, cmd) in [("SCRIPT LOAD", load), ("EVALSHA", run)] {
+        match servers.command_on(node, "script", &cmd).await {
+            Err(LinkError::Refused { code, detail }) => {
+                return Err(LinkError::Setup(format!(
+                    "redis at {} refuses {name} ({code} {detail}), and every operation of duetime is a script; take \
+                     rename-command for SCRIPT and EVALSHA out of redis.conf, or use a server that runs scripts",
+                    node.name
+                )));
+            }
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
 }
 
 /// See [`Link::check_clock`](crate::Link::check_clock).

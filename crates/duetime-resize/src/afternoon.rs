@@ -153,7 +153,7 @@ async fn pass(rules: AfternoonRules, config: &ResizeConfig) -> Afternoon {
     let (topic, due) = (TopicName::new("orders").expect("a name"), load());
     let mut auto = Auto::default();
     let mut nodes = *rules.nodes.start();
-    let mut shards = config.auto(nodes);
+    let mut shards = config.auto().shards(nodes);
     let mut autoscaler = Autoscaler { rules, asked: VecDeque::new(), changes: Vec::new() };
     let (mut backlog, mut serving, mut moving_until) = (0.0_f64, VecDeque::from([(0, nodes)]), 0);
     let mut seen = Afternoon { nodes: Vec::new(), shards: Vec::new(), late_s: 0.0, fewest: nodes };

@@ -14,7 +14,7 @@ pub(crate) struct Auto(HashMap<TopicName, (u32, Instant)>);
 impl Auto {
     /// What the topic should have, if that has been so for long enough.
     pub fn wants(&mut self, topic: &TopicName, present: u32, nodes: u32, config: &ResizeConfig) -> Option<u32> {
-        let wanted = config.auto(nodes);
+        let wanted = config.auto().shards(nodes);
         if wanted == present {
             self.0.remove(topic);
             return None;
@@ -55,12 +55,5 @@ mod tests {
         assert_eq!(wants(1), None);
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(wants(1), Some(4));
-    }
-
-    #[test]
-    fn auto_is_the_next_power_of_two_within_its_bounds() {
-        let config = ResizeConfig { auto_min: 8, auto_max: 64, ..ResizeConfig::default() };
-        config.check().unwrap();
-        assert_eq!([1, 2, 3, 9, 100_000, u32::MAX].map(|n| config.auto(n)), [8, 8, 16, 64, 64, 64]);
     }
 }

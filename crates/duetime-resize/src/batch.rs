@@ -3,9 +3,14 @@
 //! Anybody may do it to any batch, any number of times, several at once: the number and the nonce
 //! of a batch distinguish repetitions from another batch, and a batch is dropped only by its nonce.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
-use duetime_core::resize_store::{Batch, BatchName, BatchPut, Replication};
-use duetime_core::{Mover, Routing, StoreError, TopicName};
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::resize_store::{Batch, BatchName, BatchPut, DeadlineFloor, Replication};
+use duetime_core::routing::shard_of;
+use duetime_core::{MessageId, Mover, Routing, StoreError, TopicName};
+use tracing::error;
 
 use crate::fence::fence_all;
 use crate::steps::{MoveDeps, Step};
@@ -38,6 +43,10 @@ pub async fn finish(
                 None => return Ok(fresh),
             },
         };
+        if batch.to >= routing.reach() {
+            bring_home(deps, topic, routing, &batch).await?;
+            continue;
+        }
         let destination = routing.shard(topic, batch.to);
         match deps.store.put(&destination, &batch).await? {
             BatchPut::Conflict { last } => {
@@ -64,6 +73,55 @@ pub async fn finish(
     }
     let source = format!("shard {source} was given {ROUNDS_MAX} tries").into();
     Err(StoreError::Unavailable { doing: "finish a batch on its way between shards", source })
+}
+
+/// A batch is on its way to a shard that the topic does not have: whoever took it went by a change that the store has
+/// forgotten since. It goes back to its place in its source, from where what belongs elsewhere is moved as always.
+///
+/// First the destination has the present record, so that nobody puts the batch there any more. Where that was done
+/// before, the messages are moved home from there, and the batch is dropped when none is left.
+async fn bring_home(deps: &MoveDeps, topic: &TopicName, routing: &Routing, batch: &Batch) -> Result<(), StoreError> {
+    let (from, to, messages) = (batch.from, batch.to, batch.messages.len());
+    error!(
+        %topic, from, to, messages, shards = routing.shards,
+        "messages are on their way to a shard that the topic does not have; they are brought home"
+    );
+    deps.store.fence(topic, to, routing, &DeadlineFloor::default()).await?;
+    let (source, place) = (routing.shard(topic, from), routing.shard(topic, to));
+    if deps.store.last_applied_batch(&place, from).await? == Some(batch.name) {
+        empty(deps, topic, routing, to).await?;
+        deps.store.discard_batch(&source, batch.name.nonce).await?;
+    } else {
+        deps.store.restore_batch(&source, batch).await?;
+    }
+    Ok(())
+}
+
+/// Moves all messages of shard `index`, which the topic does not have, to their homes.
+async fn empty(deps: &MoveDeps, topic: &TopicName, routing: &Routing, index: u32) -> Result<(), StoreError> {
+    let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
+    loop {
+        Box::pin(finish(deps, topic, routing, index, None)).await?;
+        let mut homes: BTreeMap<u32, Vec<MessageId>> = BTreeMap::new();
+        let mut cursor = None;
+        while homes.is_empty() {
+            let page = deps.store.scan(&shard, cursor.as_ref(), BATCH_ITEMS_MAX).await?;
+            for scanned in page.found {
+                homes.entry(shard_of(&scanned.id, seed, routing.shards)).or_default().push(scanned.id);
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if homes.is_empty() {
+            return Ok(());
+        }
+        for (home, ids) in homes {
+            let batch = deps.store.take(&shard, home, &ids, deps.draw.next()).await?;
+            Box::pin(finish(deps, topic, routing, index, batch)).await?;
+        }
+    }
 }
 
 #[async_trait]

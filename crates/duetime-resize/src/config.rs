@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_core::AutoShards;
 use duetime_core::limits::SHARDS_MAX;
 use serde::Deserialize;
 
@@ -36,13 +37,14 @@ pub struct ResizeConfig {
 
 impl Default for ResizeConfig {
     fn default() -> Self {
+        let auto = AutoShards::default();
         Self {
             messages_per_second: 20_000,
             shards_at_once: 4,
             leave_due_within: Duration::from_secs(3),
-            auto_min: 1,
-            auto_max: SHARDS_MAX,
-            auto_factor: duetime_core::ShardCount::AUTO_FACTOR,
+            auto_min: auto.min,
+            auto_max: auto.max,
+            auto_factor: auto.factor,
             auto_grow_after: Duration::from_secs(10),
             auto_shrink_after: Duration::from_secs(600),
             scrub_per_second: 500,
@@ -80,10 +82,9 @@ impl ResizeConfig {
         found
     }
 
-    /// The number of shards that `"auto"` means for so many nodes.
+    /// What `"auto"` means.
     #[must_use]
-    pub fn auto(&self, nodes: u32) -> u32 {
-        let wanted = nodes.max(1).saturating_mul(self.auto_factor).min(SHARDS_MAX).next_power_of_two();
-        wanted.clamp(self.auto_min, self.auto_max)
+    pub fn auto(&self) -> AutoShards {
+        AutoShards { factor: self.auto_factor, min: self.auto_min, max: self.auto_max }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use duetime_core::routing::RoutingState;
 use duetime_core::{
-    Clock, OwnedShards, ResizeError, Routing, RoutingAuthority, RoutingRecord, StoreError, TopicName, TopicRecord,
-    Topics,
+    ChangeId, Clock, OwnedShards, ResizeError, Routing, RoutingAuthority, RoutingRecord, StoreError, TopicName,
+    TopicRecord, Topics,
 };
 use duetime_metrics::Meters;
 use tokio::sync::{Notify, watch};
@@ -84,10 +84,15 @@ impl Context {
         // Above every epoch that any shard has ever heard of, retired ones among them.
         let max_shards_ever = self.record(topic).await?.map_or(0, |record| record.max_shards_ever());
         let found = self.deps.store.inspect(topic, 0..max_shards_ever.max(shards)).await?;
+        // A forgotten change may have moved messages to shards that nobody would look into.
+        let forgotten = found.iter().flatten().filter(|shard| shard.routing.epoch > seen.routing.epoch);
+        if forgotten.map(|shard| shard.routing.reach()).any(|reach| reach > max_shards_ever) {
+            return Err(StoreError::Outdated(topic.to_string()));
+        }
         let highest = found.iter().flatten().map(|shard| shard.routing.epoch).max().unwrap_or(0);
         let routing = Routing {
             epoch: highest.max(seen.routing.epoch) + 1,
-            change_id: format!("{:016x}", self.deps.draw.next()),
+            change_id: ChangeId(self.deps.draw.next()),
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,

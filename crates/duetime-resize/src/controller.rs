@@ -166,11 +166,7 @@ impl Resizing for Resizer {
 
     fn meaning(&self, shards: ShardCount) -> (u32, u32) {
         let config = &self.0.config;
-        let shards = match shards {
-            ShardCount::Fixed(shards) => shards,
-            ShardCount::Auto => config.auto(*self.0.nodes.borrow()),
-        };
-        (shards, config.messages_per_second)
+        (shards.resolve(*self.0.nodes.borrow(), config.auto()), config.messages_per_second)
     }
 
     async fn ask(&self, topic: &TopicName, shards: ShardCount) -> Result<RoutingRecord, ResizeError> {

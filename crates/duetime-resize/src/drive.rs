@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use duetime_core::resize_store::{DeadlineFloor, Inspected};
 use duetime_core::routing::RoutingState;
 use duetime_core::{Routing, StoreError, TopicName};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -12,7 +13,7 @@ use tracing::{debug, error, warn};
 
 use crate::batch::finish;
 use crate::context::Context;
-use crate::fence::fence_all;
+use crate::fence::{fence_all, raise_above_sources};
 use crate::steps::Step;
 use crate::{mover, verifier};
 
@@ -88,7 +89,11 @@ async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreE
 /// One change from the fence to the commit, unless it is the present one no more.
 async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
     context.tracks.began(topic, routing);
-    fence_all(&*context.deps.store, topic, routing).await?;
+    match fence_all(&*context.deps.store, topic, routing).await {
+        // Of a change that was forgotten: the store went back since its record was read.
+        Err(StoreError::Damaged(_)) if !is_present(context, topic, routing).await? => return Ok(()),
+        fenced => fenced?,
+    }
     context.deps.steps.reached(Step::Fenced).await;
     // Batches that were frozen under an earlier record may go to what is a source shard now: they
     // arrive before the first look, so that it sees them.
@@ -116,7 +121,7 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         if dirty.is_empty() {
             break;
         }
-        if context.authority.routing(topic).await?.is_none_or(|record| record.routing != *routing) {
+        if !is_present(context, topic, routing).await? {
             return Ok(());
         }
         if waited.0 != dirty.len() {
@@ -132,6 +137,15 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         unclean = dirty;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+    if !is_present(context, topic, routing).await? {
+        return Ok(());
+    }
+    let ever = context.record(topic).await?.map_or(0, |record| record.max_shards_ever());
+    let found = context.deps.store.inspect(topic, 0..ever).await?;
+    if bring_strays_home(context, topic, routing, &found).await? {
+        return Ok(());
+    }
+    raise_above_sources(&*context.deps.store, topic, routing, &found).await?;
     context.deps.steps.reached(Step::Verified).await;
     if context.commit(topic, routing).await? {
         let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
@@ -140,6 +154,30 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         }
     }
     Ok(())
+}
+
+/// Whether the authority has this very record.
+async fn is_present(context: &Context, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
+    Ok(context.authority.routing(topic).await?.is_some_and(|record| record.routing == *routing))
+}
+
+/// Finishes what is on its way to shards that the topic will not have, wherever it is; whether there was any. After the
+/// commit nobody would look for it.
+async fn bring_strays_home(
+    context: &Context,
+    topic: &TopicName,
+    routing: &Routing,
+    found: &[Option<Inspected>],
+) -> Result<bool, StoreError> {
+    let is_stray = |shard: &Inspected| shard.outbox.is_some_and(|(_, to, _)| to >= routing.shards);
+    let strays: Vec<u32> =
+        (0..).zip(found).filter(|(_, shard)| shard.as_ref().is_some_and(is_stray)).map(|(index, _)| index).collect();
+    for index in &strays {
+        // A retired shard may never have heard of this record.
+        context.deps.store.fence(topic, *index, routing, &DeadlineFloor::default()).await?;
+        mover::clear(context, topic, routing, *index, Duration::ZERO).await?;
+    }
+    Ok(!strays.is_empty())
 }
 
 async fn clear_all(

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_core::resize_store::{DeadlineFloor, Fenced};
+use duetime_core::resize_store::{DeadlineFloor, Fenced, Inspected};
 use duetime_core::{ResizeStore, Routing, StoreError, TopicName};
 use futures::StreamExt as _;
 
@@ -20,12 +20,28 @@ const AT_ONCE: usize = 32;
 ///
 /// As [`ResizeStore::fence`].
 pub async fn fence_all(store: &dyn ResizeStore, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-    let fenced = raise_each(store, topic, routing, 0..routing.previous, DeadlineFloor::default()).await?;
+    let (sources, destinations) = routing.sources_and_destinations();
+    let fenced = raise_each(store, topic, routing, sources, DeadlineFloor::default()).await?;
     let mut floor = DeadlineFloor::default();
     fenced.iter().for_each(|fenced| floor.raise_all(&fenced.floor));
-    let first = if routing.shards > routing.previous { routing.previous } else { 0 };
-    raise_each(store, topic, routing, first..routing.shards, floor).await?;
+    raise_each(store, topic, routing, destinations, floor).await?;
     Ok(())
+}
+
+/// Raises the shards that ids have moved into above the deadlines that were given in their sources meanwhile: from the
+/// commit on nothing else keeps them apart ([`Routing::deadlines`]). `found`: all shards, since no source has an id that
+/// belongs elsewhere.
+pub(crate) async fn raise_above_sources(
+    store: &dyn ResizeStore,
+    topic: &TopicName,
+    routing: &Routing,
+    found: &[Option<Inspected>],
+) -> Result<(), StoreError> {
+    let (sources, destinations) = routing.sources_and_destinations();
+    let mut floor = DeadlineFloor::default();
+    let sources = sources.filter_map(|index| found.get(index as usize)?.as_ref());
+    sources.for_each(|source| floor.raise_all(&source.floor));
+    raise_each(store, topic, routing, destinations, floor).await.map(drop)
 }
 
 /// After the first error no other is begun, but those under way are waited for: who makes a shard for

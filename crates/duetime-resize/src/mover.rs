@@ -100,6 +100,7 @@ async fn move_to(
     let mut moved = 0;
     while !ids.is_empty() {
         context.throttle.take(ids.len()).await;
+        context.deps.store.check_room(&routing.shard(topic, to)).await?;
         let nonce = context.deps.draw.next();
         let Some(batch) = context.deps.store.take(&source, to, &ids, nonce).await? else { break };
         context.deps.steps.reached(Step::Taken).await;

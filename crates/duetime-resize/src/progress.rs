@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use duetime_core::store::ShardCounts;
-use duetime_core::{ResizeProgress, Routing, RoutingRecord, TopicName, Topics};
+use duetime_core::{ResizeProgress, Routing, RoutingId, RoutingRecord, TopicName, Topics};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ const SAMPLES: usize = 10;
 /// What this node knows of one change.
 #[derive(Debug, Default)]
 struct Track {
-    epoch: u64,
+    record: RoutingId,
     blocked: Option<String>,
     samples: VecDeque<(Instant, u64)>,
 }
@@ -42,7 +42,7 @@ impl Tracks {
         let routing = &record.routing;
         let (moved, remaining) = counts(routing, surveys);
         let tracks = self.0.lock();
-        let track = tracks.get(topic).filter(|track| track.epoch == routing.epoch);
+        let track = tracks.get(topic).filter(|track| track.record == routing.id());
         let per_second = track.and_then(Track::rate);
         ResizeProgress {
             from: routing.previous,
@@ -74,8 +74,8 @@ impl Tracks {
     fn of_change(&self, topic: &TopicName, routing: &Routing, note: impl FnOnce(&mut Track)) {
         let mut tracks = self.0.lock();
         let track = tracks.entry(topic.clone()).or_default();
-        if track.epoch != routing.epoch {
-            *track = Track { epoch: routing.epoch, ..Track::default() };
+        if track.record != routing.id() {
+            *track = Track { record: routing.id(), ..Track::default() };
         }
         note(track);
     }
@@ -103,7 +103,7 @@ impl Tracks {
 
 /// Moved and remaining, from the counts of shards 0 to the larger of the two numbers.
 fn counts(routing: &Routing, surveys: &[ShardCounts]) -> (u64, u64) {
-    let all = |survey: &ShardCounts| survey.scheduled + survey.in_flight + survey.dead;
+    let all = ShardCounts::messages;
     let total: u64 = surveys.iter().map(all).sum();
     let (from, to) = (u64::from(routing.previous), u64::from(routing.shards));
     if to >= from {
@@ -120,6 +120,7 @@ fn counts(routing: &Routing, surveys: &[ShardCounts]) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use duetime_core::ChangeId;
     use duetime_core::routing::RoutingState;
 
     use super::*;
@@ -132,7 +133,7 @@ mod tests {
     fn moved_and_remaining_are_counted_by_the_shards_themselves() {
         let routing = |previous, shards| Routing {
             epoch: 2,
-            change_id: String::new(),
+            change_id: ChangeId::default(),
             shards,
             previous,
             state: RoutingState::Moving,

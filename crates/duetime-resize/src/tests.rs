@@ -8,9 +8,9 @@ use duetime_core::limits::SHARDS_MAX;
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, ResizeError, ResizeStore as _,
-    Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _, Topics,
+    ChangeId, Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, ResizeError,
+    ResizeStore as _, Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp,
+    TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_testkit::{MemStore, TokioClock};
@@ -19,6 +19,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
+
+mod forgotten;
 
 const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 
@@ -60,7 +62,7 @@ impl World {
         let (store, clock) = (MemStore::new(), TokioClock::at(START));
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, "first".to_owned(), START);
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), START);
         store.put_topic(&record, None).await.unwrap();
         let owned = (0..SHARDS_MAX).map(|index| (topic.clone(), index)).collect();
         let world = Self {
@@ -256,7 +258,7 @@ async fn the_new_epoch_is_above_every_epoch_that_a_shard_has_heard_of() {
     let world = World::with(2, 10).await;
     // As a fence left it whose change the authority has forgotten at a failover.
     let present = world.record().await.routing;
-    let lost = Routing { epoch: present.epoch + 8, change_id: "lost".to_owned(), ..present };
+    let lost = Routing { epoch: present.epoch + 8, change_id: ChangeId(9), ..present };
     world.store.fence(&world.topic, 1, &lost, &DeadlineFloor::default()).await.unwrap();
     let resizer = world.resizer(ResizeConfig::default());
     world.request(&resizer, 4).await.unwrap();

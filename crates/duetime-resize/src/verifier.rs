@@ -1,6 +1,5 @@
 //! Sees whether a change is done: nothing on its way, nothing out of its home, in every old shard.
 
-use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::shard_of;
 use duetime_core::{Routing, StoreError, TopicName};
 
@@ -8,6 +7,9 @@ use crate::context::Context;
 use crate::mover::PAGE;
 
 /// Whether shard `index` has this record, and nothing that belongs elsewhere, in whole.
+///
+/// It informs no shard of the record: one that has not heard of it after the fence has gone back to an earlier time, and
+/// the change with it perhaps.
 ///
 /// First all pages, then the outbox: what a page missed because it was just being taken is in the
 /// outbox then, or has arrived.
@@ -18,8 +20,6 @@ pub(crate) async fn is_clean(
     index: u32,
 ) -> Result<bool, StoreError> {
     let (store, shard, seed) = (&context.deps.store, routing.shard(topic, index), routing.seed(topic));
-    // Another change id of the same epoch is refused here.
-    store.fence(topic, index, routing, &DeadlineFloor::default()).await?;
     let mut cursor = None;
     loop {
         let page = store.scan(&shard, cursor.as_ref(), PAGE).await?;

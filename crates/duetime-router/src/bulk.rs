@@ -20,9 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::bulk_page;
-use crate::bulk_plan::{
-    BulkPlan, HELD_MS, ItemOutcome, PLANS_OF_TOPIC_MAX, PlanAsk, PlanCounts, PlanState, Space, cut, space_for,
-};
+use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanState, Space, cut, space_for};
 use crate::error::RouteError;
 use crate::router::Router;
 
@@ -63,6 +61,9 @@ pub enum PlanError {
     /// It is in another state; the sentence says what to do.
     #[error("{0}")]
     Refused(String),
+    /// As many as there may be are running; the sentence says what to do.
+    #[error("{0}")]
+    TooMany(String),
     /// The topic's or the store's.
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -152,7 +153,8 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`RouteError::UnknownTopic`], or the store's: [`StoreError::Full`], where there are as many plans as may be.
+    /// [`PlanError::TooMany`], where the topic or the token has as many as may be and all are running;
+    /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn create(&self, topic: &TopicName, ask: PlanAsk) -> Result<BulkPlan, PlanError> {
         let record = self.router.present_topic(topic).await?;
         let now = self.now();
@@ -187,7 +189,7 @@ impl Plans {
             ended_at: None,
         };
         self.count(&mut plan).await?;
-        self.make_way(topic).await?;
+        self.make_way(topic, plan.by.as_deref()).await?;
         self.store.swap_plan(&plan.id, None, Some(&written(&plan))).await?;
         Ok(plan)
     }
@@ -212,17 +214,14 @@ impl Plans {
         }
     }
 
-    /// Makes space for one more plan of `topic`, where there are as many as may be.
-    async fn make_way(&self, topic: &TopicName) -> Result<(), PlanError> {
+    /// Makes space for one more plan of `topic` by the token `by`, where there are as many as may be.
+    async fn make_way(&self, topic: &TopicName, by: Option<&str>) -> Result<(), PlanError> {
         let all = self.store.plans().await?;
         let plans: Vec<BulkPlan> = all.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
-        let forgotten = match space_for(topic.as_str(), &plans, all.len()) {
+        let forgotten = match space_for(topic.as_str(), by, &plans, all.len()) {
             Space::There => return Ok(()),
             Space::Instead(plan) => plan,
-            Space::None => {
-                let full = format!("{PLANS_OF_TOPIC_MAX} plans of this topic are running; wait for one, or stop it");
-                return Err(PlanError::Refused(full));
-            }
+            Space::None(why) => return Err(PlanError::TooMany(why)),
         };
         match self.store.swap_plan(&forgotten.id, all.get(&forgotten.id).map(String::as_str), None).await {
             Err(StoreError::Conflict) => Ok(()),

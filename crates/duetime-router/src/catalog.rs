@@ -10,9 +10,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_core::Draw;
-use duetime_core::store::{Adopt, Adopted};
+use duetime_core::store::{Adopt, Adopted, Deletion};
 use duetime_core::{
-    Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore, Topics,
+    AutoShards, ChangeId, Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord,
+    TopicStore, Topics,
 };
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -41,6 +42,8 @@ pub struct Catalog {
     clock: Arc<dyn Clock>,
     topics: watch::Sender<Arc<Topics>>,
     nodes: watch::Sender<u32>,
+    /// What `"auto"` means; the default until [`Catalog::set_auto`].
+    auto: OnceLock<AutoShards>,
     /// Binds sinks, and whether the store has streams to hand messages over to in place.
     sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
     /// Where random numbers come from.
@@ -73,6 +76,7 @@ impl Catalog {
             clock,
             topics: watch::Sender::new(Arc::default()),
             nodes: watch::Sender::new(1),
+            auto: OnceLock::new(),
             sinks: OnceLock::new(),
             draw,
             troubles: Troubles::default(),
@@ -93,16 +97,17 @@ impl Catalog {
         let _ = self.sinks.set((sinks, has_streams));
     }
 
-    fn draw(&self) -> u64 {
-        self.draw.next()
-    }
-
     async fn conflict_pause(&self) {
-        let share = self.draw() as f64 / u64::MAX as f64;
+        let share = self.draw.next() as f64 / u64::MAX as f64;
         tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(share)).await;
     }
 
-    /// How many nodes share the shards: what `"auto"` of a new topic means.
+    /// From now on `"auto"` of a new topic means this for so many nodes as there are. Only the first call counts.
+    pub fn set_auto(&self, auto: AutoShards) {
+        let _ = self.auto.set(auto);
+    }
+
+    /// How many nodes share the shards, which `"auto"` of a new topic follows.
     pub fn set_nodes(&self, nodes: u32) {
         self.nodes.send_replace(nodes);
     }
@@ -407,10 +412,11 @@ impl Catalog {
     }
 
     fn fresh(&self, name: &TopicName, config: TopicConfig) -> TopicRecord {
-        let change_id = format!("{:016x}", self.draw());
-        let mut record = TopicRecord::new(name.clone(), config, *self.nodes.borrow(), change_id, self.clock.now());
+        let change_id = ChangeId(self.draw.next());
+        let shards = config.shards.resolve(*self.nodes.borrow(), self.auto.get().copied().unwrap_or_default());
+        let mut record = TopicRecord::with_shards(name.clone(), config, shards, change_id, self.clock.now());
         // Nobody outside can choose ids that all have one home.
-        record.routing.seed = Some(self.draw() as u32);
+        record.routing.seed = Some(self.draw.next() as u32);
         record
     }
 
@@ -448,14 +454,14 @@ impl Catalog {
         self.store.remains(name).await
     }
 
-    /// Removes the topic with everything in it; false: it was not there.
+    /// Removes the topic with what `how` allows to go with it; false: it was not there.
     ///
     /// # Errors
     ///
     /// As [`TopicStore::delete_topic`]; repeating it is safe.
-    pub async fn delete(&self, name: &TopicName) -> Result<bool, StoreError> {
+    pub async fn delete(&self, name: &TopicName, how: Deletion) -> Result<bool, StoreError> {
         let before = self.get(name).map(|known| known.routing.life());
-        let was = self.store.delete_topic(name).await?;
+        let was = self.store.delete_topic(name, how).await?;
         self.troubles.end_of(name);
         if let Err(error) = self.refresh().await {
             warn!(topic = %name, %error, "the topics could not be read after one was deleted");

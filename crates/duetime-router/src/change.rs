@@ -100,6 +100,12 @@ impl TopicChange {
         self.fields.contains_key(field)
     }
 
+    /// The sink that the change gives the topic.
+    #[must_use]
+    pub fn sink(&self) -> Option<&str> {
+        self.fields.get("sink")?.get("name")?.as_str()
+    }
+
     /// Whether the change leaves a topic alone because of how it delivers, or was paused.
     fn passes_over(&self, present: Option<&TopicRecord>) -> bool {
         let Some(through) = &self.through else { return false };
@@ -205,7 +211,7 @@ pub(crate) fn check_sink(
     has_streams: bool,
 ) -> Result<(), CatalogError> {
     let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
-    let bound = sinks.bind(topic, sink).map_err(invalid)?;
+    let bound = sinks.bind(topic, sink)?;
     if bound.in_place().is_some() && !has_streams {
         return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
     }
@@ -238,6 +244,8 @@ fn invalid(field: Option<&str>, text: String) -> CatalogError {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use duetime_core::ChangeId;
 
     use super::*;
 
@@ -290,7 +298,7 @@ mod tests {
     /// What `steps` make of a topic that delivers through the sink `shop`, one second after the other.
     fn after(steps: impl IntoIterator<Item = TopicChange>) -> TopicRecord {
         let config = change(r#"{"sink":{"name":"shop"}}"#).apply(&TopicConfig::default()).unwrap();
-        let mut record = TopicRecord::new("orders".parse().unwrap(), config, 1, "rid".to_owned(), Timestamp::ZERO);
+        let mut record = TopicRecord::new("orders".parse().unwrap(), config, 1, ChangeId(1), Timestamp::ZERO);
         for (at, step) in steps.into_iter().enumerate() {
             let now = Timestamp::from_millis(1000 * (at as i64 + 1));
             if let Some((config, note)) = step.made(Some(&record), now).unwrap() {

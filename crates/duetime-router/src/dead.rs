@@ -87,7 +87,8 @@ impl DeadLetters {
         self.dispatcher.context.clock.now()
     }
 
-    /// The shards of `topic` that have dead letters, from `first` on, and how many.
+    /// The shards of `topic` that have dead letters, from `first` on, and how many at most: what is on its way to
+    /// another shard may be some.
     async fn shards_with_any(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
         let survey = self.surveyor.survey(topic).await?;
         // Half a list would look like a whole one.
@@ -95,7 +96,8 @@ impl DeadLetters {
         let silent =
             || StoreError::Unavailable { doing: "count dead letters", source: "a server does not answer".into() };
         let shards = survey.record.routing.all(topic).zip(counts.ok_or_else(silent)?);
-        let with_dead = shards.map(|(shard, counts)| (shard, counts.dead)).filter(|(_, dead)| *dead > 0);
+        let with_dead =
+            shards.map(|(shard, counts)| (shard, counts.dead + counts.moving)).filter(|(_, dead)| *dead > 0);
         Ok(with_dead.filter(|(shard, _)| shard.index >= first).collect())
     }
 

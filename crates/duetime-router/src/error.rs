@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{NameError, StoreError, TopicName};
+use duetime_core::{BindError, NameError, StoreError, TopicName};
 
 /// Why a message was not acted on. Cheap to copy: one failed call answers many items.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -88,6 +88,9 @@ pub enum CatalogError {
         /// A sentence for the user.
         detail: String,
     },
+    /// The topic cannot have this sink.
+    #[error(transparent)]
+    Sink(#[from] BindError),
     /// No topic may be made with this name.
     #[error(transparent)]
     Name(#[from] NameError),

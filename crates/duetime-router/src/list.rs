@@ -66,7 +66,7 @@ impl ListedState {
             Self::Due
         } else if score.class().is_held() {
             Self::InFlight
-        } else if score.attempts() > 0 {
+        } else if score.tries() > 0 {
             Self::Retrying
         } else {
             Self::Scheduled
@@ -223,7 +223,8 @@ impl LiveMessages {
                 empty = self.without(topic, &record, at, range.till).await;
                 asked_to = at.saturating_add(u32::try_from(HEADS).expect("a small number"));
             }
-            if empty.contains(&at) && range.after.is_none() {
+            // What is on its way to another shard is in no head.
+            if empty.contains(&at) && range.after.is_none() && !record.routing.is_moving() {
                 at += 1;
                 continue;
             }
@@ -235,7 +236,7 @@ impl LiveMessages {
                 }
                 (left, list.looked_at, place) = (left - 1, list.looked_at + 1, Some(entry.place()));
                 let score = entry.score;
-                let (state, visible_at, attempts) = (ListedState::of(score, now), score.visible_at(), score.attempts());
+                let (state, visible_at, attempts) = (ListedState::of(score, now), score.visible_at(), score.tries());
                 if filter.has(&entry.id, state) {
                     list.messages.push(Listed { id: entry.id, shard: at, state, visible_at, attempts });
                 }

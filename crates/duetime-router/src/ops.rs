@@ -268,7 +268,10 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
                 Some(Event::Retried)
             }
             (Settlement::Bury(_), _) => Some(Event::Dead),
-            (Settlement::Release | Settlement::Defer(_) | Settlement::Extend(..), _) => None,
+            (
+                Settlement::Release | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..),
+                _,
+            ) => None,
         });
         count(context, shard, happened);
         called

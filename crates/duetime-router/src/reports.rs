@@ -44,6 +44,18 @@ impl Reports {
         self.meters.topics_troubled("outdated", troubles.count_outdated());
     }
 
+    /// So many of the topic's messages are on their way to a shard that it does not have.
+    pub(crate) fn stranded(&self, topic: &TopicName, messages: u64) {
+        let troubles = self.catalog.troubles();
+        if troubles.strand(topic, messages) {
+            match messages {
+                0 => info!(%topic, "the messages that were on their way to no shard are home"),
+                _ => error!(%topic, messages, "messages are on their way to a shard that the topic does not have"),
+            }
+        }
+        self.meters.topics_troubled("stranded", troubles.count_stranded());
+    }
+
     /// Notes that a shard is of a later life than the record that the catalogue has, after it was read again.
     pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
         // How many messages it is about, the next review says.

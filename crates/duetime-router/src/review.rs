@@ -28,8 +28,14 @@ pub enum Misplaced {
     Lost,
     /// So many messages of an earlier life of the topic are there.
     Occupied(u64),
-    /// A shard of a later life is there, with so many messages: the catalogue is older than it.
+    /// A shard of a later life, or of another change, is there, with so many messages: the catalogue is older than it.
     Later(u64),
+}
+
+/// Whether a shard's record shows that the catalogue's is not the latest one: of a later life, or of another change with
+/// the same epoch.
+fn is_of_other(shard: &Routing, routing: &Routing) -> bool {
+    shard.life() > routing.life() || shard.is_rival(routing)
 }
 
 /// What the places of shards are, against what `routing` says. One that ids move into may be missing, unless it is
@@ -38,7 +44,7 @@ fn misplaced(routing: &Routing, found: &[Option<Inspected>], is_lost: impl Fn(u3
     let mut wrong = Vec::new();
     for (index, place) in (0..).zip(found) {
         let older = place.as_ref().filter(|shard| shard.routing.life() < routing.life());
-        if let Some(later) = place.as_ref().filter(|shard| shard.routing.life() > routing.life()) {
+        if let Some(later) = place.as_ref().filter(|shard| is_of_other(&shard.routing, routing)) {
             wrong.push((index, Misplaced::Later(later.held)));
             continue;
         }
@@ -49,6 +55,15 @@ fn misplaced(routing: &Routing, found: &[Option<Inspected>], is_lost: impl Fn(u3
         }
     }
     wrong
+}
+
+/// Shards with messages on their way to one that the topic does not have, and how many these are.
+fn stranded(routing: &Routing, found: &[Option<Inspected>]) -> Vec<(u32, u64)> {
+    let messages = |shard: &Inspected| {
+        let outbox = shard.outbox.filter(|(_, to, _)| shard.routing.id() == routing.id() && *to >= routing.reach());
+        outbox.map(|(_, _, messages)| messages)
+    };
+    (0..).zip(found).filter_map(|(index, shard)| Some((index, messages(shard.as_ref()?)?))).collect()
 }
 
 /// Looks for what is missing, and notes it.
@@ -115,6 +130,9 @@ impl Reviewer {
     /// Looks at the places of all shards.
     pub async fn look_at_shards(&self) {
         for record in self.dispatcher.catalog.all().values() {
+            if let Err(error) = self.look_for_stranded(record).await {
+                debug!(topic = %record.name, %error, "messages that are on their way cannot be looked at at present");
+            }
             match self.misplaced(record).await {
                 Ok(wrong) => {
                     let lost = wrong.iter().filter(|(_, what)| *what == Misplaced::Lost).map(|(index, _)| *index);
@@ -144,6 +162,20 @@ impl Reviewer {
                 Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
             }
         }
+    }
+
+    /// Messages on their way to a shard that the topic does not have: nobody finds them until they are home.
+    async fn look_for_stranded(&self, record: &TopicRecord) -> Result<(), StoreError> {
+        let Dispatcher { catalog, context, reports, .. } = &*self.dispatcher;
+        let found = context.store.inspect(&record.name, 0..record.max_shards_ever()).await?;
+        let stranded = stranded(&record.routing, &found);
+        reports.stranded(&record.name, stranded.iter().map(|(_, messages)| messages).sum());
+        if catalog.get(&record.name).is_some_and(|present| present.routing == record.routing) {
+            for (index, _) in stranded {
+                context.mover.finish(&record.name, &record.routing, index).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Places of the topic's shards that are not as its record says, as they are at present.

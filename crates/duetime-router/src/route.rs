@@ -425,7 +425,9 @@ impl Dispatcher {
             StoreError::Stale(present) => {
                 self.catalog.refresh().await?;
                 let same = self.catalog.get(topic).is_some_and(|known| known.routing == *routing);
-                if same && present.life() > routing.life() { Err(self.reports.outdated(topic)) } else { Ok(()) }
+                // Of another change with the same epoch: one that the store forgot, or two that were begun at once.
+                let is_other = present.life() > routing.life() || present.is_rival(routing);
+                if same && is_other { Err(self.reports.outdated(topic)) } else { Ok(()) }
             }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
@@ -455,6 +457,8 @@ impl Dispatcher {
                         return Ok(());
                     }
                     Err(StoreError::Lost(_)) => return Err(self.reports.lost(topic, index)),
+                    // A deletion that did not come about had closed it: a later record opens it.
+                    Err(StoreError::Stale(later)) if self.catalog.learn(topic, &later) => return Ok(()),
                     learnt => learnt?,
                 }
                 *fenced = Some((seen, Instant::now()));

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::hand_over::{StreamTransfer, Streamed};
-use duetime_core::reinstate::Reinstate;
 use duetime_core::routing::life_of;
-use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Kept, Settle, Settled, StoreError};
+use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};
 
 use crate::error::is_misrouted;
@@ -84,12 +83,5 @@ impl ClaimStore for RoutedStore {
         _wait: AckWait,
     ) -> Result<Kept<Lookup<Settled>>, StoreError> {
         Ok(Kept::here(self.router.settle_claimed(shard, batch).await?).found())
-    }
-}
-
-#[async_trait]
-impl Reinstate for RoutedStore {
-    async fn reinstate(&self, shard: &Shard, messages: &[ClaimedMessage]) -> Result<Vec<bool>, StoreError> {
-        self.router.reinstate(shard, messages).await
     }
 }

@@ -7,12 +7,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::reinstate::as_it_was;
 use duetime_core::routing::{life_of, shard_of};
 use duetime_core::smear::offset;
-use duetime_core::store::{
-    AckWait, ClaimedMessage, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
-};
+use duetime_core::store::{AckWait, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
     Clock, LeaseClass, Lookup, MessageId, Mover, Receipt, Role, Shard, Store, StoreError, StoredMessage, Timestamp,
     TopicName, TopicRecord,
@@ -70,6 +67,8 @@ pub enum SettleAsk {
     Bury(Option<Arc<str>>),
     /// Hidden for this long from now, or for the topic's own visibility timeout.
     Extend(Option<Duration>),
+    /// Not begun: as it was before the claim, without costing an attempt.
+    Release,
 }
 
 /// What became of one settlement.
@@ -228,17 +227,6 @@ impl Router {
                 })
             })
             .collect()
-    }
-
-    /// See [`duetime_core::reinstate::Reinstate`]. A topic's limits are not asked: these messages were let in once.
-    pub(crate) async fn reinstate(&self, shard: &Shard, messages: &[ClaimedMessage]) -> Result<Vec<bool>, StoreError> {
-        let life = Some(life_of(shard.epoch));
-        let placed = self.place(&shard.topic, life, messages.iter().map(as_it_was).collect()).await.into_iter();
-        let is_there = |answer: Result<Placed, RouteError>| match answer {
-            Err(RouteError::UnknownTopic(_) | RouteError::EarlierLife(_)) => Ok(false),
-            answer => Ok(answer.map_err(StoreError::from)?.outcome == EnqueueOutcome::Scheduled),
-        };
-        placed.map(is_there).collect()
     }
 
     /// Cancels and reschedules.
@@ -414,6 +402,7 @@ fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle
             let visibility = asked.unwrap_or(record.config.visibility_timeout);
             Settlement::Extend(visibility, LeaseClass::for_visibility(visibility))
         }
+        SettleAsk::Release => Settlement::Release,
     };
     Settle { id: receipt.id.clone(), score: receipt.score, how }
 }

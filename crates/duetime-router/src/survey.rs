@@ -47,6 +47,7 @@ fn sum<'a>(shards: impl Iterator<Item = &'a ShardCounts>) -> ShardCounts {
         due: sum.due + one.due,
         in_flight: sum.in_flight + one.in_flight,
         dead: sum.dead + one.dead,
+        moving: sum.moving + one.moving,
         head: [sum.head, one.head].into_iter().flatten().min(),
     })
 }

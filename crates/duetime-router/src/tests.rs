@@ -16,8 +16,9 @@ use duetime_core::around::{Around, Call, Surrounded};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt, Routing,
-    RoutingAuthority as _, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
+    AutoShards, ChangeId, ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt,
+    Routing, RoutingAuthority as _, RoutingRecord, RoutingState, ShardCount, StoreError, Timestamp, TopicConfig,
+    TopicName,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_resize::MoveDeps;
@@ -332,7 +333,7 @@ async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     other.put(&bills, &TopicChange::default()).await.unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(fixture.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
-    assert!(other.delete(&fixture.topic).await.unwrap());
+    assert!(other.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
     assert!(matches!(fixture.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
     assert!(matches!(fixture.router.surveyor.survey(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
     assert_eq!(fixture.router.surveyor.survey_all().await.unwrap().len(), 1);
@@ -383,6 +384,9 @@ async fn a_topic_in_the_configuration_is_created_once_and_its_shards_stay() {
     fixture.catalog.set_nodes(5);
     let auto = fixture.catalog.put(&TopicName::new("auto").unwrap(), &TopicChange::default()).await.unwrap();
     assert_eq!(auto.record.routing.shards, 32);
+    fixture.catalog.set_auto(AutoShards { factor: 16, min: 16, max: 64 });
+    let made = fixture.catalog.put(&TopicName::new("auto-too").unwrap(), &TopicChange::default()).await.unwrap();
+    assert_eq!(made.record.routing.shards, 64, "as [resize] says, so that nothing moves a moment later");
 }
 
 #[tokio::test]
@@ -435,7 +439,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
     let mut new = seen.clone();
     new.routing = Routing {
         epoch: seen.routing.epoch + 1,
-        change_id: "new".to_owned(),
+        change_id: ChangeId(9),
         shards: 4,
         previous: 2,
         state: duetime_core::RoutingState::Moving,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::Enqueue;
+use duetime_core::store::{Enqueue, ShardCounts};
 use duetime_core::{Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use parking_lot::Mutex;
@@ -199,7 +199,7 @@ async fn held(context: &OpContext, record: &TopicRecord) -> Result<(u64, u64), S
     let (mut messages, mut bytes) = (0, 0);
     for some in shards.chunks(SHARDS_PER_CALL) {
         let counts = context.store.counts_available(some, context.clock.now()).await?;
-        messages += counts.iter().flatten().map(|one| one.scheduled + one.in_flight + one.dead).sum::<u64>();
+        messages += counts.iter().flatten().map(ShardCounts::messages).sum::<u64>();
         if record.config.max_bytes.is_some() {
             bytes += context.store.bytes(some).await?;
         }

@@ -27,6 +27,8 @@ struct Inside {
     /// Topics whose shards are of a later life than their record, and how many messages these hold.
     outdated: BTreeMap<TopicName, u64>,
     unreadable: BTreeSet<String>,
+    /// Topics with so many messages on their way to a shard that they do not have.
+    stranded: BTreeMap<TopicName, u64>,
 }
 
 /// What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
@@ -83,6 +85,9 @@ impl Troubles {
         for (topic, shards) in inside.lost.iter().take(SHOWN_MAX) {
             all.push(format!("shards of topic {topic} are lost: {}", listed(shards.iter())));
         }
+        for (topic, messages) in inside.stranded.iter().take(SHOWN_MAX) {
+            all.push(format!("{messages} messages of topic {topic} are on their way to a shard that it does not have"));
+        }
         if !inside.unreadable.is_empty() {
             all.push(format!("records of topics cannot be read: {}", listed(inside.unreadable.iter())));
         }
@@ -135,6 +140,20 @@ impl Troubles {
         inside.vanished.remove(topic);
         inside.lost.remove(topic);
         inside.outdated.remove(topic);
+        inside.stranded.remove(topic);
+    }
+
+    /// So many messages of the topic are on their way to a shard that it does not have, 0: none is; true: that is news.
+    pub(crate) fn strand(&self, topic: &TopicName, messages: u64) -> bool {
+        let mut inside = self.0.lock();
+        if messages == 0 {
+            return inside.stranded.remove(topic).is_some();
+        }
+        inside.stranded.insert(topic.clone(), messages).is_none()
+    }
+
+    pub(crate) fn count_stranded(&self) -> usize {
+        self.0.lock().stranded.len()
     }
 
     /// The topic's shards are of a later life than its record and hold so many messages; true: that is news.
@@ -216,5 +235,8 @@ mod tests {
         assert!(!troubles.lose(&topic, [3].into()) && troubles.lose(&topic, (0..20).collect()));
         assert!(troubles.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", troubles.of_topics());
         assert!(troubles.lose(&topic, BTreeSet::new()) && troubles.of_topics().is_empty());
+        assert!(troubles.strand(&topic, 3) && !troubles.strand(&topic, 2) && troubles.count_stranded() == 1);
+        assert!(troubles.of_topics()[0].starts_with("2 messages of topic orders"), "{:?}", troubles.of_topics());
+        assert!(troubles.strand(&topic, 0) && troubles.of_topics().is_empty());
     }
 }

@@ -17,6 +17,7 @@ fn delivery(id: &str, headers: Vec<(String, String)>) -> Option<Delivery> {
         nonce: Nonce(7),
         headers: Headers::new(headers).ok()?,
         payload: bytes::Bytes::new(),
+        not_after: Timestamp::ZERO,
         span: None,
     })
 }

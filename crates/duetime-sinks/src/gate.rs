@@ -1,6 +1,7 @@
-//! How much a target is given at once, requests in flight and requests a second, shared by its topics in turn.
+//! How much a target is given at once, calls and messages in flight and calls a second, shared by its topics in turn.
 //!
-//! Upstream: sinks whose target has no window of its own. One gate per named sink. Whose turn it is goes by topic, so
+//! Upstream: sinks whose target has no window of its own; a call of `http` is a request with one message, one of a
+//! broker is a batch. One gate per named sink. Whose turn it is goes by topic, so
 //! that one with many or slow requests leaves the others their share, and part of what is in flight is kept for
 //! topics that have little of it, and some of that for topics whose requests are quick: however many slow ones there
 //! are, they do not take it all.
@@ -9,9 +10,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::Verdict;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use crate::in_flight_limit::InFlightLimit;
 
 /// Of the requests in flight this part is kept for topics that have less than their share.
 const RESERVED: usize = 4;
@@ -22,35 +26,63 @@ const LAST_COUNTS: u32 = 4;
 /// Turns that timers let pass are made up for, as far as this.
 const CATCH_UP: Duration = Duration::from_millis(5);
 
-/// How much a target is given at once, requests in flight and requests a second, shared by its topics in turn.
+/// How much a target is given at once, calls and messages in flight and calls a second, shared by its topics in turn.
 #[derive(Debug)]
 pub struct Gate {
     state: Mutex<GateState>,
-    concurrency: usize,
+    calls_max: usize,
     interval: Option<Duration>,
     wait_max: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct GateState {
     members: BTreeMap<u64, GateQueue>,
     joined: u64,
     /// Whose turn was last.
     last: u64,
-    /// Requests waiting, over all members.
+    /// Calls waiting, over all members.
     waiting: usize,
-    in_flight: usize,
+    in_flight: GateLoad,
+    /// How many messages may be in flight.
+    limit: InFlightLimit,
     /// When the next request may go.
     next: Option<Instant>,
     /// A task waits for that moment.
     paced: bool,
 }
 
+/// What is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct GateLoad {
+    calls: usize,
+    messages: usize,
+}
+
+impl GateLoad {
+    fn add(&mut self, messages: usize) {
+        self.calls += 1;
+        self.messages += messages;
+    }
+
+    fn remove(&mut self, messages: usize) {
+        self.calls -= 1;
+        self.messages -= messages;
+    }
+}
+
+/// A call that waits for its turn.
+#[derive(Debug)]
+struct GateWaiter {
+    grant: oneshot::Sender<()>,
+    messages: usize,
+}
+
 /// What waits for one topic, and how much of it is in flight.
 #[derive(Debug, Default)]
 struct GateQueue {
-    waiting: VecDeque<oneshot::Sender<()>>,
-    in_flight: usize,
+    waiting: VecDeque<GateWaiter>,
+    in_flight: GateLoad,
     /// How long its latest requests took; `None`: nothing is known of them.
     usual: Option<Duration>,
 }
@@ -62,6 +94,15 @@ pub struct Full {
     pub after: Duration,
 }
 
+impl Full {
+    /// What is said of a message of a broker that has so much unconfirmed that this one is not sent.
+    #[must_use]
+    pub fn not_sent(self) -> Verdict {
+        let reason = "the broker has not confirmed what it was sent before; messages of all topics wait their turn";
+        Verdict::NotSent { reason: reason.to_owned(), after: self.after }
+    }
+}
+
 /// One topic at a gate; it leaves when this is dropped.
 #[derive(Debug)]
 pub struct GateMember {
@@ -69,22 +110,53 @@ pub struct GateMember {
     number: u64,
 }
 
-/// A request's turn; it ends when this is dropped.
+/// A call's turn; it ends when this is dropped.
 #[derive(Debug)]
 pub struct GateTurn {
     gate: Arc<Gate>,
     number: u64,
-    /// When its request began, if it did.
+    messages: usize,
+    confirmed: usize,
+    /// When its call began, if it did.
     began: Option<Instant>,
 }
 
+impl GateTurn {
+    /// So many of its messages were confirmed by the target.
+    pub fn confirmed(&mut self, messages: usize) {
+        self.confirmed = messages;
+    }
+}
+
 impl Gate {
-    /// At most `concurrency` at once and `per_second` a second; whoever would wait longer than
+    /// At most `concurrency` calls at once and `per_second` a second; whoever would wait longer than
     /// `wait_max` is sent away.
     #[must_use]
     pub fn new(concurrency: usize, per_second: Option<f64>, wait_max: Duration) -> Arc<Self> {
         let interval = per_second.map(|rate| Duration::from_secs_f64(1.0 / rate));
-        Arc::new(Self { state: Mutex::default(), concurrency, interval, wait_max })
+        Self::with(InFlightLimit::Fixed(usize::MAX), concurrency, interval, wait_max)
+    }
+
+    /// For a broker that is waited for `timeout` long: at most `calls_max` calls at once, and as many messages as it
+    /// confirms in a part of that time. Whoever would wait longer than half of it is sent away, so that a message is
+    /// with the sink for twice `timeout` at most: its confirm is waited for one and a half times that.
+    #[must_use]
+    pub fn of_broker(calls_max: usize, timeout: Duration) -> Arc<Self> {
+        Self::with(InFlightLimit::adaptive(timeout), calls_max, None, timeout / 2)
+    }
+
+    fn with(limit: InFlightLimit, calls_max: usize, interval: Option<Duration>, wait_max: Duration) -> Arc<Self> {
+        let state = GateState {
+            members: BTreeMap::new(),
+            joined: 0,
+            last: 0,
+            waiting: 0,
+            in_flight: GateLoad::default(),
+            limit,
+            next: None,
+            paced: false,
+        };
+        Arc::new(Self { state: Mutex::new(state), calls_max, interval, wait_max })
     }
 
     /// A topic that shares the gate from now on.
@@ -109,9 +181,9 @@ impl Gate {
             let waiter = queue.waiting.pop_front().expect("it has one");
             state.waiting -= 1;
             // Who has gone meanwhile takes no turn.
-            if waiter.send(()).is_ok() {
-                queue.in_flight += 1;
-                state.in_flight += 1;
+            if waiter.grant.send(()).is_ok() {
+                queue.in_flight.add(waiter.messages);
+                state.in_flight.add(waiter.messages);
                 state.last = number;
                 state.next = self.interval.map(|interval| {
                     let earliest = now.checked_sub(CATCH_UP).unwrap_or(now);
@@ -123,13 +195,16 @@ impl Gate {
 
     /// Whose turn it is: of those that wait and may have one more in flight, the next after the last.
     fn next_member(&self, state: &GateState) -> Option<u64> {
-        let free = self.concurrency.saturating_sub(state.in_flight);
         let topics = state.members.len();
-        let reserved = if topics > 1 && self.concurrency > 1 { (self.concurrency / RESERVED).max(1) } else { 0 };
-        let share = (reserved / topics.max(1)).max(1);
-        let may = |queue: &GateQueue| free > reserved || (queue.in_flight < share && free > left(queue, reserved));
-        let after = state.members.range(state.last + 1..).chain(state.members.range(..=state.last));
-        after.into_iter().find(|(_, queue)| !queue.waiting.is_empty() && may(queue)).map(|(number, _)| *number)
+        let calls = Allowance::new(self.calls_max, state.in_flight.calls, topics);
+        let messages = Allowance::new(state.limit.messages(), state.in_flight.messages, topics);
+        let may = |queue: &GateQueue, batch: usize| {
+            calls.allows(queue.in_flight.calls, 1, queue.usual)
+                && messages.allows(queue.in_flight.messages, batch, queue.usual)
+        };
+        let mut after = state.members.range(state.last + 1..).chain(state.members.range(..=state.last));
+        let next = after.find(|(_, queue)| queue.waiting.front().is_some_and(|first| may(queue, first.messages)));
+        next.map(|(number, _)| *number)
     }
 
     /// Advances at `next`, by one task at a time.
@@ -157,23 +232,51 @@ impl Gate {
     }
 }
 
-/// How much of the reserve a topic with little in flight leaves alone: many slow ones, each with little, would hold
-/// all of it.
-fn left(queue: &GateQueue, reserved: usize) -> usize {
-    match queue.usual {
-        Some(usual) if usual <= QUICK => 0,
-        None => reserved / 4,
-        Some(_) => reserved / 2,
+/// How much more of something may be in flight, and what of it is kept for topics that have little.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    free: usize,
+    reserved: usize,
+    share: usize,
+    /// A batch that is larger waits for no more place than this, so that none waits for ever.
+    largest: usize,
+}
+
+impl Allowance {
+    fn new(most: usize, in_flight: usize, topics: usize) -> Self {
+        let reserved = if topics > 1 && most > 1 { (most / RESERVED).max(1) } else { 0 };
+        let largest = (most.saturating_sub(reserved) / 2).max(1);
+        Self { free: most.saturating_sub(in_flight), reserved, share: (reserved / topics.max(1)).max(1), largest }
+    }
+
+    /// Whether a topic that has so much in flight, and whose calls usually take so long, may have a `batch` more. What
+    /// is let in whole takes nothing of the reserve.
+    fn allows(&self, held: usize, batch: usize, usual: Option<Duration>) -> bool {
+        // Many slow topics, each with little, would hold all of the reserve, so they leave part of it alone.
+        let left = match usual {
+            Some(usual) if usual <= QUICK => return self.free > 0 && (held < self.share || self.has_room(batch)),
+            None => self.reserved / 4,
+            Some(_) => self.reserved / 2,
+        };
+        self.has_room(batch) || (held < self.share && self.free >= left + batch && self.free > left)
+    }
+
+    fn has_room(&self, batch: usize) -> bool {
+        self.free >= self.reserved.saturating_add(batch.min(self.largest)) && self.free > self.reserved
     }
 }
 
 impl GateMember {
-    /// Waits for the turn.
+    fn turn(&self, messages: usize, began: Option<Instant>) -> GateTurn {
+        GateTurn { gate: self.gate.clone(), number: self.number, messages, confirmed: 0, began }
+    }
+
+    /// Waits for the turn of a call with so many messages.
     ///
     /// # Errors
     ///
     /// [`Full`]: the wait would be too long.
-    pub async fn enter(&self) -> Result<GateTurn, Full> {
+    pub async fn enter(&self, messages: usize) -> Result<GateTurn, Full> {
         let gate = &self.gate;
         let granted = {
             let mut state = gate.state.lock();
@@ -182,26 +285,32 @@ impl GateMember {
                 return Err(Full { after: wait });
             }
             let (grant, granted) = oneshot::channel();
-            state.members.get_mut(&self.number).expect("it has joined").waiting.push_back(grant);
+            state
+                .members
+                .get_mut(&self.number)
+                .expect("it has joined")
+                .waiting
+                .push_back(GateWaiter { grant, messages });
             state.waiting += 1;
             gate.advance(&mut state);
             granted
         };
-        let mut waiting = WaitingCall { member: self, granted: Some(granted) };
+        let mut waiting = WaitingCall { member: self, granted: Some(granted), messages };
         let granted = waiting.granted.as_mut().expect("it is there until its turn");
         let came = tokio::time::timeout(gate.wait_max, granted).await.is_ok();
         if came {
             waiting.granted = None;
-            return Ok(GateTurn { gate: gate.clone(), number: self.number, began: Some(Instant::now()) });
+            return Ok(self.turn(messages, Some(Instant::now())));
         }
         Err(Full { after: gate.wait_max })
     }
 }
 
-/// A request that waits: if it goes before its turn, its place is free.
+/// A call that waits: if it goes before its turn, its place is free.
 struct WaitingCall<'a> {
     member: &'a GateMember,
     granted: Option<oneshot::Receiver<()>>,
+    messages: usize,
 }
 
 impl Drop for WaitingCall<'_> {
@@ -212,12 +321,12 @@ impl Drop for WaitingCall<'_> {
         // Under the lock, so that no turn can be given after this look.
         if granted.try_recv().is_ok() {
             drop(state);
-            return drop(GateTurn { gate: gate.clone(), number: self.member.number, began: None });
+            return drop(self.member.turn(self.messages, None));
         }
         drop(granted);
         let queue = state.members.get_mut(&self.member.number).expect("it has joined");
         let before = queue.waiting.len();
-        queue.waiting.retain(|waiter| !waiter.is_closed());
+        queue.waiting.retain(|waiter| !waiter.grant.is_closed());
         let gone = before - queue.waiting.len();
         state.waiting -= gone;
     }
@@ -226,9 +335,13 @@ impl Drop for WaitingCall<'_> {
 impl Drop for GateTurn {
     fn drop(&mut self) {
         let mut state = self.gate.state.lock();
-        state.in_flight -= 1;
+        state.in_flight.remove(self.messages);
+        let wanted = state.waiting > 0;
+        if let Some(began) = self.began {
+            state.limit.measured(began, (self.confirmed, self.messages), wanted);
+        }
         if let Some(queue) = state.members.get_mut(&self.number) {
-            queue.in_flight -= 1;
+            queue.in_flight.remove(self.messages);
             if let Some(took) = self.began.map(|began| began.elapsed()) {
                 queue.usual = Some(queue.usual.map_or(took, |usual| usual - usual / LAST_COUNTS + took / LAST_COUNTS));
             }
@@ -248,121 +361,4 @@ impl Drop for GateMember {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// Requests of `member` that take `takes` each, one after the other, for `span`; how long each waited for its turn.
-    async fn requests(member: Arc<GateMember>, takes: Duration, span: Duration) -> Vec<Duration> {
-        let until = Instant::now() + span;
-        let mut waits = Vec::new();
-        while Instant::now() < until {
-            let asked = Instant::now();
-            let turn = member.enter().await;
-            match turn {
-                Ok(_turn) => {
-                    waits.push(asked.elapsed());
-                    tokio::time::sleep(takes).await;
-                }
-                Err(_) => tokio::time::sleep(SECOND).await,
-            }
-        }
-        waits
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_keep_their_rate_and_whoever_would_wait_too_long_is_sent_away() {
-        let member = Gate::new(100, Some(10.0), SECOND).join();
-        let start = Instant::now();
-        for _ in 0..11 {
-            drop(member.enter().await.unwrap());
-        }
-        assert_eq!(start.elapsed().as_millis() / 10, 100);
-        let crowd = futures::future::join_all((0..20).map(|_| member.enter())).await;
-        let entered = crowd.iter().filter(|turn| turn.is_ok()).count();
-        assert!((9..=10).contains(&entered), "{entered}");
-        assert!(crowd.into_iter().filter_map(Result::err).all(|full| full.after >= SECOND));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_fast_rate_is_reached_although_timers_tick_in_milliseconds() {
-        let member = Gate::new(64, Some(10_000.0), SECOND).join();
-        let start = Instant::now();
-        for _ in 0..10_000 {
-            drop(member.enter().await.unwrap());
-        }
-        assert!((980..=1_020).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_more_than_the_slots_are_given_at_once_and_who_leaves_the_queue_takes_none() {
-        let member = Gate::new(1, None, SECOND).join();
-        let held = member.enter().await.unwrap();
-        assert_eq!(member.enter().await.err(), Some(Full { after: SECOND }));
-        assert!(tokio::time::timeout(SECOND / 2, member.enter()).await.is_err());
-        drop(held);
-        let left = {
-            let state = member.gate.state.lock();
-            (state.waiting, state.in_flight)
-        };
-        assert_eq!(left, (0, 0));
-        assert!(member.enter().await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn topics_that_share_a_rate_have_the_same_share_of_it() {
-        let gate = Gate::new(64, Some(20.0), 10 * SECOND);
-        let topics: Vec<Arc<GateMember>> = (0..6).map(|_| Arc::new(gate.join())).collect();
-        let crowds = topics.iter().map(|member| {
-            let crowd = (0..64).map(|_| requests(member.clone(), Duration::from_millis(5), 60 * SECOND));
-            futures::future::join_all(crowd)
-        });
-        let counts: Vec<usize> =
-            futures::future::join_all(crowds).await.iter().map(|crowd| crowd.iter().map(Vec::len).sum()).collect();
-        assert!(counts.iter().all(|count| (180..=240).contains(count)), "60 s at 20 a second over 6: {counts:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_topic_beside_slow_ones_has_its_turn_at_once() {
-        let gate = Gate::new(64, None, 10 * SECOND);
-        let slow: Vec<Arc<GateMember>> = (0..2).map(|_| Arc::new(gate.join())).collect();
-        let quick = Arc::new(gate.join());
-        let crowd = slow.iter().flat_map(|member| (0..64).map(|_| requests(member.clone(), 9 * SECOND, 60 * SECOND)));
-        let (_, mut waits) =
-            futures::join!(futures::future::join_all(crowd), requests(quick, Duration::from_millis(10), 60 * SECOND));
-        waits.sort();
-        assert!(waits.len() > 5_000, "{} requests", waits.len());
-        assert!(waits[waits.len() / 2] < Duration::from_millis(1) && *waits.last().unwrap() < SECOND, "{waits:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_quick_topic_has_its_turn_at_once_beside_more_slow_ones_than_there_are_slots() {
-        let gate = Gate::new(64, None, 10 * SECOND);
-        let slow: Vec<Arc<GateMember>> = (0..200).map(|_| Arc::new(gate.join())).collect();
-        let quick = Arc::new(gate.join());
-        let took = Duration::from_millis(10);
-        requests(quick.clone(), took, SECOND).await;
-        let crowd = slow.iter().flat_map(|member| (0..4).map(|_| requests(member.clone(), 9 * SECOND, 120 * SECOND)));
-        let (crowd, mut waits) = futures::join!(futures::future::join_all(crowd), requests(quick, took, 120 * SECOND));
-        waits.sort();
-        assert!(waits.len() > 10_000, "{} requests", waits.len());
-        assert!(waits[waits.len() * 99 / 100] < Duration::from_millis(1), "{waits:?}");
-        let others: usize = crowd.iter().map(Vec::len).sum();
-        assert!(others > 64 * 120 / 9 / 2, "{others} requests of the slow ones");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_topic_alone_has_all_slots() {
-        let gate = Gate::new(8, None, SECOND);
-        let member = gate.join();
-        let turns = futures::future::join_all((0..8).map(|_| member.enter())).await;
-        assert!(turns.iter().all(Result::is_ok));
-        let other = gate.join();
-        assert!(other.enter().await.is_err(), "all are taken");
-        drop(turns);
-        let turns = futures::future::join_all((0..8).map(|_| member.enter())).await;
-        assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 6, "two are kept for the other");
-        assert!(other.enter().await.is_ok());
-    }
-}
+mod tests;

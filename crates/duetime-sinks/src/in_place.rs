@@ -75,7 +75,7 @@ impl Sink for InPlaceSink {
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
         let reason = "this sink hands over inside the store; nothing is to be delivered to it".to_owned();
-        vec![Verdict::Unavailable { reason, after: None, sent: false }; batch.len()]
+        vec![Verdict::Unavailable { reason }; batch.len()]
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -4,12 +4,15 @@
 //! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
 //! Knows nothing of stores and shards; never logs a credential.
 
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod confirm_wait;
 pub mod fault;
 #[cfg(all(any(test, fuzzing), feature = "http"))]
 pub mod fuzz;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod in_flight_limit;
 #[cfg(feature = "redis-stream")]
 mod in_place;
 #[cfg(feature = "kafka")]

@@ -4,10 +4,11 @@
 //! makes a duplicate.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Sink, TopicName, Verdict};
+use duetime_core::{Delivery, Namespace, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
 use duetime_settings::{ClientTls, Scrubber, TargetUrl};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::fault::SinkFault;
+use crate::gate::{Gate, GateMember};
 use crate::own_headers;
 use crate::probe_wait::ProbeWaitMax;
 use crate::settings;
@@ -29,10 +31,14 @@ pub const KIND: &str = "redis-stream";
 const BATCH_MAX: usize = 128;
 /// Pipelines in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// Pipelines in flight over all topics of a sink.
+const PIPELINES_MAX: usize = 1_024;
 /// A server that has answered within this is sent to without asking whether it is there.
 const GREETED_FOR: Duration = Duration::from_millis(100);
 /// A key where there is no stream.
 const NO_STREAM: &str = "duetime:check-config:none";
+/// Stands for what only a message can say, where the settings of a topic are checked.
+const UNKNOWN: &str = "*";
 /// Longest text of what the server or the network said.
 const REASON_BYTES_MAX: usize = 300;
 
@@ -85,21 +91,47 @@ impl Default for RedisStreamSettings {
     }
 }
 
+/// Keys that no stream may have: what a store with this namespace keeps begins with them. The store may be on the same
+/// server, under whatever name, and a topic's settings come from whoever administers that topic alone.
+#[derive(Debug)]
+struct ReservedKeys([String; 2]);
+
+impl ReservedKeys {
+    fn of(namespace: &Namespace) -> Self {
+        Self([format!("{namespace}:"), format!("{{{namespace}:")])
+    }
+
+    fn check(&self, key: &str) -> Result<(), String> {
+        match self.0.iter().find(|reserved| key.starts_with(reserved.as_str())) {
+            Some(reserved) => Err(format!(
+                "the stream {key:?} is refused: keys that begin with {reserved:?} are those of Duetime's store; choose \
+                 another `stream`"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A named sink of this type.
 #[derive(Debug)]
 pub(crate) struct RedisStreamTarget {
     link: Arc<Link>,
+    /// What is unanswered, over all topics.
+    gate: Arc<Gate>,
     /// Streams are on several masters, each of which may be away by itself.
     many_masters: bool,
     probe_wait_max: Duration,
     scrubber: Scrubber,
+    reserved: ReservedKeys,
     /// When it last answered.
     answered: Mutex<Option<Instant>>,
+    /// It did not answer what it was sent last.
+    is_silent: AtomicBool,
 }
 
 impl RedisStreamTarget {
-    /// Checks the configuration; opens no connection.
-    pub(crate) fn new(config: &RedisStreamConfig) -> Result<Self, SinkFault> {
+    /// Checks the configuration; opens no connection. Keys that a store with `namespace` may have are left alone.
+    pub(crate) fn new(config: &RedisStreamConfig, namespace: &Namespace) -> Result<Self, SinkFault> {
         SinkFault::of_zero(config.timeout, config.connect_timeout)?;
         let missing = || SinkFault::whole("url is missing: the server, or in_place = true for the store's own");
         let given = config.url.as_ref().ok_or_else(missing)?;
@@ -119,10 +151,13 @@ impl RedisStreamTarget {
         let link = link.map_err(|error| SinkFault::whole(error.to_string()))?;
         Ok(Self {
             link,
+            gate: Gate::of_broker(PIPELINES_MAX, config.timeout),
             many_masters,
             probe_wait_max: config.probe_wait_max.0,
             scrubber: Scrubber::new(given.secrets()),
+            reserved: ReservedKeys::of(namespace),
             answered: Mutex::default(),
+            is_silent: AtomicBool::new(false),
         })
     }
 
@@ -155,11 +190,28 @@ impl RedisStreamTarget {
         }
     }
 
-    async fn deliver(&self, settings: &CheckedStream, batch: &[Delivery]) -> Vec<Verdict> {
+    async fn deliver(&self, sink: &RedisStreamSink, batch: &[Delivery]) -> Vec<Verdict> {
+        let mut turn = match sink.turns.enter(batch.len()).await {
+            Ok(turn) => turn,
+            Err(full) => return vec![full.not_sent(); batch.len()],
+        };
+        // What is sent to a server that is away may have been taken: it is asked first.
+        if self.is_silent.load(Ordering::Relaxed)
+            && let Err(reason) = self.greet().await
+        {
+            return vec![Verdict::Unavailable { reason }; batch.len()];
+        }
+        let verdicts = self.deliver_now(&sink.settings, batch).await;
+        turn.confirmed(verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count());
+        verdicts
+    }
+
+    async fn deliver_now(&self, settings: &CheckedStream, batch: &[Delivery]) -> Vec<Verdict> {
         let mut pipeline = redis::pipe();
         let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(batch.len());
         for message in batch {
-            verdicts.push(match settings.stream.fill(message, |c| c) {
+            let key = settings.stream.fill(message, |c| c);
+            verdicts.push(match key.and_then(|key| self.reserved.check(&key).map(|()| key)) {
                 Ok(key) => {
                     pipeline.add_command(entry(&key, settings.max_length, message));
                     None
@@ -170,16 +222,14 @@ impl RedisStreamTarget {
         let answers = self.link.each_once(&pipeline).await;
         let silent = answers.iter().any(|answer| matches!(answer, Err(LinkError::Unavailable(_))));
         *self.answered.lock() = (!silent).then(Instant::now);
+        self.is_silent.store(silent, Ordering::Relaxed);
         let mut answers = answers.into_iter();
         let of_answer = |answer: Result<redis::Value, LinkError>| match answer {
             Ok(_) => Verdict::Accepted,
             // An answer that refuses says that nothing was added.
             Err(error) => match self.explain(&error) {
-                (reason, true) if !matches!(error, LinkError::Unavailable(_)) => {
-                    Verdict::Unavailable { reason, after: None, sent: false }
-                }
-                (reason, true) if self.many_masters => Verdict::DestinationDown { reason, after: None, silent: false },
-                (reason, true) => Verdict::Unavailable { reason, after: None, sent: true },
+                (reason, true) if !matches!(error, LinkError::Unavailable(_)) => Verdict::Unavailable { reason },
+                (reason, true) => Verdict::NoAnswer { reason },
                 (reason, false) => Verdict::Retry { reason, after: None },
             },
         };
@@ -219,9 +269,10 @@ impl Target for RedisStreamTarget {
         if settings.stream.is_empty() || settings.max_length == Some(0) {
             return Err("stream must not be empty, and max_length must be above 0".to_owned());
         }
+        self.reserved.check(&stream.of_topic(topic, |c| c, UNKNOWN))?;
         let only = (!stream.varies()).then(|| stream.of_topic(topic, |c| c, ""));
         let settings = CheckedStream { stream, only, max_length: settings.max_length };
-        Ok(Arc::new(RedisStreamSink { target: self, settings }))
+        Ok(Arc::new(RedisStreamSink { turns: self.gate.join(), target: self, settings }))
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -248,6 +299,8 @@ struct CheckedStream {
 #[derive(Debug)]
 struct RedisStreamSink {
     target: Arc<RedisStreamTarget>,
+    /// Its share of what all topics of the target may have unanswered.
+    turns: GateMember,
     settings: CheckedStream,
 }
 
@@ -274,7 +327,7 @@ impl Sink for RedisStreamSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        self.target.deliver(&self.settings, batch).await
+        self.target.deliver(self, batch).await
     }
 
     /// Besides the connection: whether the key of the topic can be a stream.
@@ -287,5 +340,40 @@ impl Sink for RedisStreamSink {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn target(namespace: &str) -> Arc<RedisStreamTarget> {
+        let config: RedisStreamConfig = toml::from_str("url = \"redis://127.0.0.1:1\"").unwrap();
+        Arc::new(RedisStreamTarget::new(&config, &Namespace::new(namespace).unwrap()).map_err(|f| f.text).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_stream_never_has_a_key_of_the_store() {
+        let bind = |namespace: &str, topic: &str, stream: &str| {
+            let topic = TopicName::new(topic).unwrap();
+            target(namespace).bind(&topic, json!({ "stream": stream }).as_object().unwrap())
+        };
+        for stream in ["duetime:topics", "{{duetime:topics}}:pending", "duetime:{{54383}}:b-2:0", "{topic}:topics"] {
+            let error = bind("duetime", "duetime", stream).unwrap_err();
+            assert!(error.contains("choose another `stream`"), "{stream}: {error}");
+        }
+        for stream in ["duetime", "orders:duetime:x", "{header.tenant}duetime:x", "{topic}:orders"] {
+            assert!(bind("duetime", "orders", stream).is_ok(), "{stream}");
+        }
+        assert!(bind("shop", "orders", "duetime:x").is_ok() && bind("shop", "orders", "shop:x").is_err());
+        // A message has no say in it either.
+        let sink = bind("duetime", "orders", "{header.key}").unwrap();
+        let mut message = duetime_testkit::conformance::sink::message("a", "");
+        message.headers =
+            duetime_core::Headers::new(vec![("key".to_owned(), "{duetime:topics}:plans".to_owned())]).unwrap();
+        let verdicts = sink.deliver(&[message]).await;
+        assert!(matches!(&verdicts[..], [Verdict::Rejected { reason }] if reason.contains("store")), "{verdicts:?}");
     }
 }

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duetime_core::suggest::{nearest, unknown};
-use duetime_core::{Clock, Sink, SinkBinder, SinkRef, TopicName};
+use duetime_core::suggest::unknown;
+use duetime_core::{BindError, Clock, Namespace, Sink, SinkBinder, SinkRef, TopicName};
+use duetime_settings::TargetUrl;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -27,7 +28,6 @@ use crate::rabbitmq::{RabbitMqConfig, RabbitMqTarget};
 #[cfg(feature = "redis-stream")]
 use crate::redis_stream::{RedisStreamConfig, RedisStreamTarget};
 use crate::remedy::with_remedy;
-use crate::settings::listed;
 use crate::target::Target;
 
 /// One `[sinks.NAME]` of the configuration file.
@@ -80,6 +80,16 @@ impl SinkConfig {
         })
     }
 
+    /// The Redis that it writes to, if it is one of its own.
+    #[must_use]
+    pub fn redis_url(&self) -> Option<&TargetUrl> {
+        match self {
+            #[cfg(feature = "redis-stream")]
+            Self::RedisStream(config) => config.url.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether it hands over inside the store, which then has to be a Redis.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
@@ -98,13 +108,18 @@ pub struct SinkRegistry {
 }
 
 impl SinkRegistry {
-    /// Checks every configured sink; opens no connection. `clock` dates what is handed over.
+    /// Checks every configured sink; opens no connection. `clock` dates what is handed over; no sink writes to a key
+    /// that a store with `namespace` may have.
     ///
     /// # Errors
     ///
     /// A sentence for each sink that is wrong, with the fix.
-    pub fn new(configs: BTreeMap<String, SinkConfig>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
-        let (registry, faults) = Self::of_good_ones(&configs, &clock);
+    pub fn new(
+        configs: BTreeMap<String, SinkConfig>,
+        clock: Arc<dyn Clock>,
+        namespace: &Namespace,
+    ) -> Result<Arc<Self>, String> {
+        let (registry, faults) = Self::of_good_ones(&configs, &clock, namespace);
         let faults: Vec<String> = faults.into_iter().map(|(name, fault)| format!("sinks.{name}: {fault}")).collect();
         if faults.is_empty() { Ok(registry) } else { Err(faults.join("; ")) }
     }
@@ -114,10 +129,11 @@ impl SinkRegistry {
     pub fn of_good_ones(
         configs: &BTreeMap<String, SinkConfig>,
         clock: &Arc<dyn Clock>,
+        namespace: &Namespace,
     ) -> (Arc<Self>, Vec<(String, SinkFault)>) {
         let (mut targets, mut faults) = (BTreeMap::new(), Vec::new());
         for (name, config) in configs {
-            match make(config, clock) {
+            match make(config, clock, namespace) {
                 Ok(target) => {
                     targets.insert(name.clone(), target);
                 }
@@ -147,10 +163,10 @@ impl SinkRegistry {
 }
 
 #[cfg_attr(
-    not(any(feature = "http", feature = "rabbitmq")),
-    expect(unused_variables, reason = "some sinks need no clock")
+    not(all(any(feature = "http", feature = "rabbitmq"), feature = "redis-stream")),
+    expect(unused_variables, reason = "some sinks need no clock, and most no namespace")
 )]
-fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, SinkFault> {
+fn make(config: &SinkConfig, clock: &Arc<dyn Clock>, namespace: &Namespace) -> Result<Arc<dyn Target>, SinkFault> {
     Ok(match config {
         SinkConfig::Log(config) => Arc::new(LogTarget::new(config.clone())),
         #[cfg(feature = "http")]
@@ -171,7 +187,7 @@ fn make(config: &SinkConfig, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Target>, 
         #[cfg(feature = "redis-stream")]
         SinkConfig::RedisStream(config) if config.in_place => Arc::new(InPlaceTarget::new(config)?),
         #[cfg(feature = "redis-stream")]
-        SinkConfig::RedisStream(config) => Arc::new(RedisStreamTarget::new(config)?),
+        SinkConfig::RedisStream(config) => Arc::new(RedisStreamTarget::new(config, namespace)?),
     })
 }
 
@@ -191,17 +207,13 @@ fn all_faults(config: &SinkConfig, first: SinkFault) -> Vec<SinkFault> {
 }
 
 impl SinkBinder for SinkRegistry {
-    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String> {
+    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError> {
         let Some(target) = self.targets.get(&sink.name) else {
-            let known: Vec<&str> = self.names().collect();
-            let hint = match nearest(&sink.name, known.iter().copied()) {
-                _ if known.is_empty() => "the configuration has no [sinks.NAME]".to_owned(),
-                Some(near) => format!("did you mean {near:?}? Configured: {}", listed(&known)),
-                None => format!("configured: {}", listed(&known)),
-            };
-            return Err(format!("no sink is called {:?}; {hint}", sink.name));
+            let configured = self.names().map(str::to_owned).collect();
+            return Err(BindError::UnknownSink { name: sink.name.clone(), configured });
         };
-        target.clone().bind(topic, &sink.settings).map_err(|error| format!("sink {:?}: {error}", sink.name))
+        let bound = target.clone().bind(topic, &sink.settings);
+        bound.map_err(|error| BindError::Refused(format!("sink {:?}: {error}", sink.name)))
     }
 }
 
@@ -224,11 +236,12 @@ mod tests {
 
     fn registry(text: &str) -> Result<Arc<SinkRegistry>, String> {
         let configs = toml::from_str(text).map_err(|error| error.to_string())?;
-        SinkRegistry::new(configs, Arc::new(WallClock))
+        SinkRegistry::new(configs, Arc::new(WallClock), &Namespace::default())
     }
 
     fn bind(registry: &SinkRegistry, sink: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
-        registry.bind(&TopicName::new("orders").unwrap(), &serde_json::from_value(sink).unwrap())
+        let bound = registry.bind(&TopicName::new("orders").unwrap(), &serde_json::from_value(sink).unwrap());
+        bound.map_err(|error| error.listing(|_| true))
     }
 
     #[test]
@@ -237,6 +250,12 @@ mod tests {
         assert_eq!(bind(&sinks, serde_json::json!({"name": "audit"})).unwrap().kind(), "log");
         let error = bind(&sinks, serde_json::json!({"name": "audti"})).unwrap_err();
         assert_eq!(error, "no sink is called \"audti\"; did you mean \"audit\"? Configured: audit and bench");
+        let unknown = SinkRef { name: "audti".to_owned(), settings: Map::new() };
+        let error = sinks.bind(&TopicName::new("orders").unwrap(), &unknown).unwrap_err();
+        assert!(error.listing(|name| name == "bench").ends_with("configured: bench"), "{error}");
+        for shown in [error.to_string(), error.listing(|_| false)] {
+            assert!(!shown.contains("bench") && !shown.contains("audit"), "it names what nobody may see: {shown}");
+        }
         let error = bind(&sinks, serde_json::json!({"name": "audit", "path": "/x"})).unwrap_err();
         assert!(error.starts_with("sink \"audit\": unknown sink setting \"path\""), "{error}");
         let error = bind(&registry("").unwrap(), serde_json::json!({"name": "x"})).unwrap_err();

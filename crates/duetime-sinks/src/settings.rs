@@ -2,19 +2,9 @@
 //!
 //! Upstream: the `bind` of every target.
 
-use duetime_core::suggest::nearest;
+use duetime_core::suggest::{listed, nearest};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-/// `a, b and c`, for a sentence.
-#[must_use]
-pub fn listed(words: &[&str]) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [one] => (*one).to_owned(),
-        [head @ .., last] => format!("{} and {last}", head.join(", ")),
-    }
-}
 
 /// The settings of a topic for a sink of type `kind`, whose settings are called `known`.
 ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_store_embedded::EmbeddedStore;
@@ -37,6 +37,7 @@ async fn enqueue(store: Arc<EmbeddedStore>, clients: u64, batch: u64, messages: 
                     topic: topic.clone(),
                     index: ((client + n) % u64::from(SHARDS)) as u32,
                     epoch: duetime_core::routing::LIFE + 1,
+                    change_id: ChangeId(1),
                 };
                 let items: Vec<Enqueue> = (0..batch)
                     .map(|item| Enqueue {
@@ -67,8 +68,12 @@ async fn drain(store: Arc<EmbeddedStore>) {
         let store = store.clone();
         running.spawn(async move {
             let topic = TopicName::new("orders").unwrap();
-            let shard =
-                Shard { topic, index: (worker % u64::from(SHARDS)) as u32, epoch: duetime_core::routing::LIFE + 1 };
+            let shard = Shard {
+                topic,
+                index: (worker % u64::from(SHARDS)) as u32,
+                epoch: duetime_core::routing::LIFE + 1,
+                change_id: ChangeId(1),
+            };
             let now = NOW.plus(Duration::from_secs(3600));
             let mut drained = 0;
             for n in 0.. {
@@ -122,8 +127,8 @@ async fn main() {
     syncs(at.path());
     let store = EmbeddedStore::open(&at.path().join("store"), Default::default()).unwrap();
     let name = TopicName::new("orders").unwrap();
-    let routing = Routing::first(SHARDS, "measured".to_owned());
-    let change_id = routing.change_id.clone();
+    let routing = Routing::first(SHARDS, ChangeId(1));
+    let change_id = routing.change_id;
     let record =
         TopicRecord { routing, ..TopicRecord::new(name, TopicConfig::default(), 1, change_id, Timestamp::ZERO) };
     store.put_topic(&record, None).await.unwrap();

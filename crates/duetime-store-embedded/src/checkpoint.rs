@@ -2,37 +2,64 @@
 //! which came meanwhile, by the writer itself. Then the log begins anew.
 //!
 //! Upstream: the writer. SQLite would do it at a commit and swallow the errors; here they are seen, and one
-//! that leaves it unknown whether the database has the pages ends all promises.
+//! that leaves it unknown whether the database has the pages ends all promises. A copy never lacks space: what is
+//! committed has it in the database already (`write_context`). Only a reader can keep it from being whole.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use duetime_core::StoreError;
 use rusqlite::Connection;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::damage::Damages;
-use crate::fault::{is_full, is_unsynced};
-use crate::folder::open_checkpointer;
+use crate::fault::is_unsynced;
+use crate::files::StoreFiles;
+use crate::folder::{BUSY_MAX, PAGE_BYTES, open_checkpointer};
 use crate::job::{Job, Nudge};
-use crate::syncer::Broken;
+use crate::syncer::{Broken, UNSYNCED};
 
 /// Pages of the log (of 4 KiB) at which it is copied: 32 MiB.
 const LOG_PAGES: i32 = 8192;
-const PAGE_BYTES: u64 = 4096;
-/// Pages that may come before the next try, after one that did not copy everything.
-const MORE_PAGES: i32 = 2048;
+/// How long after a copy that was not whole the next is tried.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How long after it has waited in vain it waits again.
+const WAITED_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// Copies that were not whole for this long are reported: readers of this process end sooner.
+const REPORTED_AFTER: Duration = Duration::from_secs(10);
+/// How long the writer waits for readers to end before the log is shortened.
+const READERS_WAIT: Duration = Duration::from_millis(200);
+
+/// What is said of a log that somebody reads.
+const READ_BY_OTHERS: &str = "another process holds the database and reads in one transaction, so the log grows; end \
+                              it (`fuser duetime.db` in the store's folder shows who has it open)";
+
+/// What came of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// The log begins anew with the next transaction.
+    Whole,
+    /// A reader still needs the rest, or the other thread copies.
+    Part,
+    /// The error was reported.
+    Failed,
+}
 
 /// What the threads share.
 #[derive(Debug)]
-struct SharedCheckpoint {
+pub struct SharedCheckpoint {
     /// Pages in the log after the last commit.
     pages: AtomicI32,
-    running: AtomicBool,
+    /// A backup needs what is in the log at present.
+    backup: AtomicBool,
+    /// It has to end: there is no space for the log.
+    backup_stopped: AtomicBool,
     damages: Arc<Damages>,
     broken: Broken,
 }
@@ -43,47 +70,71 @@ struct SharedCheckpoint {
 pub struct Checkpoints {
     shared: Arc<SharedCheckpoint>,
     orders: Option<SyncSender<()>>,
+    /// The other thread has done its part.
+    done: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     /// The other thread was asked, and the rest is to be copied when it has done its part.
     asked: bool,
-    /// Pages at which it is asked.
-    at: i32,
+    /// Since when copies have not been whole.
+    behind: Option<Instant>,
+    tried: Option<Instant>,
+    /// When it was waited for readers in vain.
+    blocked: Option<Instant>,
 }
 
-/// Copies what no reader needs; true: all of it.
-fn copy(conn: &Connection) -> rusqlite::Result<bool> {
-    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+/// Copies what no reader needs.
+fn copy(conn: &Connection, mode: &str) -> rusqlite::Result<Copied> {
+    conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
         let (busy, pages, copied): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(busy == 0 && pages == copied)
+        Ok(if busy == 0 && pages == copied { Copied::Whole } else { Copied::Part })
     })
 }
 
 impl SharedCheckpoint {
-    /// Says what came of a copy; whether everything was copied.
-    fn note(&self, copied: rusqlite::Result<bool>) -> bool {
-        match copied {
-            Ok(whole) => {
-                self.damages.checkpoint(None);
-                whole
-            }
-            // The log grows on meanwhile; whoever brings something new learns of a full disk.
-            Err(error) if is_full(&error) => false,
-            Err(error) => {
-                if is_unsynced(&error) {
-                    // The kernel may have thrown pages away, and the log must not begin anew over them.
-                    error!(%error, "the disk refused to keep the database, nothing more is accepted");
-                    self.broken.store(true, Ordering::Release);
-                }
-                self.damages.checkpoint(Some(error.to_string()));
-                false
-            }
-        }
+    fn new(damages: Arc<Damages>, broken: Broken) -> Self {
+        let (backup, backup_stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { pages: AtomicI32::new(0), backup, backup_stopped, damages, broken }
     }
 
-    fn run(&self, conn: &Connection, orders: &Receiver<()>, writer: &mpsc::WeakSender<Box<dyn Job>>) {
+    /// Says what came of a copy.
+    fn note(&self, copied: rusqlite::Result<Copied>) -> Copied {
+        copied.unwrap_or_else(|error| {
+            if is_unsynced(&error) {
+                // The kernel may have thrown pages away, and the log must not begin anew over them.
+                error!(%error, "the disk refused to keep the database, nothing more is accepted");
+                self.broken.set(UNSYNCED);
+            }
+            self.damages.checkpoint(Some(format!("{error}; look at the disk")));
+            Copied::Failed
+        })
+    }
+
+    /// Copies all that is committed, for a backup that is about to read it from the database file.
+    pub fn copy_for_backup(&self, writer: &Connection) -> Copied {
+        self.note(copy(writer, "PASSIVE"))
+    }
+
+    /// Lets one backup begin; `None`: one is being made.
+    pub fn begin_backup(self: &Arc<Self>) -> Option<BackupPlace> {
+        let is_free = !self.backup.swap(true, Ordering::AcqRel);
+        is_free.then(|| {
+            self.backup_stopped.store(false, Ordering::Release);
+            BackupPlace(self.clone())
+        })
+    }
+
+    fn run(
+        &self,
+        conn: &Connection,
+        orders: &Receiver<()>,
+        done: &SyncSender<()>,
+        writer: &mpsc::WeakSender<Box<dyn Job>>,
+    ) {
         while orders.recv().is_ok() {
-            self.note(copy(conn));
-            self.running.store(false, Ordering::Release);
+            self.note(copy(conn, "PASSIVE"));
+            if done.send(()).is_err() {
+                return;
+            }
             // A writer with requests waiting comes by anyway.
             if let Some(writer) = writer.upgrade() {
                 let _ = writer.try_send(Box::new(Nudge));
@@ -92,8 +143,30 @@ impl SharedCheckpoint {
     }
 }
 
+/// The one backup there may be; dropped, another may begin.
+#[derive(Debug)]
+pub struct BackupPlace(Arc<SharedCheckpoint>);
+
+impl BackupPlace {
+    /// Whether it has to end.
+    pub fn is_stopped(&self) -> bool {
+        self.0.backup_stopped.load(Ordering::Acquire)
+    }
+
+    /// Bytes in the log after the last commit.
+    pub fn log_bytes(&self) -> u64 {
+        u64::from(self.0.pages.load(Ordering::Acquire).unsigned_abs()) * PAGE_BYTES
+    }
+}
+
+impl Drop for BackupPlace {
+    fn drop(&mut self) {
+        self.0.backup.store(false, Ordering::Release);
+    }
+}
+
 impl Checkpoints {
-    /// Starts the thread, and has `writer` report how long the log is.
+    /// Starts the thread, has `writer` report how long the log is, and copies what an earlier process left in it.
     pub fn start(
         folder: &Path,
         writer: &mut Connection,
@@ -102,18 +175,25 @@ impl Checkpoints {
         broken: Broken,
     ) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Unavailable { doing: "start the checkpointer", source };
-        let shared =
-            Arc::new(SharedCheckpoint { pages: AtomicI32::new(0), running: AtomicBool::new(false), damages, broken });
+        let shared = Arc::new(SharedCheckpoint::new(damages, broken));
         let conn = open_checkpointer(folder).map_err(|error| failed(Box::new(error)))?;
         let (orders, inbox) = sync_channel(1);
+        let (to_done, done) = sync_channel(1);
         let running = shared.clone();
         let thread = std::thread::Builder::new()
             .name("duetime-checkpointer".to_owned())
-            .spawn(move || running.run(&conn, &inbox, &jobs))
+            .spawn(move || running.run(&conn, &inbox, &to_done, &jobs))
             .map_err(|error| failed(Box::new(error)))?;
-        let mut checkpoints = Self { shared, orders: Some(orders), thread: Some(thread), asked: false, at: LOG_PAGES };
+        let (orders, thread) = (Some(orders), Some(thread));
+        let mut checkpoints =
+            Self { shared, orders, done, thread, asked: false, behind: None, tried: None, blocked: None };
         checkpoints.follow(writer).map_err(|error| failed(Box::new(error)))?;
+        checkpoints.rest(writer);
         Ok(checkpoints)
+    }
+
+    pub fn shared(&self) -> &Arc<SharedCheckpoint> {
+        &self.shared
     }
 
     /// Has a connection report how long the log is after each commit.
@@ -130,35 +210,74 @@ impl Checkpoints {
         self.asked
     }
 
-    /// Bytes in the log after the last commit.
-    pub fn log_bytes(&self) -> u64 {
-        u64::from(self.shared.pages.load(Ordering::Acquire).unsigned_abs()) * PAGE_BYTES
+    /// Whether a reader keeps the log from beginning anew.
+    pub fn is_behind(&self) -> bool {
+        self.behind.is_some()
     }
 
     /// To be called between transactions.
     pub fn turn(&mut self, writer: &Connection) {
-        if self.asked && !self.shared.running.load(Ordering::Acquire) {
-            self.asked = false;
-            self.rest(writer);
-        } else if !self.asked && self.shared.pages.load(Ordering::Acquire) >= self.at {
-            self.shared.running.store(true, Ordering::Release);
-            self.asked = true;
-            if let Some(Err(TrySendError::Disconnected(()))) = self.orders.as_ref().map(|orders| orders.try_send(())) {
-                // Its thread has ended: the writer does all of it.
-                self.shared.running.store(false, Ordering::Release);
+        if self.asked {
+            if !matches!(self.done.try_recv(), Err(TryRecvError::Empty)) {
+                self.asked = false;
+                self.rest(writer);
             }
+            return;
+        }
+        let long = self.shared.pages.load(Ordering::Acquire) >= LOG_PAGES;
+        if long && !self.is_behind() || self.behind.and(self.tried).is_some_and(|tried| tried.elapsed() >= AGAIN_AFTER)
+        {
+            self.asked = true;
+            // Where its thread has ended, the writer does all of it with the next turn.
+            let _ = self.orders.as_ref().map(|orders| orders.try_send(()));
         }
     }
 
-    /// Copies what is left, so that the log begins anew with the next transaction; false: some of it stays.
-    pub fn rest(&mut self, writer: &Connection) -> bool {
-        let whole = self.shared.note(copy(writer));
-        let pages = self.shared.pages.load(Ordering::Acquire);
-        self.at = if whole { LOG_PAGES } else { pages.saturating_add(MORE_PAGES).max(LOG_PAGES) };
-        if whole {
-            self.shared.pages.store(0, Ordering::Release);
+    /// Copies what is left, so that the log begins anew with the next transaction.
+    fn rest(&mut self, writer: &Connection) -> Copied {
+        let copied = self.shared.note(copy(writer, "PASSIVE"));
+        self.settle(copied);
+        copied
+    }
+
+    /// Copies all of it and gives the disk back what the log had, for there is no space; false: that was no help now.
+    /// For new messages (`brings`) the log keeps its part before the database grows.
+    pub fn shorten(&mut self, writer: &Connection, files: &StoreFiles, brings: bool) -> bool {
+        self.shared.backup_stopped.store(true, Ordering::Release);
+        // Readers that did not end within that time will not end now; it is seen at once when they have.
+        let waited = self.blocked.is_some_and(|blocked| blocked.elapsed() < WAITED_AGAIN_AFTER);
+        let readers_wait = if waited { Duration::ZERO } else { READERS_WAIT };
+        if std::mem::take(&mut self.asked) {
+            // It ends: it waits for nobody.
+            let _ = self.done.recv();
         }
-        whole
+        let wait = |time| writer.busy_timeout(time);
+        let copied = wait(readers_wait).and_then(|()| copy(writer, "TRUNCATE"));
+        let copied = self.shared.note(copied.and_then(|copied| wait(BUSY_MAX).map(|()| copied)));
+        self.settle(copied);
+        files.keep_log(!brings);
+        if copied == Copied::Whole {
+            self.blocked = None;
+        } else if !waited {
+            self.blocked = Some(Instant::now());
+        }
+        copied == Copied::Whole
+    }
+
+    fn settle(&mut self, copied: Copied) {
+        let now = Instant::now();
+        self.tried = Some(now);
+        if copied == Copied::Whole {
+            self.shared.pages.store(0, Ordering::Release);
+            self.behind = None;
+            self.shared.damages.checkpoint(None);
+            return;
+        }
+        let since = *self.behind.get_or_insert(now);
+        let by_others = copied == Copied::Part && !self.shared.backup.load(Ordering::Acquire);
+        if by_others && since.elapsed() >= REPORTED_AFTER {
+            self.shared.damages.checkpoint(Some(READ_BY_OTHERS.to_owned()));
+        }
     }
 }
 
@@ -180,22 +299,23 @@ mod tests {
 
     use super::*;
 
-    fn failed(code: i32) -> rusqlite::Result<bool> {
+    fn failed(code: i32) -> rusqlite::Result<Copied> {
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
     }
 
     #[test]
-    fn a_copy_that_fails_is_reported_until_one_succeeds_and_a_refused_sync_ends_all_promises() {
+    fn a_copy_that_fails_is_reported_and_a_refused_sync_ends_all_promises() {
         let meters = Arc::new(Meters::new());
         let damages = Arc::new(Damages::new(meters.clone()));
-        let (pages, running, broken) = (AtomicI32::new(0), AtomicBool::new(false), Broken::default());
-        let shared = SharedCheckpoint { pages, running, damages: damages.clone(), broken: broken.clone() };
+        let broken = Broken::default();
+        let shared = SharedCheckpoint::new(damages.clone(), broken.clone());
         let shown =
             |value: u8| meters.render().contains(&format!("duetime_store_troubles{{kind=\"checkpoint\"}} {value}"));
-        assert!(!shared.note(failed(ffi::SQLITE_FULL)) && shown(0), "a full disk is reported in another place");
-        assert!(!shared.note(failed(ffi::SQLITE_IOERR_READ)) && shown(1));
-        assert!(damages.troubles()[0].contains("cannot be copied") && !broken.load(Ordering::Acquire));
-        assert!(shared.note(Ok(true)) && shown(0) && damages.troubles().is_empty());
-        assert!(!shared.note(failed(ffi::SQLITE_IOERR_FSYNC)) && broken.load(Ordering::Acquire));
+        assert_eq!(shared.note(Ok(Copied::Part)), Copied::Part);
+        assert!(shown(0), "a reader that ends is no trouble");
+        assert_eq!(shared.note(failed(ffi::SQLITE_IOERR_READ)), Copied::Failed);
+        assert!(shown(1) && damages.troubles()[0].contains("cannot be copied") && broken.error().is_none());
+        assert_eq!(shared.note(failed(ffi::SQLITE_IOERR_FSYNC)), Copied::Failed);
+        assert!(broken.error().is_some());
     }
 }

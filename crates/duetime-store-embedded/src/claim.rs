@@ -64,7 +64,7 @@ pub fn claim(
     if let Some(back) = state.note(now) {
         crate::clock::was_put_back(back);
     }
-    let mut claim = Claim { now, ..Claim::default() };
+    let mut claim = Claim { now, later: now, ..Claim::default() };
     let taken = match state.meta.answered.iter().find(|a| a.request == request.request).copied() {
         Some(answered) => held(conn, state, answered)?,
         None => take(conn, state, now, request, &mut claim)?,

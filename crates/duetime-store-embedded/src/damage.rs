@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use duetime_core::{MessageId, TopicName};
 use duetime_metrics::{Meters, StoreTrouble};
 use parking_lot::Mutex;
-use tracing::error;
+use tracing::{error, info};
 
-use crate::fault::RESCUE;
+use crate::fault::{LOCKED, RESCUE};
 
 /// Messages of one shard that are passed over one by one; a shard with more of them answers an error.
 pub const PASSED_OVER_MAX: usize = 65_536;
@@ -91,6 +91,10 @@ struct FoundDamages {
     lost_transactions: i64,
     /// Why the log could not be copied into the database, as long as that is so.
     checkpoint: Option<String>,
+    /// Why requests are refused for want of space, as long as that is so.
+    full: Option<String>,
+    /// Another process keeps the writer from writing.
+    locked: bool,
 }
 
 /// Everything that was found.
@@ -140,9 +144,35 @@ impl Damages {
         if let Some(error) = &error
             && found.checkpoint.is_none()
         {
-            error!(%error, "the log cannot be copied into the database, and grows; look at the disk");
+            error!(%error, "the log cannot be copied into the database, and grows");
         }
         found.checkpoint = error;
+    }
+
+    /// Requests are refused for want of space; `None`: no more.
+    pub fn full(&self, why: Option<String>) {
+        let mut found = self.found.lock();
+        self.meters.store_trouble(StoreTrouble::Disk, usize::from(why.is_some()));
+        match (&found.full, &why) {
+            (None, Some(why)) => error!("{why}"),
+            (Some(_), None) => info!("there is space for new messages again"),
+            _ => {}
+        }
+        found.full = why;
+    }
+
+    /// Whether another process keeps the writer from writing.
+    pub fn locked(&self, is_locked: bool) {
+        let mut found = self.found.lock();
+        if std::mem::replace(&mut found.locked, is_locked) == is_locked {
+            return;
+        }
+        self.meters.store_trouble(StoreTrouble::Locked, usize::from(is_locked));
+        if is_locked {
+            error!("nothing can be written: {LOCKED}");
+        } else {
+            info!("the database can be written again");
+        }
     }
 
     fn count(&self, found: &FoundDamages) {
@@ -172,7 +202,11 @@ impl Damages {
             ));
         }
         if let Some(error) = &found.checkpoint {
-            all.push(format!("the log cannot be copied into the database, and grows: {error}; look at the disk"));
+            all.push(format!("the log cannot be copied into the database, and grows: {error}"));
+        }
+        all.extend(found.full.clone());
+        if found.locked {
+            all.push(format!("nothing can be written: {LOCKED}"));
         }
         all
     }

@@ -1,6 +1,5 @@
 //! Which shards there are and what they begin with, for readers that do not wait for the writer.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -17,11 +16,7 @@ pub struct ShardDirectory(Arc<RwLock<HashMap<TopicName, TopicShards>>>);
 
 /// Refuses a caller whose routing record is another one than the shard's.
 pub fn check_epoch(routing: &Routing, shard: &Shard) -> Result<(), StoreError> {
-    match shard.epoch.cmp(&routing.epoch) {
-        Ordering::Less => Err(StoreError::Stale(Box::new(routing.clone()))),
-        Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
-        Ordering::Equal => Ok(()),
-    }
+    StoreError::unless_present(routing, shard)
 }
 
 impl ShardDirectory {

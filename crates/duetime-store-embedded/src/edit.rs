@@ -1,7 +1,7 @@
 //! Changes to what is scheduled: cancel and reschedule.
 
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{Due, LeaseClass, MessageId, Score, Timestamp};
+use duetime_core::{Due, MessageId, Score, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
@@ -36,7 +36,7 @@ fn cancel(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite
         Some(raw) => {
             let score = Score::from_raw(raw);
             state.removed(score);
-            if score.class().is_held() { Edited::InFlight } else { Edited::Cancelled }
+            if score.class().may_arrive() { Edited::InFlight } else { Edited::Cancelled }
         }
     })
 }
@@ -59,7 +59,7 @@ fn reschedule(
         return Ok(Edited::InFlight);
     }
     let due_at = moment_of(due, now);
-    let score = Score::new(due_at, LeaseClass::FREE, 0);
+    let score = Score::new(due_at, was.class(), 0);
     if body.len() >= duetime_core::envelope::PREFIX_LEN {
         body::set_due(&mut body, due_at);
     }

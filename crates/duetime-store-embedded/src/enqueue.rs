@@ -95,8 +95,8 @@ fn meet(
     state.added(score);
     state.freed(bytes);
     state.stored(item.body.len());
-    let is_held = was.is_some_and(|was| was.class().is_held());
-    let outcome = if is_held { EnqueueOutcome::ReplacedInFlight } else { EnqueueOutcome::Replaced };
+    let may_arrive = was.is_some_and(|was| was.class().may_arrive());
+    let outcome = if may_arrive { EnqueueOutcome::ReplacedInFlight } else { EnqueueOutcome::Replaced };
     Ok(Enqueued { outcome, due_at, replicas: None })
 }
 

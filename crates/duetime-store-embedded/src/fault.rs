@@ -7,6 +7,8 @@ use rusqlite::{ErrorCode, ffi};
 
 /// The database file; SQLite keeps `-wal` and `-shm` beside it.
 pub const DATABASE: &str = "duetime.db";
+/// The mode of each file of the store.
+pub const FILE_MODE: u32 = 0o600;
 
 /// Why a request could not be carried out.
 #[derive(Debug)]
@@ -73,6 +75,15 @@ pub fn is_unsynced(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|known| unsynced.contains(&known.extended_code))
 }
 
+/// Whether another process holds the lock that was asked for.
+pub fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// What is said while another process keeps the writer from writing.
+pub const LOCKED: &str = "another process holds the database and writes to it; end it (`fuser duetime.db` in the \
+                          store's folder shows who has it open)";
+
 /// The text of a store without space for new messages.
 pub fn full_text(folder: &Path) -> String {
     format!(
@@ -98,10 +109,9 @@ pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) ->
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             StoreError::Setup(format!("{} cannot be written: {error}; {}", folder.display(), WRITABLE))
         }
+        _ if is_busy(error) => StoreError::Unavailable { doing, source: LOCKED.into() },
         Some(
             ErrorCode::SystemIoFailure
-            | ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
             | ErrorCode::OutOfMemory
             | ErrorCode::OperationInterrupted
             | ErrorCode::FileLockingProtocolFailed,

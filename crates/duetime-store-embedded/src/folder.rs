@@ -2,16 +2,29 @@
 //!
 //! Keeps one process per folder. Connections made here all have the same settings.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use duetime_core::StoreError;
 use rusqlite::{Connection, OpenFlags};
+use tracing::warn;
 
-use crate::fault::{DATABASE, Fault, WRITABLE, damaged};
+use crate::fault::{DATABASE, FILE_MODE, Fault, WRITABLE, damaged};
 
 const LOCK: &str = "duetime.lock";
+/// Messages are nobody else's, and neither are locks on their files.
+const FOLDER_MODE: u32 = 0o700;
+/// What others may do in a folder, of its mode.
+const OTHERS: u32 = 0o077;
+/// How long a connection waits while another process holds the database.
+pub const BUSY_MAX: Duration = Duration::from_secs(2);
+/// SQLite's default, and that of all databases made here.
+pub const PAGE_BYTES: u64 = 4096;
+/// A log that grew beyond this is shortened when it begins anew.
+const LOG_BYTES_MAX: i64 = 48 << 20;
 /// "Duet" in ASCII: what `file` and SQLite see in the header.
 const APPLICATION: i64 = 0x4475_6574;
 /// The format this code reads and writes.
@@ -101,11 +114,12 @@ fn holder(file: &mut File) -> String {
 pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     let unusable =
         |error: std::io::Error| StoreError::Setup(format!("{} cannot be used: {error}; {WRITABLE}", folder.display()));
-    fs::create_dir_all(folder).map_err(unusable)?;
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(unusable)?;
+    keep_from_others(folder).map_err(unusable)?;
     let path = folder.join(LOCK);
     let itself = lock_itself(folder);
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(&path);
+    let mut file = file.map_err(unusable)?;
     let itself = match (file.try_lock(), itself) {
         (Ok(()), Ok(itself)) => itself,
         (Err(TryLockError::WouldBlock), _) | (_, Err(Used)) => {
@@ -123,6 +137,27 @@ pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     Ok(FolderLock { file, folder: itself })
 }
 
+/// Takes the files of the store from others; of the folder, which may have been made for more, it says so.
+fn keep_from_others(folder: &Path) -> std::io::Result<()> {
+    let mode = fs::metadata(folder)?.permissions().mode();
+    if mode & OTHERS != 0 {
+        warn!(
+            folder = %folder.display(),
+            mode = format!("{:03o}", mode & 0o777),
+            "others may enter the store's folder and keep duetime from starting; run `chmod 700` on it"
+        );
+    }
+    for name in [DATABASE, "duetime.db-wal", "duetime.db-shm", LOCK, crate::synced::NAME, crate::reserve::NAME] {
+        let path = folder.join(name);
+        // A link leads to a file of somebody else.
+        let open = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.mode() & OTHERS != 0);
+        if open && let Err(error) = fs::set_permissions(&path, fs::Permissions::from_mode(FILE_MODE)) {
+            warn!(file = %path.display(), %error, "others may read or lock a file of the store; run `chmod 600` on it");
+        }
+    }
+    Ok(())
+}
+
 /// Another process has the folder.
 struct Used;
 
@@ -138,6 +173,7 @@ fn lock_itself(folder: &Path) -> Result<Option<File>, Used> {
 
 fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(folder.join(DATABASE), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(BUSY_MAX)?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.pragma_update(None, "temp_store", "memory")?;
     conn.set_prepared_statement_cache_capacity(64);
@@ -148,7 +184,14 @@ fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 /// that it can be opened on a full disk.
 pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| Fault::Sql(error).into_store_error("open the store", folder);
-    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).map_err(failed)?;
+    // SQLite gives the log and its index the mode of the database.
+    let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(folder.join(DATABASE));
+    if let Err(error) = made
+        && error.kind() != ErrorKind::AlreadyExists
+    {
+        return Err(StoreError::Setup(format!("{} cannot be written: {error}; {WRITABLE}", folder.display())));
+    }
+    let conn = connect(folder, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
     let (application, format) = (number("application_id")?, number("user_version")?);
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
@@ -163,6 +206,7 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
         )));
     }
     conn.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
+    conn.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX).map_err(failed)?;
     // A commit writes the log without waiting; the syncer waits, for many commits at once.
     conn.pragma_update(None, "synchronous", "normal").map_err(failed)?;
     // The store copies the log into the database itself, and sees the errors of that.
@@ -193,6 +237,15 @@ pub fn open_checkpointer(folder: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// A copy of a database, read as it is: without a log, and without making any file beside it.
+pub fn open_copy(file: &Path) -> rusqlite::Result<Connection> {
+    let escaped = file.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let slashes = if file.is_absolute() { "//" } else { "" };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(format!("file:{slashes}{escaped}?immutable=1"), flags)
+}
+
+/// The write-ahead log.
 pub fn log_path(folder: &Path) -> PathBuf {
     folder.join(format!("{DATABASE}-wal"))
 }
@@ -200,12 +253,4 @@ pub fn log_path(folder: &Path) -> PathBuf {
 /// One more connection that only reads.
 pub fn open_reader(folder: &Path) -> rusqlite::Result<Connection> {
     connect(folder, OpenFlags::SQLITE_OPEN_READ_ONLY)
-}
-
-/// The write-ahead log, to be synced from outside SQLite, with its name safe on the disk.
-pub fn open_log(folder: &Path) -> std::io::Result<File> {
-    let log = OpenOptions::new().read(true).write(true).open(log_path(folder))?;
-    log.sync_all()?;
-    File::open(folder)?.sync_all()?;
-    Ok(log)
 }

@@ -19,6 +19,13 @@ pub enum CommitMode {
     OwnTransaction,
 }
 
+impl CommitMode {
+    /// Whether success shows that the database can be written.
+    pub fn writes(self) -> bool {
+        self != Self::Committed
+    }
+}
+
 /// A request, whatever it asks.
 pub trait Job: Send {
     /// When it is answered.

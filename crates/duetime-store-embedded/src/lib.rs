@@ -9,6 +9,8 @@
 //!    └────────── answers ◀── syncer: enqueues, edits, acks: answered once on the disk
 //! ```
 
+mod background;
+mod backup;
 mod body;
 mod checkpoint;
 mod claim;
@@ -19,6 +21,7 @@ mod directory;
 mod edit;
 mod enqueue;
 mod fault;
+mod files;
 mod folder;
 mod job;
 mod load;
@@ -28,17 +31,19 @@ mod read;
 mod reserve;
 mod resize;
 mod restart;
-mod room;
 mod settle;
 mod shard;
+mod shortage;
 mod store;
 mod sweep;
 mod synced;
 mod syncer;
 mod topics;
 mod verify;
+mod watch;
 mod write_context;
 mod writer;
 
+pub use backup::{BackupCounts, check_backup};
 pub use config::EmbeddedStoreConfig;
 pub use store::EmbeddedStore;

@@ -67,9 +67,10 @@ pub fn load(conn: &Connection, synced: i64, damages: &Damages) -> Result<Loaded,
         let routing: Option<String> = row.get(4)?;
         let routing = routing.ok_or_else(|| torn(format!("shard {key} lacks its routing record")))?;
         let routing = Arc::new(parse::<Routing>(&routing)?);
-        let state = ShardState::new(key, parse::<Meta>(&row.get::<_, String>(2)?)?, routing);
+        let index = row.get(3)?;
+        let state = ShardState::new(key, index, parse::<Meta>(&row.get::<_, String>(2)?)?, routing);
         numbers.push(state.meta.transaction);
-        topic.shards.insert(row.get(3)?, state);
+        topic.shards.insert(index, state);
     }
     drop(rows);
     if let Some(topic) = topics.values().find(|topic| (0..made(topic)).any(|index| !topic.shards.contains_key(&index)))

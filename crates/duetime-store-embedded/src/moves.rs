@@ -69,14 +69,19 @@ pub fn scan(conn: &Connection, state: &ShardState, from: Option<&Cursor>, limit:
 /// The batch in the outbox.
 pub fn outbox(conn: &Connection, state: &ShardState, from: u32) -> Result<Option<Batch>, Fault> {
     let Some((name, to, _)) = named(conn, state)? else { return Ok(None) };
+    Ok(Some(Batch { name, from, to, messages: frozen_of(conn, state.key)? }))
+}
+
+/// What is in the outbox of the shard with this key, by id.
+pub fn frozen_of(conn: &Connection, key: i64) -> Result<Vec<Frozen>, Fault> {
     let sql = "SELECT id, score, cursor, attempts, reason, body FROM frozen WHERE shard = ?1 ORDER BY id";
     let mut select = conn.prepare_cached(sql)?;
-    let mut rows = select.query([state.key])?;
+    let mut rows = select.query([key])?;
     let mut messages = Vec::new();
     while let Some(row) = rows.next()? {
         messages.push(frozen(row)?);
     }
-    Ok(Some(Batch { name, from, to, messages }))
+    Ok(messages)
 }
 
 /// Name, destination and size of the batch in the outbox.
@@ -178,10 +183,29 @@ pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<B
     if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
         return Ok(BatchPut::Conflict { last });
     }
+    let fresh = bring_all(conn, state, &batch.messages)?;
+    let sql = "INSERT OR REPLACE INTO moved (shard, source, number, nonce) VALUES (?1, ?2, ?3, ?4)";
+    let name = batch.name;
+    let row = params![state.key, batch.from, name.number.cast_signed(), name.nonce.cast_signed()];
+    conn.prepare_cached(sql)?.execute(row)?;
+    Ok(BatchPut::Done { fresh, kept: Replication::Replicated })
+}
+
+/// Puts a batch back from the outbox, which is emptied.
+pub fn restore_batch(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<bool, Fault> {
+    let Some(there) = outbox(conn, state, batch.from)?.filter(|there| there.name.nonce == batch.name.nonce) else {
+        return Ok(false);
+    };
+    bring_all(conn, state, &there.messages)?;
+    Ok(discard_batch(conn, state, there.name.nonce)?)
+}
+
+/// Inserts messages as they were frozen; what lives here stays as it is. How many were inserted.
+fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> Result<u64, Fault> {
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
     let (mut fresh, mut brought) = (0, DeadlineFloor::default());
-    for message in &batch.messages {
+    for message in messages {
         let stored = body::stored(message.id.as_str(), message.body.as_ref());
         let score = if let FrozenState::Live(score) = &message.state { Some(*score) } else { None };
         let at = params![state.key, message.id.as_str(), score.map(Score::raw), stored];
@@ -204,11 +228,7 @@ pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<B
         }
     }
     state.raise(&brought);
-    let sql = "INSERT OR REPLACE INTO moved (shard, source, number, nonce) VALUES (?1, ?2, ?3, ?4)";
-    let name = batch.name;
-    let row = params![state.key, batch.from, name.number.cast_signed(), name.nonce.cast_signed()];
-    conn.prepare_cached(sql)?.execute(row)?;
-    Ok(BatchPut::Done { fresh, kept: Replication::Replicated })
+    Ok(fresh)
 }
 
 /// A dead letter's time of death is a page's cursor too: unique in its shard.

@@ -46,7 +46,16 @@ impl PlanStore for EmbeddedStore {
     async fn swap_plan(&self, id: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError> {
         check_length(new)?;
         let (id, seen, new) = (id.to_owned(), seen.map(str::to_owned), new.map(str::to_owned));
-        let act = move |ctx: &mut WriteContext| swap(&ctx.conn, &id, seen.as_deref(), new.as_deref());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.conn.execute_batch("BEGIN")?;
+            match swap(&ctx.conn, &id, seen.as_deref(), new.as_deref()) {
+                Ok(()) => Ok(ctx.files.commit(&ctx.conn)?),
+                Err(fault) => {
+                    ctx.undo();
+                    Err(fault)
+                }
+            }
+        };
         self.ask("write a plan", CommitMode::OwnTransaction, plain(1), act).await
     }
 }

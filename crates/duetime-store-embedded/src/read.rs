@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Death;
+use duetime_core::resize_store::Frozen;
 use duetime_core::store::DeadPage;
 use duetime_core::{
     ListEntry, ListPage, ListRange, MessageId, MessageState, Score, Shard, StoreError, StoredMessage, Timestamp,
@@ -17,6 +18,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::damage::{Damages, PASSED_OVER_MAX};
 use crate::fault::Fault;
+use crate::files::StoreFiles;
 use crate::folder::open_reader;
 use crate::{body, moves};
 
@@ -27,12 +29,14 @@ const IDLE_MAX: usize = 4;
 #[derive(Debug)]
 pub struct Readers {
     folder: PathBuf,
+    /// Closed after the connections.
+    _files: Arc<StoreFiles>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub fn new(folder: PathBuf) -> Self {
-        Self { folder, idle: Mutex::default() }
+    pub fn new(folder: PathBuf, files: Arc<StoreFiles>) -> Self {
+        Self { folder, _files: files, idle: Mutex::default() }
     }
 
     /// Closes what is idle.
@@ -123,7 +127,7 @@ fn message(row: &Row<'_>) -> Result<StoredMessage, Fault> {
     let score: Option<i64> = row.get(1)?;
     let (state, visible_at, attempts, death) = if let Some(score) = score.map(Score::from_raw) {
         let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
-        (state, score.visible_at(), score.attempts(), None)
+        (state, score.visible_at(), score.tries(), None)
     } else {
         let at = Timestamp::from_millis(row.get::<_, Option<i64>>(3)?.unwrap_or(0) / 1000);
         let reason = row.get::<_, Option<String>>(5)?.unwrap_or_default();
@@ -163,14 +167,16 @@ pub fn dead(conn: &Connection, key: i64, from: Option<i64>, limit: usize) -> Res
     let mut found = rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
     let next = (found.len() > limit).then(|| found.pop().expect("one more than the limit").1);
     let mut one = conn.prepare_cached(&format!("{MESSAGE} WHERE m.shard = ?1 AND m.id = ?2"))?;
-    let mut page = ReadablePart::from(DeadPage { messages: Vec::with_capacity(found.len()), next });
-    for (id, _) in found {
+    let mut page = ReadablePart::from(Vec::with_capacity(found.len()));
+    for (id, cursor) in found {
         let mut rows = one.query(params![key, id])?;
         let read = rows.next().map_err(Fault::Sql).and_then(|row| row.map(message).transpose());
         let read = page.readable(read)?;
-        page.part.messages.extend(read);
+        page.part.extend(read.map(|message| (cursor, message)));
     }
-    Ok(page)
+    let frozen = moves::frozen_of(conn, key)?;
+    let frozen = frozen.iter().filter_map(Frozen::dead_letter).filter(|(at, _)| *at >= from.unwrap_or(0));
+    Ok(ReadablePart { part: DeadPage::merged(page.part, next, frozen, limit), damaged: page.damaged })
 }
 
 /// Rows of the index of due times: score and key.
@@ -180,7 +186,7 @@ type Rows = Vec<(i64, i64)>;
 /// over, also where that leaves none of a page.
 pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Result<ReadablePart<ListPage>, Fault> {
     let mut page = ReadablePart::from(ListPage { found: Vec::new(), more: false });
-    let mut after = range.after.as_ref().map(|after| (after.score, after.tie.parse().unwrap_or(0)));
+    let mut after = range.after.as_ref().map(|after| (after.score, after.tie.parse().unwrap_or(i64::MAX)));
     // By itself, so that a damaged page of the table hides only what is on it.
     let mut one = conn.prepare_cached("SELECT id FROM message WHERE key = ?1")?;
     let mut looked_at = 0;
@@ -197,12 +203,36 @@ pub fn list(conn: &Connection, key: i64, range: &ListRange, limit: usize) -> Res
             }
         }
         if !page.part.found.is_empty() || !page.part.more {
+            let frozen =
+                moves::frozen_of(conn, key)?.iter().filter_map(|one| frozen_in(one, range)).collect::<Vec<_>>();
+            page.part.merge(frozen, limit.clamp(1, BATCH_ITEMS_MAX), order);
             return Ok(page);
         }
         if looked_at > PASSED_OVER_MAX {
             return Err(Fault::Unreadable(page.damaged.unwrap_or_else(|| "what the index names".to_owned())));
         }
     }
+}
+
+/// What distinguishes the tie of a message on its way to another shard, an id, from that of a row, a number.
+const FROZEN_TIE: char = '~';
+
+/// Where an entry stands: among equal scores rows by their keys, and behind them what is on its way, by id.
+fn order(entry: &ListEntry) -> (i64, i64, String) {
+    let frozen = || (i64::MAX, entry.tie.clone());
+    let (key, id) = entry.tie.parse().map_or_else(|_| frozen(), |key| (key, String::new()));
+    (entry.score.raw(), key, id)
+}
+
+/// A message on its way to another shard, as a page of `range` has it.
+fn frozen_in(one: &Frozen, range: &ListRange) -> Option<ListEntry> {
+    let one = one.listed().filter(|one| (range.lowest()..range.end()).contains(&one.score.raw()))?;
+    let entry = ListEntry { tie: format!("{FROZEN_TIE}{}", one.id), ..one };
+    let after = range
+        .after
+        .clone()
+        .map(|after| order(&ListEntry { id: entry.id.clone(), score: Score::from_raw(after.score), tie: after.tie }));
+    after.is_none_or(|after| order(&entry) > after).then_some(entry)
 }
 
 /// One page of the index, behind `after`.

@@ -3,15 +3,18 @@
 //! The file is given up when a claim, a settlement or a cancel finds no space. New messages are
 //! refused from then on, until it can be made again or as much has become free in the database.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::time::Instant;
 
-const NAME: &str = "duetime.reserve";
+use crate::fault::FILE_MODE;
+
+pub const NAME: &str = "duetime.reserve";
 /// Bytes kept back: the log of about 100,000 settlements.
 const BYTES: usize = 16 << 20;
 const STEP: usize = 1 << 20;
@@ -38,11 +41,6 @@ impl DiskReserve {
             reserve.refill();
         }
         reserve
-    }
-
-    /// Bytes that can be given up.
-    pub fn bytes(&self) -> u64 {
-        if self.there { BYTES as u64 } else { 0 }
     }
 
     /// Gives the space in `folder` up before the store is open; false: there was none.
@@ -85,7 +83,7 @@ impl DiskReserve {
         if fs::metadata(&self.path).is_ok_and(|meta| meta.len() == BYTES as u64) {
             return Ok(());
         }
-        let mut file = File::create(&self.path)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&self.path)?;
         // Bytes other than zero, so that no file system saves them away.
         let step = vec![0x5a; STEP];
         for _ in 0..BYTES / STEP {

@@ -239,12 +239,16 @@ impl ResizeStore for EmbeddedStore {
         self.step("outbox", CommitMode::Synced, plain(1), shard, act).await
     }
 
+    async fn check_room(&self, shard: &Shard) -> Result<(), StoreError> {
+        self.step("check_room", CommitMode::NewMessages, plain(1), shard, |_, _| Ok(())).await
+    }
+
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         let bytes =
             |frozen: &duetime_core::resize_store::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
         let batch = batch.clone();
-        self.step("put", CommitMode::NewMessages, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
+        self.step("put", CommitMode::Synced, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
     }
 
     async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
@@ -260,5 +264,11 @@ impl ResizeStore for EmbeddedStore {
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::discard_batch(conn, state, nonce)?);
         self.step("discard_batch", CommitMode::Synced, plain(1), shard, act).await
+    }
+
+    async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {
+        let (size, batch) = (plain(batch.messages.len()), batch.clone());
+        let act = move |conn: &Connection, state: &mut ShardState| moves::restore_batch(conn, state, &batch);
+        self.step("restore_batch", CommitMode::Synced, size, shard, act).await
     }
 }

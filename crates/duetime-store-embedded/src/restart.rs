@@ -88,6 +88,7 @@ fn renew(writer: &mut Writer) -> Result<(), String> {
     let folder = writer.ctx.folder.clone();
     let (mut conn, loaded) = open_tables(&folder, 0, &damages).map_err(|error| error.to_string())?;
     writer.checkpoints.follow(&mut conn).map_err(|error| error.to_string())?;
-    writer.ctx = WriteContext::new(conn, folder, loaded, directory, damages);
+    let files = writer.ctx.files.clone();
+    writer.ctx = WriteContext::new(conn, files, folder, loaded, directory, damages);
     Ok(())
 }

@@ -71,6 +71,10 @@ fn one(
             return Ok(Settled::Ok);
         }
         Settlement::Nack(delay) => (Score::new(now.plus(*delay), LeaseClass::FREE, attempts), Settled::Ok),
+        Settlement::Unanswered { wait, charged } => {
+            let attempts = attempts.saturating_sub(u8::from(!charged));
+            (Score::new(now.plus(*wait), LeaseClass::SUSPECT, attempts), Settled::Ok)
+        }
         Settlement::Defer(delay) => {
             (Score::new(now.plus(*delay), LeaseClass::FREE, attempts.saturating_sub(1)), Settled::Ok)
         }

@@ -20,6 +20,8 @@ use crate::damage::ShardDamage;
 
 /// Claims whose request is remembered.
 const REQUESTS_KEPT: usize = 16;
+/// Calls that were given the time this much apart are counted for both times.
+const OVERTAKEN_MS: i64 = 100;
 /// No head, as it is directory.
 const EMPTY: i64 = i64::MIN;
 
@@ -90,6 +92,7 @@ impl Meta {
 #[derive(Clone, Debug)]
 pub struct ShardState {
     pub key: i64,
+    index: u32,
     pub routing: Arc<Routing>,
     pub meta: Meta,
     /// Messages with a score.
@@ -111,9 +114,10 @@ pub struct ShardState {
 }
 
 impl ShardState {
-    pub fn new(key: i64, meta: Meta, routing: Arc<Routing>) -> Self {
+    pub fn new(key: i64, index: u32, meta: Meta, routing: Arc<Routing>) -> Self {
         Self {
             key,
+            index,
             routing: routing.clone(),
             meta,
             live: 0,
@@ -210,7 +214,13 @@ impl ShardState {
     fn due_in_index(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
         let to = Score::due_at_most(now).raw();
         if to < self.counted_to {
-            return Ok(self.due.saturating_sub(self.count(conn, to, self.counted_to)?));
+            let earlier = self.due.saturating_sub(self.count(conn, to, self.counted_to)?);
+            // Calls that overtake each other are some milliseconds apart; more than that is a clock that was put back,
+            // and what it had counted too early is counted again when its time comes.
+            if self.counted_to.saturating_sub(to) > OVERTAKEN_MS * 1000 {
+                (self.due, self.counted_to) = (earlier, to);
+            }
+            return Ok(earlier);
         }
         if to > self.counted_to {
             if self.head(conn)?.is_some_and(|head| head <= to) {
@@ -225,7 +235,15 @@ impl ShardState {
     pub fn counts(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<ShardCounts> {
         let head = self.head(conn)?.map(|raw| Score::from_raw(raw).visible_at());
         let due = self.due(conn, now)?;
-        Ok(ShardCounts { scheduled: self.live - self.held, due, in_flight: self.held, dead: self.dead, head })
+        let moving = self.frozen(conn)?;
+        Ok(ShardCounts { scheduled: self.live - self.held, due, in_flight: self.held, dead: self.dead, moving, head })
+    }
+
+    /// How many messages are in its outbox.
+    pub fn frozen(&self, conn: &Connection) -> rusqlite::Result<u64> {
+        let sql = "SELECT count(*) FROM frozen WHERE shard = ?1";
+        let count: i64 = conn.prepare_cached(sql)?.query_row([self.key], |row| row.get(0))?;
+        Ok(count.unsigned_abs())
     }
 
     fn count(&self, conn: &Connection, above: i64, to: i64) -> rusqlite::Result<u64> {
@@ -241,8 +259,8 @@ impl ShardState {
         visibility: Duration,
         home: LeaseClass,
     ) -> (Timestamp, LeaseClass) {
-        let mut last = self.floor();
-        let (deadline, class) = deadlines::give(&mut last, now.plus(visibility), visibility, home);
+        let (mut last, parity) = (self.floor(), self.routing.deadlines(self.index));
+        let (deadline, class) = deadlines::give(&mut last, now.plus(visibility), visibility, home, parity);
         self.meta.deadlines_ms[usize::from(class.digit())] = deadline.as_millis();
         self.changed = true;
         (deadline, class)
@@ -312,4 +330,31 @@ pub struct TopicState {
     pub record: TopicRecord,
     /// By index; while their number changes, new ones may not have been made yet.
     pub shards: BTreeMap<u32, ShardState>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_ahead_is_counted_back_once() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE message (key INTEGER PRIMARY KEY, shard INTEGER, score INTEGER)").unwrap();
+        let at = |minutes: i64| Timestamp::from_millis(1_800_000_000_000 + minutes * 60_000);
+        let routing = Arc::new(Routing::first(1, duetime_core::ChangeId(1)));
+        let mut state = ShardState::new(1, 0, Meta::default(), routing);
+        for minutes in 0..10 {
+            let score = Score::new(at(minutes), LeaseClass::TOPIC, 0);
+            conn.execute("INSERT INTO message (shard, score) VALUES (1, ?1)", [score.raw()]).unwrap();
+            state.added(score);
+        }
+        assert_eq!(state.due(&conn, at(2)).unwrap(), 3);
+        assert_eq!(state.due(&conn, at(1440)).unwrap(), 10, "the clock is ahead");
+        assert_eq!(state.due(&conn, at(2)).unwrap(), 3);
+        assert_eq!(state.counted_to, Score::due_at_most(at(2)).raw(), "the next call has nothing to count");
+        assert_eq!(state.due(&conn, at(4)).unwrap(), 5);
+        let overtaken = Timestamp::from_millis(at(4).as_millis() - 1);
+        assert_eq!(state.due(&conn, overtaken).unwrap(), 4);
+        assert_eq!(state.counted_to, Score::due_at_most(at(4)).raw());
+    }
 }

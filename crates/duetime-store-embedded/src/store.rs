@@ -2,15 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, Settlement, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
+    Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
@@ -22,27 +23,36 @@ use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tracing::{error, warn};
 
-use crate::checkpoint::Checkpoints;
+use crate::background::BackgroundThread;
+use crate::checkpoint::{Checkpoints, SharedCheckpoint};
 use crate::damage::Damages;
 use crate::directory::ShardDirectory;
 use crate::enqueue::Ready;
 use crate::fault::{self, Fault};
+use crate::files::StoreFiles;
 use crate::job::{CommitMode, Job, Task};
 use crate::read::Readers;
 use crate::reserve::DiskReserve;
 use crate::restart::{self, Writing, open_tables};
+use crate::shortage::Shortage;
 use crate::sweep::Sweep;
 use crate::synced::SyncedNumber;
-use crate::syncer::{Broken, broken_error};
+use crate::syncer::Broken;
 use crate::verify::{self, ShardRows};
 use crate::write_context::WriteContext;
 use crate::writer::{REQUESTS_MAX, Writer};
-use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics};
+use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics, watch};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
 /// Bytes a request takes in the log for every message beside its body.
 pub const ITEM_BYTES: usize = 256;
+
+/// A writer that neither answers nor ends a transaction for this long is not ready.
+const WRITES_WITHIN: Duration = Duration::from_secs(1);
+/// What is said then.
+const SILENT: &str = "its writer ended no transaction for a second: the disk does not answer, or another process holds \
+                      the database (`fuser duetime.db` in the store's folder shows who has it open)";
 
 /// See the crate.
 #[derive(Debug)]
@@ -56,12 +66,14 @@ pub struct EmbeddedStore {
     broken: Broken,
     writing: Writing,
     damages: Arc<Damages>,
-    /// The thread that looks through what was there before the start ends with it.
-    verifying: Option<(SyncSender<()>, JoinHandle<()>)>,
+    background: Vec<BackgroundThread>,
+    pub(crate) checkpoint: Arc<SharedCheckpoint>,
+    /// Transactions that came to their end.
+    progress: Arc<AtomicU64>,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
     /// The file everything is in, as it was named.
-    file: String,
+    pub(crate) file: String,
 }
 
 impl EmbeddedStore {
@@ -101,15 +113,23 @@ impl EmbeddedStore {
             topic.shards.iter().map(|(index, shard)| place(&topic.record.name, (*index, shard.view.key)))
         });
         let places: Vec<ShardRows> = all.collect();
-        let log = folder::open_log(folder)
+        let files = StoreFiles::open(folder)
             .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
+        let files = Arc::new(files);
+        if !files.make_space(&conn) && DiskReserve::release_in(folder) {
+            warn!(folder = %folder.display(), "no space left to copy the log, the reserve is used up for it");
+            spent = true;
+            files.make_space(&conn);
+        }
         let (jobs, inbox) = mpsc::channel(REQUESTS_MAX);
         let (to_sync, to_be_synced) = sync_channel(syncer::WAITING_MAX);
         let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
-        let (broken, writing) = (Broken::default(), Writing::default());
+        let (broken, writing, progress) = (Broken::default(), Writing::default(), Arc::<AtomicU64>::default());
         let checkpoints = Checkpoints::start(folder, &mut conn, jobs.downgrade(), damages.clone(), broken.clone())?;
         let directory = ShardDirectory::default();
-        let ctx = WriteContext::new(conn, folder.to_owned(), loaded, directory.clone(), damages.clone());
+        let checkpoint = checkpoints.shared().clone();
+        files.keep_log(spent);
+        let ctx = WriteContext::new(conn, files.clone(), folder.to_owned(), loaded, directory.clone(), damages.clone());
         let writer = Writer {
             ctx,
             reserve: DiskReserve::new(folder, spent),
@@ -118,12 +138,14 @@ impl EmbeddedStore {
             wakeups: wakeups.clone(),
             to_sync,
             broken: broken.clone(),
+            shortage: Shortage::default(),
+            progress: progress.clone(),
         };
         let no_thread = |error| StoreError::Unavailable { doing: "start the writer", source: Box::new(error) };
-        let sync_broken = broken.clone();
+        let (sync_broken, synced_files) = (broken.clone(), files.clone());
         let syncer = std::thread::Builder::new()
             .name("duetime-syncer".to_owned())
-            .spawn(move || syncer::run(&log, &to_be_synced, &sync_broken, synced))
+            .spawn(move || syncer::run(&synced_files, &to_be_synced, &sync_broken, synced))
             .map_err(no_thread)?;
         let watched = writing.clone();
         let writer = std::thread::Builder::new()
@@ -138,13 +160,14 @@ impl EmbeddedStore {
                 }
             })
             .map_err(no_thread)?;
-        let readers = Arc::new(Readers::new(folder.to_owned()));
-        let (end, ended) = sync_channel(1);
+        let readers = Arc::new(Readers::new(folder.to_owned(), files.clone()));
         let (seen, of) = (damages.clone(), folder.to_owned());
-        let verifier = std::thread::Builder::new()
-            .name("duetime-verify".to_owned())
-            .spawn(move || verify::run(&of, &places, &seen, &ended))
-            .map_err(no_thread)?;
+        let verifier = BackgroundThread::spawn("duetime-verify", move |ended| verify::run(&of, &places, &seen, ended));
+        let (watched, to_writer, watch_broken) = (files.clone(), jobs.downgrade(), broken.clone());
+        let watch = BackgroundThread::spawn("duetime-watch", move |ended| {
+            watch::run(&watched, &to_writer, &watch_broken, ended);
+        });
+        let background = vec![verifier.map_err(no_thread)?, watch.map_err(no_thread)?];
         Ok(Arc::new(Self {
             jobs: Some(jobs),
             writer: Some(writer),
@@ -154,7 +177,9 @@ impl EmbeddedStore {
             broken,
             writing,
             damages,
-            verifying: Some((end, verifier)),
+            background,
+            checkpoint,
+            progress,
             unreadable: Mutex::default(),
             file: folder.join(fault::DATABASE).display().to_string(),
         }))
@@ -180,12 +205,7 @@ impl EmbeddedStore {
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.readers.close();
-        if let Some((end, verifier)) = self.verifying.take() {
-            drop(end);
-            if verifier.join().is_err() {
-                error!("the thread that looks for damage panicked");
-            }
-        }
+        self.background.clear();
         self.jobs = None;
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
@@ -213,9 +233,9 @@ impl TopicStore for EmbeddedStore {
         self.ask("keep a topic", CommitMode::OwnTransaction, plain(1), act).await
     }
 
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+    async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
         let name = topic.clone();
-        let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name);
+        let act = move |ctx: &mut WriteContext| topics::delete(ctx, &name, how);
         self.ask("delete a topic", CommitMode::OwnTransaction, plain(1), act).await
     }
 
@@ -445,11 +465,20 @@ impl StoreHealth for EmbeddedStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        if self.broken.load(Ordering::Acquire) {
-            return Err(broken_error());
+        if let Some(error) = self.broken.error() {
+            return Err(error);
         }
         self.writing.check("serve")?;
-        self.readers.read("ask the store whether it is ready", read::ready).await
+        self.readers.read("ask the store whether it is ready", read::ready).await?;
+        let before = self.progress.load(Ordering::Acquire);
+        let probe = |ctx: &mut WriteContext| Ok(ctx.conn.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?);
+        let asked = self.ask("write", CommitMode::OwnTransaction, (0, 0), probe);
+        match tokio::time::timeout(WRITES_WITHIN, asked).await {
+            Ok(answer) => answer,
+            // It is busy with the requests of others, and ends them.
+            Err(_) if self.progress.load(Ordering::Acquire) != before => Ok(()),
+            Err(_) => Err(StoreError::Unavailable { doing: "write", source: SILENT.into() }),
+        }
     }
 }
 

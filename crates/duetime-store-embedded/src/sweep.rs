@@ -44,8 +44,8 @@ impl Sweep {
     }
 
     /// Makes one step.
-    pub fn step(&mut self, ctx: &mut WriteContext) {
-        let Some(&key) = ctx.deleted.front() else { return };
+    pub fn step(&mut self, ctx: &mut WriteContext) -> rusqlite::Result<()> {
+        let Some(&key) = ctx.deleted.front() else { return Ok(()) };
         let (began, rows) = (Instant::now(), if self.failed() { ROWS_FIRST } else { self.rows });
         match sweep(ctx, key, rows) {
             Ok(more) => {
@@ -56,6 +56,7 @@ impl Sweep {
                 let fitting = rows as f64 * STEP.as_secs_f64() / took.as_secs_f64();
                 self.rows = (fitting as i64).clamp(rows / 2, rows * 2).clamp(ROWS_MIN, ROWS_MAX);
                 self.next = Some(Instant::now() + took * PAUSE_FACTOR);
+                Ok(())
             }
             Err(error) => {
                 ctx.undo();
@@ -64,6 +65,7 @@ impl Sweep {
                 ctx.deleted.rotate_left(1);
                 self.rows = 0;
                 self.next = Some(Instant::now() + ERROR_PAUSE);
+                Err(error)
             }
         }
     }
@@ -85,6 +87,6 @@ fn sweep(ctx: &WriteContext, key: i64, rows: i64) -> rusqlite::Result<bool> {
     if left > 0 {
         conn.prepare_cached("DELETE FROM gone WHERE shard = ?1")?.execute([key])?;
     }
-    conn.execute_batch("COMMIT")?;
+    ctx.files.commit(conn)?;
     Ok(left == 0)
 }

@@ -6,9 +6,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-const NAME: &str = "duetime.synced";
+use crate::fault::FILE_MODE;
+
+pub const NAME: &str = "duetime.synced";
 /// The number and its checksum.
 const LEN: usize = 12;
 
@@ -23,7 +26,13 @@ fn sum(number: [u8; 8]) -> [u8; 4] {
 impl SyncedNumber {
     /// Opens it in `folder`; with the number, 0 if there is none.
     pub fn open(folder: &Path) -> (Self, i64) {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(folder.join(NAME));
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(folder.join(NAME));
         // Without it, damage of the log is not noticed; the store works all the same.
         let Ok(mut file) = open else { return (Self(None), 0) };
         let mut text = [0; LEN];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use duetime_core::resize_store::{DeadlineFloor, Fenced};
+use duetime_core::store::Deletion;
 use duetime_core::{Routing, RoutingRecord, StoreError, TopicName, TopicRecord, stored};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -46,10 +47,10 @@ pub fn put(ctx: &mut WriteContext, record: &TopicRecord, seen: Option<u64>) -> R
             insert.execute(params![name, index, text(&meta)])?;
             let key = conn.last_insert_rowid();
             fence.execute(params![key, text(&*routing)])?;
-            made.insert(index, ShardState::new(key, meta, routing.clone()));
+            made.insert(index, ShardState::new(key, index, meta, routing.clone()));
         }
     }
-    conn.execute_batch("COMMIT")?;
+    ctx.files.commit(conn)?;
     let stored = record.clone();
     match ctx.topics.get_mut(&record.name) {
         Some(topic) => topic.record = record,
@@ -118,14 +119,14 @@ pub fn fence(
         let meta = Meta::fresh(number);
         let sql = "INSERT INTO shard (topic, idx, meta) VALUES (?1, ?2, ?3)";
         conn.execute(sql, params![name.as_str(), index, text(&meta)])?;
-        ShardState::new(conn.last_insert_rowid(), meta, Arc::new(next.clone()))
+        ShardState::new(conn.last_insert_rowid(), index, meta, Arc::new(next.clone()))
     };
     state.routing = Arc::new(next);
     state.raise(floor);
     let sql = "INSERT OR REPLACE INTO fence (shard, routing) VALUES (?1, ?2)";
     conn.execute(sql, params![state.key, text(&*state.routing)])?;
     state.save(conn, number)?;
-    conn.execute_batch("COMMIT")?;
+    ctx.files.commit(conn)?;
     state.publish();
     let floor = state.floor();
     topic.shards.insert(index, state);
@@ -134,8 +135,15 @@ pub fn fence(
 }
 
 /// Deletes a topic; false: it was not there. What it held is nobody's from then on and is swept later.
-pub fn delete(ctx: &mut WriteContext, name: &TopicName) -> Result<bool, Fault> {
+pub fn delete(ctx: &mut WriteContext, name: &TopicName, how: Deletion) -> Result<bool, Fault> {
     let Some(topic) = ctx.topics.get(name) else { return Ok(false) };
+    if how == Deletion::IfEmpty {
+        let mut messages = 0;
+        for state in topic.shards.values() {
+            messages += state.live + state.dead + state.frozen(&ctx.conn)?;
+        }
+        topic.record.check_deletable(messages)?;
+    }
     let keys: Vec<i64> = topic.shards.values().map(|state| state.key).collect();
     let conn = &ctx.conn;
     conn.execute_batch("BEGIN")?;
@@ -150,7 +158,7 @@ pub fn delete(ctx: &mut WriteContext, name: &TopicName) -> Result<bool, Fault> {
     if conn.execute("UPDATE deleted_transaction SET last = ?1", [ctx.number])? == 0 {
         conn.execute("INSERT INTO deleted_transaction (last) VALUES (?1)", [ctx.number])?;
     }
-    conn.execute_batch("COMMIT")?;
+    ctx.files.commit(conn)?;
     ctx.topics.remove(name);
     ctx.directory.hide(name);
     ctx.damages.forget(name);

@@ -15,6 +15,7 @@ use tracing::warn;
 use crate::damage::Damages;
 use crate::directory::{ShardDirectory, check_epoch};
 use crate::fault::Fault;
+use crate::files::StoreFiles;
 use crate::load::Loaded;
 use crate::shard::{ShardState, TopicState};
 
@@ -22,6 +23,8 @@ use crate::shard::{ShardState, TopicState};
 #[derive(Debug)]
 pub struct WriteContext {
     pub conn: Connection,
+    /// Closed after the connection.
+    pub files: Arc<StoreFiles>,
     pub folder: PathBuf,
     pub topics: HashMap<TopicName, TopicState>,
     pub directory: ShardDirectory,
@@ -41,6 +44,7 @@ impl WriteContext {
     /// What `loaded` is worked on with; readers see its shards in `directory`.
     pub fn new(
         conn: Connection,
+        files: Arc<StoreFiles>,
         folder: PathBuf,
         loaded: Loaded,
         directory: ShardDirectory,
@@ -49,7 +53,7 @@ impl WriteContext {
         let Loaded { topics, deleted, number } = loaded;
         directory.replace(topics.values());
         let (before, hints, last) = (HashMap::new(), Vec::new(), None);
-        Self { conn, folder, topics, directory, damages, number, deleted, last, before, hints }
+        Self { conn, files, folder, topics, directory, damages, number, deleted, last, before, hints }
     }
 
     /// Runs one operation on one shard and notes a sooner head.
@@ -117,7 +121,7 @@ impl WriteContext {
             changed |= state.changed;
             state.save(&self.conn, number)?;
         }
-        self.conn.execute_batch("COMMIT")?;
+        self.files.commit(&self.conn)?;
         // One that no shard notes has no number: what is known to be on the disk must be in the tables.
         self.number += i64::from(changed);
         Ok(())

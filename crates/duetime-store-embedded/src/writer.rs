@@ -4,7 +4,8 @@
 //! only when it is on the disk. Each request is whole or not at all: when the database refuses one,
 //! the transaction is rolled back and its requests are run one by one.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use duetime_core::StoreError;
@@ -14,12 +15,12 @@ use tokio::sync::{broadcast, mpsc};
 use tracing::warn;
 
 use crate::checkpoint::Checkpoints;
-use crate::fault::{full_text, is_corrupt, is_full, sql_error};
+use crate::fault::{full_text, is_busy, is_corrupt, is_full, sql_error};
 use crate::job::{CommitMode, Job};
 use crate::reserve::DiskReserve;
-use crate::room;
+use crate::shortage::{SMALL_BYTES, Shortage};
 use crate::sweep::Sweep;
-use crate::syncer::{Broken, Group, broken_error};
+use crate::syncer::{Broken, Group, UNSYNCED};
 use crate::write_context::WriteContext;
 
 /// Requests that may wait for the writer; more wait in their callers.
@@ -41,6 +42,9 @@ pub struct Writer {
     pub wakeups: broadcast::Sender<Wakeup>,
     pub to_sync: SyncSender<Group>,
     pub broken: Broken,
+    pub shortage: Shortage,
+    /// Transactions that came to their end: whether the writer goes on.
+    pub progress: Arc<AtomicU64>,
 }
 
 impl Writer {
@@ -48,8 +52,8 @@ impl Writer {
     pub fn run(&mut self, inbox: &mut mpsc::Receiver<Box<dyn Job>>) {
         let mut next = None;
         while let Some(first) = next.take().or_else(|| self.next(inbox)) {
-            if self.broken.load(Ordering::Acquire) {
-                first.refuse(broken_error());
+            if let Some(error) = self.broken.error() {
+                first.refuse(error);
                 continue;
             }
             if first.mode() == CommitMode::OwnTransaction {
@@ -89,58 +93,70 @@ impl Writer {
 
     /// What is done between transactions; whether there is more of it at once. `idle`: no request waits.
     fn between(&mut self, idle: bool) -> bool {
-        if self.broken.load(Ordering::Acquire) {
+        if self.broken.error().is_some() {
             return false;
         }
+        self.look_for_space();
         self.checkpoints.turn(&self.ctx.conn);
         // At the same time as a checkpoint it would only wait at the disk; the end of that wakes the writer.
         let due = !self.checkpoints.is_running() && self.sweep.is_due(&self.ctx, idle);
-        if due {
-            self.sweep.step(&mut self.ctx);
+        if due
+            && let Err(error) = self.sweep.step(&mut self.ctx)
+            && is_full(&error)
+            && !self.shorten_log(&[])
+        {
+            self.release_reserve(&[]);
         }
         due
     }
 
-    fn run_group(&mut self, mut group: Vec<Box<dyn Job>>) {
-        if !self.has_room(&group) {
-            let (refused, rest): (Vec<_>, Vec<_>) =
-                group.into_iter().partition(|job| job.mode() == CommitMode::NewMessages);
-            for job in refused {
-                job.refuse(StoreError::Full(full_text(&self.ctx.folder)));
-            }
-            group = rest;
-        }
+    fn run_group(&mut self, group: Vec<Box<dyn Job>>) {
+        let mut group = self.admit(group);
         match self.try_group(&mut group) {
             Ok(()) => self.hand_on(group),
+            // Each by itself would wait as long as all together.
+            Err(error) if is_busy(&error) => self.refuse(group, &error),
             Err(_) if group.len() > 1 => group.into_iter().for_each(|job| self.run_one(job)),
             Err(error) => self.run_again(group, error),
         }
     }
 
-    /// Whether there is room for new messages. Has the log copied while there is space for that.
-    fn has_room(&mut self, group: &[Box<dyn Job>]) -> bool {
-        let brings = group.iter().any(|job| job.mode() == CommitMode::NewMessages);
-        if (brings && !self.reserve.accepts(&self.ctx.conn)) || (!brings && self.reserve.bytes() == 0) {
-            return false;
+    /// Refuses new messages while it is known that there is no space for them; answers the rest.
+    #[expect(clippy::borrowed_box, reason = "it is given the items of a Vec of boxes")]
+    fn admit(&mut self, group: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+        let is_new = |job: &Box<dyn Job>| job.mode() == CommitMode::NewMessages;
+        if !group.iter().any(is_new) || (!self.shortage.is_closed() && self.reserve.accepts(&self.ctx.conn)) {
+            return group;
         }
-        let (items, bytes) = group.iter().map(|job| job.size()).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        let (weight, reserve) = (room::weight(items, bytes), self.reserve.bytes());
-        // However much of the log is new to the database, it can be copied.
-        if self.checkpoints.log_bytes() + weight + room::MARGIN_BYTES <= reserve {
-            return true;
+        let (new, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(is_new);
+        for job in new {
+            self.refuse_full(job, full_text(&self.ctx.folder));
         }
-        let space = |writer: &Self| room::space(&writer.ctx.conn, &writer.ctx.folder);
-        match space(self) {
-            Ok(space) if space.suffices(weight, reserve) => return true,
-            Ok(space) if space.growth > 0 && !self.checkpoints.is_running() => {}
-            // Not knowing is no reason to take messages in.
-            _ => return false,
+        rest
+    }
+
+    fn refuse_full(&mut self, job: Box<dyn Job>, mut why: String) {
+        if self.checkpoints.is_behind() {
+            why.push_str("; its log cannot be copied while another process or a backup reads the database");
         }
-        if !self.checkpoints.rest(&self.ctx.conn) && self.reserve.release() {
-            warn!(folder = %self.ctx.folder.display(), "no space left, the reserve is used up for the log");
-            self.checkpoints.rest(&self.ctx.conn);
+        self.shortage.refused(&job.size());
+        self.ctx.damages.full(Some(why.clone()));
+        job.refuse(StoreError::Full(why));
+    }
+
+    fn refuse(&mut self, jobs: Vec<Box<dyn Job>>, error: &rusqlite::Error) {
+        if is_busy(error) {
+            self.ctx.damages.locked(true);
         }
-        space(self).is_ok_and(|space| space.suffices(weight, self.reserve.bytes()))
+        for job in jobs {
+            match sql_error(error, job.doing(), &self.ctx.folder) {
+                StoreError::Full(_) if job.mode() == CommitMode::NewMessages => {
+                    self.refuse_full(job, full_text(&self.ctx.folder));
+                }
+                StoreError::Full(why) => self.refuse_full(job, why),
+                other => job.refuse(other),
+            }
+        }
     }
 
     fn try_group(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), rusqlite::Error> {
@@ -151,13 +167,22 @@ impl Writer {
             _ => self.ctx.transaction(|ctx| group.iter_mut().try_for_each(|job| job.run(ctx))),
         };
         match done {
-            Ok(()) => self.ctx.committed(&self.wakeups),
+            Ok(()) => {
+                self.ctx.committed(&self.wakeups);
+                self.progress.fetch_add(1, Ordering::Release);
+                if group.iter().any(|job| job.mode().writes()) {
+                    self.ctx.damages.locked(false);
+                }
+            }
             Err(_) => self.ctx.undo(),
         }
         done
     }
 
     fn run_one(&mut self, job: Box<dyn Job>) {
+        if job.mode() == CommitMode::NewMessages && self.shortage.is_closed() {
+            return self.refuse_full(job, full_text(&self.ctx.folder));
+        }
         let mut one = vec![job];
         match self.try_group(&mut one) {
             Ok(()) => self.hand_on(one),
@@ -176,26 +201,41 @@ impl Writer {
                 Err(next) => error = next,
             }
         }
-        let brings = one.iter().any(|job| job.mode() == CommitMode::NewMessages);
-        if is_full(&error) && !brings && self.make_space() {
-            match self.try_group(&mut one) {
-                Ok(()) => return self.hand_on(one),
-                Err(next) => error = next,
+        // The log is copied first, which costs nothing; then what is kept back is given up, unless for new messages.
+        for make_space in [Self::shorten_log, Self::release_reserve] {
+            if is_full(&error) && make_space(self, &one) {
+                match self.try_group(&mut one) {
+                    Ok(()) => return self.hand_on(one),
+                    Err(next) => error = next,
+                }
             }
         }
-        for job in one {
-            let refusal = sql_error(&error, job.doing(), &self.ctx.folder);
-            job.refuse(refusal);
-        }
+        self.refuse(one, &error);
     }
 
-    /// Gives the reserve up and has the log begin anew in the space it has; false: neither helped.
-    fn make_space(&mut self) -> bool {
-        let released = self.reserve.release();
+    fn shorten_log(&mut self, jobs: &[Box<dyn Job>]) -> bool {
+        let brings = jobs.iter().any(|job| job.mode() == CommitMode::NewMessages);
+        self.checkpoints.shorten(&self.ctx.conn, &self.ctx.files, brings)
+    }
+
+    fn release_reserve(&mut self, jobs: &[Box<dyn Job>]) -> bool {
+        let released = jobs.iter().all(|job| job.mode() != CommitMode::NewMessages) && self.reserve.release();
         if released {
             warn!(folder = %self.ctx.folder.display(), "no space left, the reserve is used up for deliveries");
         }
-        self.checkpoints.rest(&self.ctx.conn) || released
+        released
+    }
+
+    /// Whether there is space for new messages again, once none were refused for a while.
+    fn look_for_space(&mut self) {
+        if !self.shortage.is_looked_at() {
+            return;
+        }
+        if self.reserve.accepts(&self.ctx.conn) && self.ctx.files.hold_pages(&self.ctx.conn, SMALL_BYTES as u64).is_ok()
+        {
+            self.shortage = Shortage::default();
+            self.ctx.damages.full(None);
+        }
     }
 
     /// Answers what may be answered; the syncer answers the rest.
@@ -207,8 +247,8 @@ impl Writer {
             && let Err(lost) = self.to_sync.send(Group { jobs, number: self.ctx.number })
         {
             // The syncer has ended: nothing reaches the disk any more.
-            self.broken.store(true, Ordering::Release);
-            lost.0.jobs.into_iter().for_each(|job| job.refuse(broken_error()));
+            self.broken.set(UNSYNCED);
+            lost.0.jobs.into_iter().for_each(|job| job.refuse(StoreError::Damaged(UNSYNCED.to_owned())));
         }
     }
 }

@@ -3,21 +3,23 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 and on: ids
 -- Errors  FORGOTTEN, NEVER: see recall
--- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight, 2 unknown
+-- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight or given to somebody who never answered,
+--          2 unknown
 -- Cost  O(n log N), four calls
 if before then return before == '' and 0 or cmsgpack.unpack(before) end
 if refused then return refused end
 local n = #A - 4
 local scores = call('ZMSCORE', Z, unpack(A, 5))
-local out, all, present, gone = {}, true, 0, 0
+local out, held, all, present, gone = {}, {}, true, 0, 0
 for i = 1, n do
   local s = scores[i]
   out[i] = 0
   if s then
     present = present + 1
     local class = byte(s, -3) or 48
-    if class > 48 and class < 57 and #s > 2 then
-      out[i], all, gone = 1, false, gone + 1
+    if class > 48 and #s > 2 then
+      out[i], held[i], all = 1, class < 57, false
+      if held[i] then gone = gone + 1 end
     end
   else
     out[i], all = 2, false
@@ -29,7 +31,7 @@ if removed < present then
   local seen = {}
   for i = 1, n do
     local id = A[i + 4]
-    if seen[id] and out[i] == 1 then gone = gone - 1 end
+    if seen[id] and held[i] then gone = gone - 1 end
     if seen[id] then out[i], all = 2, false end
     seen[id] = true
   end

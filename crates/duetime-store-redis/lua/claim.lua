@@ -6,20 +6,21 @@
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: first wait in ms, factor,
 --       longest wait in ms  12 "1": at most once  13 "1": repeated, the first answer was lost
 -- Errors  SKEW ms
--- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies};
+-- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
+--          the later present is that from which what is hidden counts;
 --          alone: 1 a suspect, plus 2 when this is the answer of an earlier request again; the new
 --          score is base + attempts; attempts is one number when all have the same
 -- Cost  O(limit log N), eight calls for a run of fresh messages; without any, nothing is written
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.
-local now, _, refused = present()
+local now, later, refused = present()
 if refused then return refused end
 local most, request, once = tonumber(ARGV[6]), ARGV[7], ARGV[12] == '1'
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, alone, base, attempts, ids, bodies)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
   local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', top) or 0
-  return { now, next, left, buried, expired, alone, base, attempts, ids, bodies }
+  return { now, next, left, buried, expired, alone, base, attempts, ids, bodies, later }
 end
 local known = recall(request)
 if known == 0 then return reply(0, 0, 0, 0, 1, {}, {}) end
@@ -31,7 +32,7 @@ if known then
     ids[#ids + 1], attempts[#attempts + 1] = held[i], tonumber(held[i + 1]) - base
   end
   if ids[1] and ARGV[13] == '1' and base <= now * 1000 + 999 then
-    local z, deadline, class = {}, give(now + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+    local z, deadline, class = {}, give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
     base = deadline * 1000 + class * 100
     for i = 1, #ids do z[2 * i - 1], z[2 * i] = int(base + attempts[i]), ids[i] end
     call('ZADD', Z, unpack(z))
@@ -41,7 +42,7 @@ if known then
 end
 local got = call('ZRANGEBYSCORE', Z, '-inf', top, 'WITHSCORES', 'LIMIT', '0', ARGV[3])
 if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
-local deadline, class = give(now + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
 local alone, expired, waits, dead = 0, 0, {}, {}

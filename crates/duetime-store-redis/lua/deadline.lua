@@ -1,14 +1,20 @@
 -- Part of the scripts that hand out deadlines; the rule is that of deadlines.rs in duetime-core.
 --
 -- give(wanted, visibility, home): a deadline this shard never gave in that class, and the class. The
--- deadlines of a class only rise; the caller writes `d` .. class.
+-- deadlines of a class only rise; the caller writes `d` .. class. While ids move, those of the shards that they
+-- leave and of those that they go to are even or odd, as `parity` in meta says ("": all).
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  nothing
 -- Cost  one call, where the class of the claim's length is far ahead two
 local function give(wanted, visibility, home)
-  local near, last = visibility / 8, tonumber(call('HGET', M, 'd' .. home) or 0)
-  if last + 1 - wanted <= near then return math.max(wanted, last + 1), home end
+  local known = call('HMGET', M, 'd' .. home, 'parity')
+  local near, last, parity = visibility / 8, tonumber(known[1] or 0), tonumber(known[2] or '')
+  local function above(taken)
+    local at = math.max(wanted, taken + 1)
+    return parity and at % 2 ~= parity and at + 1 or at
+  end
+  if last + 1 - wanted <= near then return above(last), home end
   local all = call('HMGET', M, 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8')
   local class
   local function try(from, to, step, bound)
@@ -25,5 +31,5 @@ local function give(wanted, visibility, home)
       if tonumber(all[k] or 0) < tonumber(all[class] or 0) then class = k end
     end
   end
-  return math.max(wanted, tonumber(all[class] or 0) + 1), class
+  return above(tonumber(all[class] or 0)), class
 end

@@ -7,7 +7,7 @@
 --       11 slot, 12 name: see recall; then n pairs (id, body or tail), then n pairs (score or delay in ms, id)
 -- Errors  SKEW ms, where a delay is in the batch | FORGOTTEN, NEVER: see recall
 -- Returns  the present in ms when all are new, else {present, outcomes, due times};
---          outcome 0 scheduled, 1 replaced, 2 duplicate, 3 replaced while it was claimed
+--          outcome 0 scheduled, 1 replaced, 2 duplicate, 3 replaced what is claimed, or was without an answer
 -- Cost  O(n log N), one write call for the scores and one for the bodies and the answer
 if before then return before == '' and own or cmsgpack.unpack(before) end
 local n, kinds, now, soon = A[3] + 0, A[8], own, A[4] + 0
@@ -57,12 +57,29 @@ if call('ZCARD', D) == 1 then
   added = call('ZADD', Z, 'NX', unpack(zs, z, z + 2 * n - 1))
 end
 local answer = now
+-- A user may have lost the right to write bodies since: no id is left without one.
+local function undone(failed, ids)
+  if ids[1] then call('ZREM', Z, unpack(ids)) end
+  return failed
+end
 if added == n then
-  call('HSET', B, unpack(bs, b, b + 2 * n + 1))
+  local kept = redis.pcall('HSET', B, unpack(bs, b, b + 2 * n + 1))
+  if type(kept) == 'table' then
+    local ids = {}
+    for i = 1, n do ids[i] = zs[z + 2 * i - 1] end
+    return undone(kept, ids)
+  end
 else
   local ids, outcome, dues, written = {}, {}, {}, {}
   for i = 1, n do ids[i] = bs[b + 2 * i] end
   local there = call('HMGET', B, unpack(ids))
+  local kept, fresh = redis.pcall('HSET', B, '', ''), {}
+  if type(kept) == 'table' then
+    for i = 1, added > 0 and n or 0 do
+      if not there[i] then fresh[#fresh + 1] = ids[i] end
+    end
+    return undone(kept, fresh)
+  end
   for i = 1, n do
     local id, body = ids[i], bs[b + 2 * i + 1]
     local was = written[id] or there[i]
@@ -74,7 +91,8 @@ else
       outcome[i], dues[i] = was and 1 or 0, (struct.unpack(DUE, body, DUE_AT))
       local s = call('ZSCORE', Z, id)
       local class = s and math.floor(s % 1000 / 100) or 0
-      if class > 0 and class < 9 then outcome[i], flight = 3, flight - 1 end
+      if class > 0 then outcome[i] = 3 end
+      if class > 0 and class < 9 then flight = flight - 1 end
       if was and not s then
         call('ZREM', D, id)
         call('HDEL', I, id)

@@ -4,8 +4,9 @@
 -- ARGV  1 epoch  2 rid  3 shards  4 previous shards  5 state  6 seed of the hash of ids, or ""
 --       7 last life of the name that is known to be deleted
 --       8 0: the shard must be there, 1: it is made if nothing is there, 2: and whatever another life left goes
---       9 to 16 floor: last deadline of classes 1 to 8, 0 for none  17 see not_after
--- Errors  STALE epoch rid shards previous state seed | RIVAL epoch rid | UNKNOWN_SHARD |
+--       9 to 16 floor: last deadline of classes 1 to 8, 0 for none  17 parity of its deadlines, see deadline
+--       18 see not_after
+-- Errors  STALE epoch rid shards previous state seed | RIVAL epoch rid | UNKNOWN_SHARD | SEALED epoch |
 --         LOST: it must be there and is not | OCCUPIED messages life: it holds messages of another life
 -- Returns  {epoch, rid, shards, previous, state, seed as they were, or six nils, then eight last deadlines}
 -- Cost  O(1)
@@ -13,6 +14,9 @@ local M = KEYS[5]
 local was = call('HMGET', M, 'epoch', 'rid', 'shards', 'previous', 'state', 'seed',
   'gone', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8')
 local epoch, life = tonumber(ARGV[1]), life_of(ARGV[1])
+-- Closed for a deletion: only a later record opens it; see seal.
+local sealed = tonumber(call('HGET', M, 'sealed') or '-1')
+if was[1] and life_of(was[1]) == life and sealed >= epoch then return redis.error_reply('SEALED ' .. format('%.0f', sealed)) end
 if not was[1] or life_of(was[1]) < life then
   if was[7] and tonumber(was[7]) >= life then
     return redis.error_reply('UNKNOWN_SHARD its topic was deleted')
@@ -24,13 +28,16 @@ if not was[1] or life_of(was[1]) < life then
   end
   was = {}
   make(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+  call('HSET', M, 'parity', ARGV[17])
 elseif tonumber(was[1]) > epoch then
   return redis.error_reply('STALE ' .. table.concat(was, ' ', 1, 5) .. ' ' .. (was[6] or ''))
 elseif tonumber(was[1]) == epoch then
   if was[2] ~= ARGV[2] then return redis.error_reply('RIVAL ' .. was[1] .. ' ' .. was[2]) end
-  if ARGV[5] == 'stable' and was[5] ~= 'stable' then call('HSET', M, 'state', 'stable') end
+  if ARGV[5] == 'stable' and was[5] ~= 'stable' then call('HSET', M, 'state', 'stable', 'parity', '') end
 else
-  call('HSET', M, 'epoch', ARGV[1], 'rid', ARGV[2], 'shards', ARGV[3], 'previous', ARGV[4], 'state', ARGV[5])
+  if sealed >= 0 then call('HDEL', M, 'sealed') end
+  call('HSET', M, 'epoch', ARGV[1], 'rid', ARGV[2], 'shards', ARGV[3], 'previous', ARGV[4], 'state', ARGV[5],
+    'parity', ARGV[17])
 end
 local out = { was[1] or false, was[2] or false, was[3] or false, was[4] or false, was[5] or false, was[6] or false }
 for class = 1, 8 do

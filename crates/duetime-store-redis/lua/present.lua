@@ -3,8 +3,8 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  present(): the earlier and the later of the two clocks, and the refusal of a caller whose clock is
---          too far from the server's, or false. By the earlier a message is due, from the later a delay counts:
---          nothing is early by either.
+--          too far from the server's, or false. By the earlier a message is due; from the later a delay counts, and
+--          what a claim hides: nothing is early by either.
 -- Cost  no call
 local function present()
   local caller = tonumber(sub(head, -13))

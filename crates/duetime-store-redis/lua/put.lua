@@ -1,15 +1,24 @@
--- Inserts a batch at its destination, once; ids that live there stay as they are. No allow-oom: a full
--- server refuses it before anything is written.
+-- Inserts a batch at its destination, once, or puts it back at its source, out of the outbox; ids that live there stay
+-- as they are.
 --
+-- On a full server too: what is on its way can be neither claimed nor cancelled, and its source frees as much as
+-- this takes as soon as it drops the batch.
 -- KEYS  the shard's seven, see make
--- ARGV  2 source  3 number  4 nonce  5 channel of the hints  6 hint up to its time
+-- ARGV  2 source, "": this is the source, it is put back  3 number  4 nonce  5 channel of the hints  6 hint up to its time
 --       7 how far ahead a hint is worth while, ms  8 n, then n ids, then for each: kind, score,
 --       attempts and reason, body (see take)
--- Returns  how many were inserted, or "number nonce" of the batch that stands in the way
+-- Returns  how many were inserted, or "number nonce" of the batch that stands in the way; put back: "" where another
+--          batch or none is in the outbox
 -- Cost  O(n log N), seven calls, and two for each dead letter
-local V, n = KEYS[7], tonumber(ARGV[8])
-local last = call('HGET', V, ARGV[2])
-if last then
+local O, V, n = KEYS[6], KEYS[7], tonumber(ARGV[8])
+local back = ARGV[2] == ''
+local last = call('HGET', back and O or V, back and '' or ARGV[2])
+if back then
+  if string.match(last or '', '^%d+ (%S+)') ~= ARGV[4] then
+    call('HSET', V, '', '')
+    return ''
+  end
+elseif last then
   call('HSET', V, '', '')
   if last == ARGV[3] .. ' ' .. ARGV[4] then return 0 end
   if tonumber(string.match(last, '^%d+')) >= tonumber(ARGV[3]) then return last end
@@ -73,6 +82,11 @@ for k = 1, #ring do
   if kept ~= entries then call('HSET', M, 'rq' .. (k - 1), kept) end
 end
 call('HSET', M, 'in_flight', int(flight), 'body_max', int(largest))
-call('HSET', V, ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
+if back then
+  call('UNLINK', O)
+  call('HSET', O, '', string.match(last, '^%d+') .. ' - 0')
+else
+  call('HSET', V, ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
+end
 if wake then redis.pcall('PUBLISH', ARGV[5], ARGV[6] .. int(soon)) end
 return fresh

@@ -1,4 +1,4 @@
--- Gives messages another due time, and their attempts back, while nobody holds them.
+-- Gives messages another due time, and their attempts back, while nobody holds them. That one may have arrived stays.
 --
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 channel of the hints  6 hint up to its time
@@ -27,7 +27,7 @@ for i = 1, n do
   else
     local due = kind == 'd' and now + value or tonumber(value)
     local body = call('HGET', B, id)
-    call('ZADD', Z, int(due * 1000), id)
+    call('ZADD', Z, int(due * 1000 + class * 100), id)
     if body then call('HSET', B, id, struct.pack(HEAD, VERSION, due) .. sub(body, NONCE_AT)) end
     soon = math.min(soon, due)
     out[i] = due

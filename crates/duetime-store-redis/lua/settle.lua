@@ -3,7 +3,8 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 since, 3 slot, 4 name: see recall
 --       5 n, then n times: id, claimed score, kind, value, class:
---       a(ck) | n(ack), d(efer): delay in ms | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
+--       a(ck) | n(ack), d(efer): delay in ms, 9 where a hand-over had no answer | r(elease) |
+--       e(xtend): visibility in ms, class | b(ury): reason
 -- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
 -- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
@@ -22,6 +23,7 @@ for i = 1, n do
   at = at + 5
   local mine = tonumber(claimed)
   local tries = mine % 100
+  local mark = class == '9' and 900 or 0
   local s = call('ZSCORE', Z, id)
   local is = s and tonumber(s)
   out[i] = 1
@@ -32,9 +34,9 @@ for i = 1, n do
       call('ZREM', Z, id)
       call('HDEL', B, id)
     elseif kind == 'n' then
-      call('ZADD', Z, int((later + value) * 1000 + tries), id)
+      call('ZADD', Z, int((later + value) * 1000 + mark + tries), id)
     elseif kind == 'd' then
-      call('ZADD', Z, int((later + value) * 1000 + math.max(tries - 1, 0)), id)
+      call('ZADD', Z, int((later + value) * 1000 + mark + math.max(tries - 1, 0)), id)
     elseif kind == 'r' then
       local body = call('HGET', B, id)
       local due = body and #body >= DUE_END and struct.unpack(DUE, body, DUE_AT) or now
@@ -44,7 +46,7 @@ for i = 1, n do
     else
       local base = bases[class .. value]
       if not base then
-        local deadline, given = give(now + value, tonumber(value), tonumber(class))
+        local deadline, given = give(later + value, tonumber(value), tonumber(class))
         base = deadline * 1000 + given * 100
         bases[class .. value] = base
         call('HSET', M, 'd' .. given, int(deadline))
@@ -54,9 +56,9 @@ for i = 1, n do
     end
   elseif repeated and (kind == 'a' or kind == 'b') and not s then
     -- Gone: done, or a dead letter.
-  elseif repeated and kind == 'n' and is and is % 1000 == tries then
+  elseif repeated and kind == 'n' and is and is % 1000 == mark + tries then
     -- Waiting for its retry.
-  elseif repeated and (kind == 'r' or kind == 'd') and is and is % 1000 == tries - 1 then
+  elseif repeated and (kind == 'r' or kind == 'd') and is and is % 1000 == mark + tries - 1 then
     -- Back where it was.
   else
     out[i] = 0

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
-use crate::lives::{Pending, newest_life};
+use crate::lives::Pending;
 use crate::look::FoundShard;
 use crate::made::Making;
 use crate::{catalogue, look, made, settings};
@@ -27,6 +27,11 @@ fn lost(routing: &Routing, found: &[FoundShard], made: &BTreeSet<u32>) -> BTreeS
     (0..routing.reach()).filter(|index| was_there(*index) && !is_there(*index)).collect()
 }
 
+/// The epoch of the latest record that a shard has.
+fn newest_epoch(found: &[FoundShard]) -> u64 {
+    found.iter().filter_map(|found| Some(found.inspected.as_ref()?.routing.epoch)).max().unwrap_or(0)
+}
+
 pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
     let doing = "adopt a topic";
     let there = catalogue::field(calls, doing, calls.keys.topics(), topic).await?;
@@ -34,7 +39,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
     let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
     let there = there.map(|text| Ok::<_, StoreError>((parse(&text)?, text))).transpose()?;
     let (record, restored) = match there {
-        Some((record, text)) if record.routing.life() < newest_life(&found) => {
+        Some((record, text)) if record.routing.epoch < newest_epoch(&found) => {
             (put_back(calls, topic, ask, &text, &noted, &found).await?, true)
         }
         Some((record, _)) => (record, false),

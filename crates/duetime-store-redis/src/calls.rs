@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use duetime_core::Shard;
 use duetime_core::store::StoreError;
+use duetime_core::{RoutingId, Shard};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Link, Script, Sending};
 use redis::{Cmd, Value};
@@ -58,11 +58,27 @@ impl Calls {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let arguments = |epoch| self.arguments(Keys::fill, shard, epoch, now, &fill);
-        carry(doing, shard, call, |epoch| self.link.script(script, &key, arguments(epoch))).await
+        let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
+        carry(doing, shard, call, |record| self.link.script(script, &key, arguments(record))).await
     }
 
-    /// The same, and waits for as many replicas as configured; answers how many have it.
+    /// The same on all seven keys of `shard`, for a script that writes nothing.
+    pub(crate) async fn on_whole_shard<F>(
+        &self,
+        doing: &'static str,
+        script: &Script,
+        shard: &Shard,
+        fill: F,
+    ) -> Result<Value, StoreError>
+    where
+        F: Fn(&mut Cmd, &Sending) + Send + Sync,
+    {
+        let key = self.keys.messages(shard);
+        let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, Present::none(), &fill);
+        carry(doing, shard, None, |epoch| self.link.script(script, &key, arguments(epoch))).await
+    }
+
+    /// As [`Self::on_shard`], and waits for as many replicas as configured; answers how many have it.
     pub(crate) async fn on_shard_confirmed<F>(
         &self,
         doing: &'static str,
@@ -82,8 +98,8 @@ impl Calls {
         let mut mark = redis::cmd("EVAL");
         mark.arg(if self.link.is_legacy() { MARK } else { MARK_ALLOW_OOM }).arg(1).arg(self.keys.meta(shard));
         let key = self.keys.messages(shard);
-        let arguments = |epoch| self.arguments(Keys::fill, shard, epoch, now, &fill);
-        let sent = |epoch| self.link.confirmed(script, &key, replicas, &mark, arguments(epoch));
+        let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
+        let sent = |record| self.link.confirmed(script, &key, replicas, &mark, arguments(record));
         let (value, reached) = carry(doing, shard, call, sent).await?;
         self.meters.durability(reached >= u32::from(replicas));
         Ok((value, Some(reached)))
@@ -103,8 +119,8 @@ impl Calls {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let (key, replicas) = (self.keys.messages(shard), self.durability.replicas());
-        let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, now, &fill);
-        carry(doing, shard, call, |epoch| self.link.replicated(script, &key, replicas, arguments(epoch))).await
+        let arguments = |record| self.arguments(Keys::fill_all, shard, record, now, &fill);
+        carry(doing, shard, call, |record| self.link.replicated(script, &key, replicas, arguments(record))).await
     }
 
     /// What a script on a shard is sent: the keys that `fill_keys` adds, [`head`], and what `fill` adds.
@@ -112,7 +128,7 @@ impl Calls {
         &'a self,
         fill_keys: fn(&Keys, &mut Cmd, &Shard),
         shard: &'a Shard,
-        epoch: u64,
+        record: RoutingId,
         now: Present,
         fill: &'a F,
     ) -> impl Fn(&mut Cmd, &Sending) + Send + Sync + use<'a, F>
@@ -121,7 +137,7 @@ impl Calls {
     {
         move |cmd, sending| {
             fill_keys(&self.keys, cmd, shard);
-            cmd.arg(head(epoch, sending, now));
+            cmd.arg(head(record, sending, now));
             fill(cmd, sending);
         }
     }
@@ -131,6 +147,7 @@ impl Calls {
 const TIME_MAX_MS: i64 = 9_999_999_999_999;
 
 /// The first argument of every script on a shard; see `prelude.lua`.
-fn head(epoch: u64, sending: &Sending, now: Present) -> String {
-    format!("{epoch} {:013} {:013}", sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS))
+fn head(record: RoutingId, sending: &Sending, now: Present) -> String {
+    let (till, now) = (sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS));
+    format!("{} {} {till:013} {now:013}", record.epoch, record.change_id)
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Shard, StoreError};
+use duetime_core::{RoutingId, Shard, StoreError};
 use duetime_redis::LinkError;
 use tokio::time::Instant;
 
@@ -24,23 +24,23 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
     u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
 }
 
-/// Makes a call by the shard's epoch; `run` asks for the caller's present each time. Again where the server took
+/// Makes a call by the record that `shard` names; `run` asks for the caller's present each time. Again where the server took
 /// it up late and for that reason found the caller's clock behind its own. Where an earlier sending may have been
 /// carried out before the shard took another record, the shard is asked by that record whether it was.
 pub(crate) async fn carry<A, F>(
     doing: &'static str,
     shard: &Shard,
     call: Option<&CachedCall<'_>>,
-    run: impl Fn(u64) -> F,
+    run: impl Fn(RoutingId) -> F,
 ) -> Result<A, StoreError>
 where
     F: Future<Output = Result<A, LinkError>>,
 {
     let (began, mut stalls, mut asks) = (Instant::now(), 0, 0);
-    let (mut epoch, mut stale) = (shard.epoch, None);
+    let (mut known, mut stale) = (shard.record(), None);
     let answer = loop {
         // Boxed, so that the layers of a call do not add up to one type too deep for the compiler.
-        let error = match Box::pin(run(epoch)).await {
+        let error = match Box::pin(run(known)).await {
             Ok(answer) => break Ok(answer),
             Err(error) => error,
         };
@@ -56,7 +56,7 @@ where
                 if let Some(call) = call {
                     call.only_ask();
                 }
-                epoch = record.epoch;
+                known = record.id();
                 stale = Some(record);
             }
             error => break Err(error),

@@ -1,9 +1,9 @@
 //! The catalogue: one hash of the topics' records, the notes of work on them, and the swaps that change both.
 //!
-//! Upstream: `topics`, `lives` (creation and deletion), `adopt`.
+//! Upstream: `topics`, `lives` (creation and deletion), `seal`, `adopt`.
 
 use duetime_core::store::StoreError;
-use duetime_core::{TopicName, TopicRecord, stored};
+use duetime_core::{RoutingRecord, Shard, TopicName, TopicRecord, stored};
 use duetime_redis::{LinkError, Script, Sending};
 use redis::Value;
 
@@ -12,6 +12,9 @@ use crate::reply::{int, store_error, text};
 
 /// How often a change is tried again because others change the topic meanwhile.
 pub(crate) const SWAPS_MAX: usize = 16;
+
+/// Shards made or removed at the same time.
+pub(crate) const SHARDS_AT_ONCE: usize = 32;
 
 /// A change of one topic's record; see `topic_swap.lua`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,4 +93,42 @@ pub(crate) async fn life(calls: &Calls, topic: &TopicName) -> Result<Option<u64>
 pub(crate) async fn deleted_life(calls: &Calls, topic: &TopicName) -> Result<u64, StoreError> {
     let there = field(calls, "look up a deleted topic", calls.keys.lives(), topic).await?;
     Ok(there.and_then(|life| life.parse().ok()).unwrap_or(0))
+}
+
+/// Every shard the topic has or ever had.
+pub(crate) fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
+    (0..record.max_shards_ever()).map(|index| record.routing.shard(&record.name, index))
+}
+
+pub(crate) async fn read_routing(calls: &Calls, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
+    let there = field(calls, "read the routing of a topic", calls.keys.topics(), topic).await?;
+    there.map(|text| Ok(parse(&text)?.routing_record())).transpose()
+}
+
+pub(crate) async fn replace_routing(
+    calls: &Calls,
+    topic: &TopicName,
+    seen: &RoutingRecord,
+    new: &RoutingRecord,
+) -> Result<(), StoreError> {
+    for _ in 0..SWAPS_MAX {
+        let Some(text) = field(calls, "change the routing of a topic", calls.keys.topics(), topic).await? else {
+            return Err(StoreError::Conflict);
+        };
+        let mut record = parse(&text)?;
+        if record.routing_record() != *seen {
+            return Err(StoreError::Conflict);
+        }
+        record.set_routing(new);
+        let swap = Swap { seen: &text, new: &stored::write(&record, Some(&text)), ..Swap::default() };
+        let fill = |cmd: &mut redis::Cmd, sending: &Sending| name_swap(calls, cmd, topic, swap, sending);
+        let (script, key) = (&calls.scripts.topic_swap, calls.keys.topics());
+        let run = calls.link.replicated(script, &key, calls.durability.replicas(), fill);
+        let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
+        // Refused: a user changed the topic in between, which has nothing to do with its routing.
+        if int(&swapped)? == 1 {
+            return Ok(());
+        }
+    }
+    Err(StoreError::Conflict)
 }

@@ -66,7 +66,7 @@ async fn bury_unreadable(
 
 /// The claim, and what was claimed but cannot be read.
 pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), StoreError> {
-    let [now, next, left, buried, expired, alone, base, attempts, ids, bodies] = tuple(reply)?;
+    let [now, next, left, buried, expired, alone, base, attempts, ids, bodies, later] = tuple(reply)?;
     let base = int(&base)?;
     let alone = int(&alone)?;
     let (suspect, again) = (alone & 1 == 1, alone & 2 == 2);
@@ -105,6 +105,7 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
     let claim = Claim {
         messages,
         now: Timestamp::from_millis(int(&now)?),
+        later: Timestamp::from_millis(int(&later)?),
         next_due: score(&next)?.map(Score::visible_at),
         due_left: count(&left)?,
         buried: count(&buried)?,

@@ -33,7 +33,13 @@ pub(crate) async fn move_to_stream(
         let arguments = calls.arguments(Keys::fill_with_stream, shard, epoch, present, &fill);
         calls.link.script(&calls.scripts.hand_over, &key, arguments)
     });
-    read(reply.await?)
+    reply.await.and_then(read).map_err(|error| match error {
+        StoreError::Damaged(why) => StoreError::Damaged(format!(
+            "shard {shard}: {why}; look at its stream {:?}, and move the key away if it is none or takes no entries",
+            calls.keys.stream(shard)
+        )),
+        other => other,
+    })
 }
 
 pub(crate) fn read(reply: Value) -> Result<Streamed, StoreError> {

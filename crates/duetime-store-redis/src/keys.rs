@@ -1,8 +1,8 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
-//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `{NS:topics}:pending` their unfinished work,
-//! `{NS:topics}:lives` the numbers of their lives, `{NS:topics}:plans` the bulk plans: all in one slot.
+//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
+//! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
 
 use duetime_core::{Namespace, Shard, TopicName, Whereabouts};
 use duetime_redis::slots;
@@ -35,7 +35,17 @@ impl Keys {
     /// Where a shard is, for who looks with Redis's own tools.
     pub(crate) fn whereabouts(&self, shard: &Shard) -> Whereabouts {
         let slot = slots::slot_of(&shard.topic, shard.index);
-        Whereabouts { key: Some(self.messages(shard)), slot: Some((slot, slots::tag_of(slot))), file: None }
+        Whereabouts {
+            key: Some(self.messages(shard)),
+            stream: Some(self.stream(shard)),
+            slot: Some((slot, slots::tag_of(slot))),
+            file: None,
+        }
+    }
+
+    /// The stream of a shard, where messages are handed over in place.
+    pub(crate) fn stream(&self, shard: &Shard) -> String {
+        self.messages(shard) + STREAM
     }
 
     pub(crate) fn bodies(&self, shard: &Shard) -> String {
@@ -96,17 +106,17 @@ impl Keys {
     }
 
     pub(crate) fn pending(&self) -> String {
-        format!("{{{}:topics}}:pending", self.namespace)
+        format!("{0}:{{{0}:topics}}:pending", self.namespace)
     }
 
     /// The last number of a life, and the deleted life of each name.
     pub(crate) fn lives(&self) -> String {
-        format!("{{{}:topics}}:lives", self.namespace)
+        format!("{0}:{{{0}:topics}}:lives", self.namespace)
     }
 
     /// The bulk plans.
     pub(crate) fn plans(&self) -> String {
-        format!("{{{}:topics}}:plans", self.namespace)
+        format!("{0}:{{{0}:topics}}:plans", self.namespace)
     }
 
     /// The channel of the hints about new heads.
@@ -129,6 +139,8 @@ pub(crate) fn read_wake(message: &[u8]) -> Option<(TopicName, u32, i64)> {
 
 #[cfg(test)]
 mod tests {
+    use duetime_core::ChangeId;
+
     use super::*;
 
     fn slot(key: &str) -> u16 {
@@ -142,7 +154,7 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         let keys = Keys::new(Namespace::default());
         for index in 0..64 {
-            let shard = Shard { topic: topic.clone(), index, epoch: 1 };
+            let shard = Shard { topic: topic.clone(), index, epoch: 1, change_id: ChangeId::default() };
             let key = keys.messages(&shard);
             assert!(key.starts_with("duetime:{") && key.ends_with(&format!("}}:orders:{index}")), "{key}");
             assert_eq!(slot(&key), slots::slot_of(&topic, index));
@@ -153,7 +165,7 @@ mod tests {
     #[test]
     fn a_hint_is_read_as_the_script_writes_it() {
         let topic = TopicName::new("a.b_c-1").unwrap();
-        let stem = wake_stem(&Shard { topic: topic.clone(), index: 7, epoch: 1 });
+        let stem = wake_stem(&Shard { topic: topic.clone(), index: 7, epoch: 1, change_id: ChangeId::default() });
         assert_eq!(read_wake(format!("{stem}1763700000123").as_bytes()), Some((topic, 7, 1_763_700_000_123)));
         assert_eq!(read_wake(b"x"), None);
     }

@@ -34,6 +34,7 @@ mod reply;
 mod reply_cache;
 mod resize;
 mod scripts;
+mod seal;
 mod settings;
 mod settle;
 mod sizes;

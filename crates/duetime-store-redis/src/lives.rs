@@ -6,8 +6,8 @@
 //! Whatever is carried out late names its life or its note, and changes nothing of a later one.
 
 use duetime_core::limits::SHARDS_MAX;
-use duetime_core::store::StoreError;
-use duetime_core::{Routing, Shard, TopicConfig, TopicName, TopicRecord, stored};
+use duetime_core::store::{Deletion, StoreError};
+use duetime_core::{ChangeId, Routing, Shard, TopicConfig, TopicName, TopicRecord, stored};
 use duetime_redis::Sending;
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Cmd;
@@ -15,20 +15,18 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::calls::Calls;
-use crate::catalogue::{SWAPS_MAX, Swap, damaged, parse};
+use crate::catalogue::{SHARDS_AT_ONCE, SWAPS_MAX, Swap, damaged, parse, shards};
 use crate::look::FoundShard;
 use crate::record::{seed_word, state_word};
 use crate::reply::{array, store_error, text, unexpected_reply};
 use crate::settings::{COPIES, copy};
-use crate::{catalogue, look, made};
+use crate::{catalogue, look, made, seal};
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node. When it is wrong
 /// about that, the slower one is refused: its life is the earlier one.
 const CREATING_FOR_MS: i64 = 10_000;
 /// A deletion that is not finished after this was begun by a node that is gone, or is finished twice: both are safe.
 const DELETING_FOR_MS: i64 = 30_000;
-/// Shards made or removed at the same time.
-const SHARDS_AT_ONCE: usize = 32;
 /// The first shards of a name that are looked at before it is taken for unused. They lie on every master that
 /// has a 64th of the slots, so shards of a larger topic can be missed only if all of these were lost; the
 /// shards themselves then refuse to be made over messages.
@@ -70,11 +68,6 @@ fn rest_of_note(deleting: bool, since_ms: i64, record: &TopicRecord) -> String {
 
 fn note(life: u64, rest: &str) -> String {
     format!("{{\"life\":{life},{rest}")
-}
-
-/// Every shard the topic has or ever had.
-fn shards(record: &TopicRecord) -> impl Iterator<Item = Shard> + '_ {
-    (0..record.max_shards_ever()).map(|index| record.routing.shard(&record.name, index))
 }
 
 /// The highest life of these.
@@ -182,7 +175,7 @@ async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted
     let copy = if shard.index < COPIES { copy(record) } else { String::new() };
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         calls.keys.fill_all(cmd, &shard);
-        cmd.arg(routing.epoch).arg(&routing.change_id).arg(routing.shards).arg(routing.previous);
+        cmd.arg(routing.epoch).arg(routing.change_id.to_string()).arg(routing.shards).arg(routing.previous);
         cmd.arg(state_word(routing.state)).arg(seed_word(routing)).arg(deleted).arg(&copy);
         cmd.arg(sending.not_after_ms);
     };
@@ -190,7 +183,7 @@ async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted
     made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
 }
 
-pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName) -> Result<bool, StoreError> {
+pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
     let doing = "delete a topic";
     let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
     // The life that is to go: one that is created once it has gone is not meant.
@@ -221,12 +214,23 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName) -> Result<boo
                     _ if gone => return Ok(true),
                     Some(pending) if pending.is_at_work(now) => return Ok(false),
                     _ => match lost_record(calls, topic, now).await? {
+                        Some(_) if how == Deletion::IfEmpty => {
+                            let why = "is not in the catalogue, although its shards are there".to_owned();
+                            return Err(StoreError::NotEmpty { topic: topic.to_string(), why });
+                        }
                         Some(record) => record,
                         None => return Ok(false),
                     },
                 }
             }
         };
+        if how == Deletion::IfEmpty {
+            match seal::close_all(calls, &record).await {
+                // Somebody changed its shard count meanwhile.
+                Err(StoreError::Conflict) => continue,
+                closed => closed?,
+            }
+        }
         let life = record.routing.life();
         let rest = rest_of_note(true, now, &record);
         let note = note(life, &rest);
@@ -248,7 +252,7 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
     let is_there = |found: &FoundShard| found.inspected.is_some() || found.held > 0;
     let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
     let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
-    let routing = newest.map_or_else(|| Routing::first(1, String::new()), |shard| shard.routing.clone());
+    let routing = newest.map_or_else(|| Routing::first(1, ChangeId::default()), |shard| shard.routing.clone());
     let max_shards_ever = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
     Ok(Some(TopicRecord {
         name: topic.clone(),

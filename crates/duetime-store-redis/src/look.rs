@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use duetime_core::resize_store::Inspected;
 use duetime_core::store::StoreError;
-use duetime_core::{Shard, TopicName};
+use duetime_core::{ChangeId, Shard, TopicName};
 use redis::{Pipeline, Value};
 
 use crate::calls::Calls;
 use crate::held::{ask_held, held};
 use crate::record::{floor, name, routing};
-use crate::reply::{array, count, store_error, text};
+use crate::reply::{array, store_error, text};
 
 /// What is instead of a shard.
 #[derive(Debug)]
@@ -42,31 +42,33 @@ async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> 
     let mut found = Vec::with_capacity(indexes.len());
     let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
     for index in indexes {
-        let shard = Shard { topic: topic.clone(), index, epoch: 0 };
+        let shard = Shard { topic: topic.clone(), index, epoch: 0, change_id: ChangeId::default() };
         pipeline.cmd("HMGET").arg(calls.keys.meta(&shard));
-        for field in
-            ["epoch", "rid", "shards", "previous", "state", "seed", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"]
+        for field in ["epoch", "rid", "shards", "previous", "state", "seed", "sealed"]
+            .into_iter()
+            .chain(["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"])
         {
             pipeline.arg(field);
         }
         pipeline.cmd("HGET").arg(calls.keys.outbox(&shard)).arg("");
-        pipeline.cmd("HLEN").arg(calls.keys.outbox(&shard));
         ask_held(&mut pipeline, &calls.keys, &shard);
     }
     let values = calls.link.pipeline("inspect", &pipeline).await;
     let mut values = values.map_err(|error| store_error("inspect shards", None, error))?.into_iter();
-    while let (Some(meta), Some(outbox), Some(frozen), Some(live), Some(dead)) =
+    while let (Some(meta), Some(outbox), Some(live), Some(dead), Some(frozen)) =
         (values.next(), values.next(), values.next(), values.next(), values.next())
     {
         let mut fields = array(meta)?;
-        let floor = floor(&fields.split_off(6))?;
+        let floor = floor(&fields.split_off(7))?;
+        // One that is closed for a deletion has the record by which it was closed, and a lower epoch meanwhile.
+        if let Some(sealed) = fields.pop().filter(|sealed| *sealed != Value::Nil) {
+            fields[0] = sealed;
+        }
         let record = <[Value; 6]>::try_from(fields).ok().and_then(routing);
         let named = text(outbox).and_then(|text| name(&text));
-        // The name of the batch is in the outbox too.
-        let frozen = count(&frozen)?.saturating_sub(1);
-        let held = held([&live, &dead])?;
-        let held = frozen + held.live + held.dead;
-        let outbox = named.and_then(|(name, to)| Some((name, to?, frozen)));
+        let counts = held([&live, &dead, &frozen])?;
+        let held = counts.all();
+        let outbox = named.and_then(|(name, to)| Some((name, to?, counts.frozen)));
         let inspected = record.map(|routing| Inspected { routing, floor, outbox, held });
         found.push(FoundShard { inspected, held });
     }

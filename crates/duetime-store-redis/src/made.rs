@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use duetime_core::resize_store::{DeadlineFloor, Fenced};
 use duetime_core::store::StoreError;
-use duetime_core::{Routing, Shard, TopicName};
+use duetime_core::{ChangeId, Routing, Shard, TopicName};
 use duetime_redis::Sending;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::calls::Calls;
 use crate::catalogue;
-use crate::record::{floor, routing, seed_word, state_word};
+use crate::record::{floor, parity_word, routing, seed_word, state_word};
 use crate::reply::{array, int, store_error, text, unexpected_reply};
 
 /// How long the place of a removed shard remembers its life: longer than any call is on its way. It spares
 /// an empty shard that nobody names; that no messages are removed does not depend on it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
-/// The name of the record that a shard has before it is opened: below every record of its life.
-pub(crate) const CLOSED: &str = "closed";
+/// The name of the record that a shard has before it is opened; its epoch is below that of every record of its life.
+const CLOSED: ChangeId = ChangeId(0);
 
 /// Whether a fence makes a shard that it does not find; see `fence.lua`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) async fn make_noted(calls: &Calls, shard: &Shard, record: &Routing, d
     if noted_of(calls, &shard.topic, record, shard.index..shard.index + 1).await?.contains(&shard.index) {
         return Ok(());
     }
-    let closed = Routing { change_id: CLOSED.to_owned(), ..record.clone() };
+    let closed = Routing { change_id: CLOSED, ..record.clone() };
     let closed = Routing { epoch: record.epoch - record.change(), ..closed };
     match fence_making(calls, shard, &closed, &DeadlineFloor::default(), Making::New, deleted).await {
         // One that was retired is there, and has a later record.
@@ -94,12 +94,12 @@ pub(crate) async fn fence_making(
 ) -> Result<Fenced, StoreError> {
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         calls.keys.fill_all(cmd, shard);
-        cmd.arg(record.epoch).arg(&record.change_id).arg(record.shards).arg(record.previous);
+        cmd.arg(record.epoch).arg(record.change_id.to_string()).arg(record.shards).arg(record.previous);
         cmd.arg(state_word(record.state)).arg(seed_word(record)).arg(deleted).arg(making as u8);
         for (_, deadline) in above.iter() {
             cmd.arg(deadline.as_millis());
         }
-        cmd.arg(sending.not_after_ms);
+        cmd.arg(parity_word(record.deadlines(shard.index))).arg(sending.not_after_ms);
     };
     let (script, key) = (&calls.scripts.fence, calls.keys.messages(shard));
     let run = calls.link.replicated(script, &key, calls.durability.replicas(), fill).await;

@@ -8,16 +8,17 @@ use duetime_core::resize_store::{
 };
 use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
-use duetime_redis::Sending;
+use duetime_redis::{Backing, Sending};
 use redis::{Cmd, Value};
 
 use crate::calls::Calls;
-use crate::keys::wake_stem;
-use crate::made::{CLOSED, Making};
+use crate::carry::carry;
+use crate::keys::{Keys, wake_stem};
+use crate::made::Making;
 use crate::present::{HINT_WITHIN, Present, millis};
 use crate::record::{name, nonce_text, outbox};
 use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
-use crate::{catalogue, look, made};
+use crate::{catalogue, look, made, seal};
 
 pub(crate) async fn fence_shard(
     calls: &Calls,
@@ -39,6 +40,9 @@ pub(crate) async fn fence_shard(
         }
         fenced => fenced,
     };
+    if let Err(StoreError::NotReady(_)) = fenced {
+        return Err(StoreError::Stale(Box::new(seal::lift(calls, topic, record).await?)));
+    }
     let fenced = fenced.inspect_err(|error| calls.refused(error))?;
     // The topic may have been deleted between the look above and the script. Where its record is gone without
     // that, the shard may hold messages by now, and stays for whoever adopts them.
@@ -66,7 +70,7 @@ async fn fence_once(
     }
     let fenced = made::fence_making(calls, shard, record, above, making, deleted).await?;
     // One that was closed until then is new to whoever asks.
-    Ok(Fenced { before: fenced.before.filter(|before| before.change_id != CLOSED), ..fenced })
+    Ok(Fenced { before: fenced.before.filter(|before| before.change() > 0), ..fenced })
 }
 
 pub(crate) async fn inspect_shards(
@@ -152,12 +156,38 @@ pub(crate) async fn read_outbox(calls: &Calls, shard: &Shard) -> Result<Option<B
     outbox(shard.index, run.await?.0)
 }
 
+pub(crate) async fn check_room(calls: &Calls, shard: &Shard) -> Result<(), StoreError> {
+    let (key, none) = (calls.keys.messages(shard), |_: &mut Cmd, _: &Sending| {});
+    let arguments = |record| calls.arguments(Keys::fill_all, shard, record, Present::none(), &none);
+    let run = |record| calls.link.script(&calls.scripts.room, &key, arguments(record));
+    carry("look whether a shard takes messages", shard, None, run).await.map(drop)
+}
+
 pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+    let (reply, backing) = run_put(calls, shard, &batch.from.to_string(), batch).await?;
+    let kept = if backing.replicas > 0 { Replication::Replicated } else { Replication::Unreplicated };
+    match reply {
+        Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
+        other => {
+            let last =
+                text(other).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
+            Ok(BatchPut::Conflict { last: last.0 })
+        }
+    }
+}
+
+pub(crate) async fn restore_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {
+    let (reply, _) = run_put(calls, shard, "", batch).await?;
+    Ok(matches!(reply, Value::Int(_)))
+}
+
+/// `source`: where the batch comes from, empty: it goes back there.
+async fn run_put(calls: &Calls, shard: &Shard, source: &str, batch: &Batch) -> Result<(Value, Backing), StoreError> {
     if batch.messages.len() > BATCH_ITEMS_MAX {
         return Err(StoreError::Setup(format!("a batch has at most {BATCH_ITEMS_MAX} messages")));
     }
     let fill = |cmd: &mut Cmd, _: &Sending| {
-        cmd.arg(batch.from).arg(batch.name.number).arg(nonce_text(batch.name.nonce));
+        cmd.arg(source).arg(batch.name.number).arg(nonce_text(batch.name.nonce));
         cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard)).arg(millis(HINT_WITHIN));
         cmd.arg(batch.messages.len());
         for message in &batch.messages {
@@ -174,17 +204,7 @@ pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Re
             cmd.arg(message.body.as_deref().unwrap_or_default());
         }
     };
-    let (reply, backing) =
-        calls.on_shard_replicated("put a batch", &calls.scripts.put, shard, Present::none(), None, fill).await?;
-    let kept = if backing.replicas > 0 { Replication::Replicated } else { Replication::Unreplicated };
-    match reply {
-        Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
-        other => {
-            let last =
-                text(other).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
-            Ok(BatchPut::Conflict { last: last.0 })
-        }
-    }
+    calls.on_shard_replicated("put a batch", &calls.scripts.put, shard, Present::none(), None, fill).await
 }
 
 pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {

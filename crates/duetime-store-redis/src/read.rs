@@ -1,11 +1,10 @@
 //! Reads: messages, dead letters, heads, counts. Nothing here writes.
 
-use bytes::Bytes;
 use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::message::{Death, Headers, MessageState, StoredMessage};
+use duetime_core::message::{Death, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, ShardCounts, StoreError};
-use duetime_core::{ListEntry, ListPage, ListRange, MessageId, Nonce, Score, Shard, Timestamp};
+use duetime_core::{ListEntry, ListPage, ListRange, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
@@ -13,6 +12,7 @@ use redis::{Cmd, Pipeline, Value};
 use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
 use crate::present::Present;
+use crate::record;
 use crate::reply::{array, bytes, count, id, score, store_error, text, tuple, unexpected_reply};
 
 /// Commands sent in one pipeline of reads.
@@ -23,13 +23,7 @@ const COUNTS: usize = 3 + HELD;
 /// The body, or what can be said without one: a reader must not fail over what a claim will bury.
 fn body(value: Value) -> Envelope {
     let decoded = bytes(value).and_then(|body| envelope::decode(&body).ok());
-    decoded.unwrap_or(Envelope {
-        due_at: Timestamp::ZERO,
-        nonce: Nonce(0),
-        redrives: 0,
-        headers: Headers::default(),
-        payload: Bytes::new(),
-    })
+    decoded.unwrap_or_else(Envelope::lost)
 }
 
 fn live(id: MessageId, score: Score, body: Envelope) -> StoredMessage {
@@ -39,7 +33,7 @@ fn live(id: MessageId, score: Score, body: Envelope) -> StoredMessage {
         state,
         due_at: body.due_at,
         visible_at: score.visible_at(),
-        attempts: score.attempts(),
+        attempts: score.tries(),
         redrives: body.redrives,
         nonce: body.nonce,
         headers: body.headers,
@@ -123,20 +117,36 @@ pub(crate) async fn read_dead(
         };
         cmd.arg(limit + 1);
     };
-    let reply =
-        calls.on_shard("read dead letters", &calls.scripts.dead_page, shard, Present::none(), None, fill).await?;
-    let [pairs, bodies, infos] = tuple(reply)?;
+    let reply = calls.on_whole_shard("read dead letters", &calls.scripts.dead_page, shard, fill).await?;
+    let [pairs, bodies, infos, moving] = tuple(reply)?;
     let pairs = array(pairs)?;
-    let mut page = DeadPage::default();
+    let mut own = Vec::with_capacity(pairs.len() / 2);
     for ((pair, stored), info) in pairs.chunks_exact(2).zip(array(bodies)?).zip(array(infos)?) {
         let grave = score(&pair[1])?.ok_or_else(|| unexpected_reply("a dead letter without a time"))?;
-        if page.messages.len() == limit {
-            page.next = Some(grave.raw());
-            break;
-        }
-        page.messages.push(dead(id(&pair[0])?, grave, body(stored), info));
+        own.push((grave.raw(), dead(id(&pair[0])?, grave, body(stored), info)));
     }
-    Ok(page)
+    let next = if own.len() > limit { own.pop().map(|(at, _)| at) } else { None };
+    let mut frozen = Vec::new();
+    for pair in array(moving)?.chunks_exact(2) {
+        let one = record::frozen(id(&pair[0])?, pair[1].clone());
+        let one = one.ok_or_else(|| unexpected_reply("a message in an outbox"))?;
+        frozen.extend(one.dead_letter().filter(|(at, _)| from.is_none_or(|from| *at >= from)));
+    }
+    Ok(DeadPage::merged(own, next, frozen, limit))
+}
+
+/// Those of the pairs of id and score that are in `range`.
+fn entries(pairs: Value, range: &ListRange) -> Result<Vec<ListEntry>, StoreError> {
+    let mut found = Vec::new();
+    for pair in array(pairs)?.chunks_exact(2) {
+        // The entry that is never claimed has no score.
+        let at = score(&pair[1])?.filter(|at| (range.lowest()..range.end()).contains(&at.raw()));
+        if let Some(at) = at {
+            let id = id(&pair[0])?;
+            found.push(ListEntry { tie: id.to_string(), id, score: at });
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) async fn read_list(
@@ -152,16 +162,17 @@ pub(crate) async fn read_list(
             cmd.arg(after.score).arg(after.tie.as_str());
         }
     };
-    let reply = calls.on_shard("list messages", &calls.scripts.list, shard, Present::none(), None, fill).await?;
-    let pairs = array(reply)?;
-    let mut page = ListPage::default();
-    for pair in pairs.chunks_exact(2) {
-        // The entry that is never claimed has no score, and is the last.
-        let Some(at) = score(&pair[1])?.filter(|at| at.raw() < range.end()) else { return Ok(page) };
-        let id = id(&pair[0])?;
-        page.found.push(ListEntry { tie: id.to_string(), id, score: at });
-    }
-    page.more = page.found.len() == limit;
+    let reply = calls.on_whole_shard("list messages", &calls.scripts.list, shard, fill).await?;
+    let [pairs, moving] = tuple(reply)?;
+    let found = entries(pairs, range)?;
+    let mut page = ListPage { more: found.len() == limit, found };
+    let behind = |one: &ListEntry| {
+        let after = range.after.as_ref();
+        after.is_none_or(|after| (one.score.raw(), one.tie.as_str()) > (after.score, after.tie.as_str()))
+    };
+    let mut moving = entries(moving, range)?;
+    moving.retain(behind);
+    page.merge(moving, limit, |one| (one.score, one.id.clone()));
     Ok(page)
 }
 
@@ -302,16 +313,17 @@ fn buckets(calls: &Calls, shards: &[Shard], edges: &[Timestamp]) -> Pipeline {
 
 /// Reads the answers to the counts of one shard.
 pub(crate) fn counted(values: &[Value]) -> Result<ShardCounts, StoreError> {
-    let [first, due, claimed, live, dead] = values else {
+    let [first, due, claimed, live, dead, frozen] = values else {
         return Err(unexpected_reply("another number of counts than asked for"));
     };
     let in_flight = if *claimed == Value::Nil { 0 } else { count(claimed)? };
-    let held = held([live, dead])?;
+    let held = held([live, dead, frozen])?;
     Ok(ShardCounts {
         scheduled: held.live.saturating_sub(in_flight),
         due: count(due)?,
         in_flight,
         dead: held.dead,
+        moving: held.frozen,
         head: head(first.clone())?,
     })
 }

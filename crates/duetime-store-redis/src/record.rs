@@ -3,7 +3,7 @@
 use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor, Frozen, FrozenState};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
-use duetime_core::{LeaseClass, MessageId, Routing, Timestamp};
+use duetime_core::{LeaseClass, MessageId, Parity, Routing, Timestamp};
 use redis::Value;
 
 use crate::reply::{array, bytes, id, int, score, text, unexpected_reply};
@@ -13,6 +13,15 @@ const NO_NONCE: &str = "-";
 
 pub(crate) fn state_word(state: RoutingState) -> &'static str {
     if state == RoutingState::Moving { "moving" } else { "stable" }
+}
+
+/// The parity of a shard's deadlines as `deadline.lua` reads it.
+pub(crate) fn parity_word(parity: Parity) -> &'static str {
+    match parity {
+        Parity::Any => "",
+        Parity::Even => "0",
+        Parity::Odd => "1",
+    }
 }
 
 /// The seed as scripts keep it: empty, if it is that of the topic's name.
@@ -25,7 +34,7 @@ pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
     let [epoch, change_id, shards, previous, state, seed] = fields.map(text);
     Some(Routing {
         epoch: epoch?.parse().ok()?,
-        change_id: change_id?,
+        change_id: change_id?.parse().ok()?,
         shards: shards?.parse().ok()?,
         previous: previous?.parse().ok()?,
         state: if state? == "moving" { RoutingState::Moving } else { RoutingState::Stable },

@@ -103,7 +103,7 @@ fn routing(detail: &str) -> Option<Routing> {
     let mut words = detail.split(' ');
     Some(Routing {
         epoch: words.next()?.parse().ok()?,
-        change_id: words.next()?.to_owned(),
+        change_id: words.next()?.parse().ok()?,
         shards: words.next()?.parse().ok()?,
         previous: words.next()?.parse().ok()?,
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
@@ -137,7 +137,8 @@ pub(crate) fn store_error(doing: &'static str, shard: Option<&Shard>, error: Lin
                 "two changes of the number of shards were begun at once: shard {} has epoch and name {detail}",
                 named()
             )),
-            "NOT_READY" => StoreError::NotReady(named()),
+            // Closed for a deletion, which the caller's record does not open.
+            "NOT_READY" | "SEALED" => StoreError::NotReady(named()),
             "SKEW" => StoreError::ClockSkew(detail.trim().parse().unwrap_or(i64::MAX)),
             "STALE" => routing(&detail).map_or_else(
                 || unexpected_reply("the routing record of a shard"),
@@ -170,7 +171,7 @@ mod tests {
         let refused = |code: &str, detail: &str| {
             store_error("x", None, LinkError::Refused { code: code.into(), detail: detail.into() })
         };
-        let StoreError::Stale(record) = refused("STALE", "3 abc 8 4 moving 77") else { panic!() };
+        let StoreError::Stale(record) = refused("STALE", "3 0000000000000abc 8 4 moving 77") else { panic!() };
         assert_eq!((record.epoch, record.shards, record.previous, record.state), (3, 8, 4, RoutingState::Moving));
         assert_eq!(record.seed, Some(77));
         assert!(matches!(refused("SKEW", "-2500"), StoreError::ClockSkew(-2500)));

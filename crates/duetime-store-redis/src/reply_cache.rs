@@ -189,12 +189,12 @@ impl Drop for CachedCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::TopicName;
+    use duetime_core::{ChangeId, TopicName};
 
     use super::*;
 
     fn shard() -> Shard {
-        Shard { topic: TopicName::new("t").unwrap(), index: 3, epoch: 1 }
+        Shard { topic: TopicName::new("t").unwrap(), index: 3, epoch: 1, change_id: ChangeId::default() }
     }
 
     fn sending(repeated: bool, since_ms: i64) -> Sending {

@@ -9,12 +9,12 @@ use duetime_core::resize_store::{
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
 use crate::store::RedisStore;
-use crate::{moves, topics};
+use crate::{catalogue, moves};
 
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        topics::read_routing(&self.calls, topic).await
+        catalogue::read_routing(&self.calls, topic).await
     }
 
     async fn swap_routing(
@@ -23,7 +23,7 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        topics::replace_routing(&self.calls, topic, seen, new).await
+        catalogue::replace_routing(&self.calls, topic, seen, new).await
     }
 }
 
@@ -69,5 +69,13 @@ impl ResizeStore for RedisStore {
 
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         moves::rename_batch(&self.calls, shard, nonce, None).await
+    }
+
+    async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {
+        moves::restore_batch(&self.calls, shard, batch).await
+    }
+
+    async fn check_room(&self, shard: &Shard) -> Result<(), StoreError> {
+        moves::check_room(&self.calls, shard).await
     }
 }

@@ -2,7 +2,7 @@
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
 use duetime_core::store::{AckWait, DeadAction, Kept, Settle, Settled, Settlement, StoreError};
-use duetime_core::{MessageId, Score, Shard, Timestamp};
+use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
@@ -29,6 +29,9 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
         Settlement::Ack => cmd.arg("a").arg("").arg(""),
         Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
         Settlement::Defer(delay) => cmd.arg("d").arg(millis(*delay)).arg(""),
+        Settlement::Unanswered { wait, charged } => {
+            cmd.arg(if *charged { "n" } else { "d" }).arg(millis(*wait)).arg(LeaseClass::SUSPECT.digit())
+        }
         Settlement::Release => cmd.arg("r").arg("").arg(""),
         Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
         Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),

@@ -8,7 +8,7 @@ use duetime_core::store::StoreError;
 use redis::{Pipeline, Value};
 
 use crate::calls::Calls;
-use crate::held::{ask_held, held};
+use crate::held::{HELD, ask_held, held};
 use crate::read;
 use crate::reply::{array, count, unexpected_reply};
 
@@ -27,7 +27,7 @@ fn is_slot(field: &[u8]) -> bool {
 pub(crate) async fn estimate_bytes(calls: &Calls, shards: &[Shard]) -> Result<u64, StoreError> {
     let mut total = 0;
     for part in shards.chunks(SHARDS_PER_PIPELINE) {
-        let mut pipeline = Pipeline::with_capacity(part.len() * 3);
+        let mut pipeline = Pipeline::with_capacity(part.len() * (HELD + 1));
         for shard in part {
             let bodies = calls.keys.bodies(shard);
             // Beside the bodies lie the slots of the reply cache, so they are not counted there.
@@ -36,15 +36,14 @@ pub(crate) async fn estimate_bytes(calls: &Calls, shards: &[Shard]) -> Result<u6
         }
         let mut known = Vec::new();
         let mut lengths = Pipeline::with_capacity(part.len() * DRAWN);
-        for (shard, answers) in part.iter().zip(read::look_each(calls, DOING, &[pipeline], 3).await?) {
+        for (shard, answers) in part.iter().zip(read::look_each(calls, DOING, &[pipeline], HELD + 1).await?) {
             let Some(answers) = answers else { continue };
-            let [messages, dead, drawn] =
-                <[Value; 3]>::try_from(answers).map_err(|_| unexpected_reply("three answers were asked for"))?;
+            let [messages, dead, frozen, drawn] = <[Value; HELD + 1]>::try_from(answers)
+                .map_err(|_| unexpected_reply("another number of answers than asked for"))?;
             let drawn = array(drawn)?;
             // A shard that was never made has none to draw.
             if drawn.len() == DRAWN {
-                let held = held([&messages, &dead])?;
-                known.push(held.live + held.dead);
+                known.push(held([&messages, &dead, &frozen])?.all());
                 let bodies = calls.keys.bodies(shard);
                 for id in drawn {
                     let id = crate::reply::bytes(id).unwrap_or_default();

@@ -8,12 +8,12 @@ use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, ShardCounts, StoreError, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
+    Kept, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Shard,
-    StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
+    Role, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Checks, Link, LinkError};
@@ -85,7 +85,7 @@ impl RedisStore {
         let at_start = |error| store_error("connect to redis", None, error);
         let link = Link::new(config.link().map_err(at_start)?).map_err(at_start)?;
         let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
-        let facts = link.check(Checks { noeviction: true }).await.map_err(at_start)?;
+        let facts = link.check(Checks { noeviction: true, scripts: true }).await.map_err(at_start)?;
         link.check_clock(machine_ms, most).await.map_err(at_start)?;
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
         ServerHealth::check(&link, wanted).await.map_err(at_start)?;
@@ -146,15 +146,15 @@ impl TopicStore for RedisStore {
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        topics::replace_routing(&self.calls, &record.name, &routing, &routing).await
+        catalogue::replace_routing(&self.calls, &record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
         topics::store_topic(&self.calls, record, seen).await
     }
 
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
-        lives::remove_topic(&self.calls, topic).await
+    async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
+        lives::remove_topic(&self.calls, topic, how).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
@@ -304,6 +304,15 @@ impl ScheduleStore for RedisStore {
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
+    }
+}
+
+#[async_trait]
+impl BackupStore for RedisStore {
+    async fn backup(&self) -> Result<Backup, BackupError> {
+        let how = "this store is Redis, which is copied by itself: `deploy/redis/backup` (docs/OPERATIONS.md, \"Back up and \
+                   restore\")";
+        Err(BackupError::Elsewhere(how))
     }
 }
 

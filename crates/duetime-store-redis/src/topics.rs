@@ -1,17 +1,16 @@
-//! The topics as they are kept in the catalogue: reading all, writing one, changing a routing.
+//! The topics as they are kept in the catalogue: reading all, writing one.
 //!
 //! Upstream: the contract. A record that cannot be read is left
 //! out and reported; the others are not touched by it.
 
 use duetime_core::store::StoreError;
-use duetime_core::{RoutingRecord, TopicName, TopicRecord, stored};
-use duetime_redis::Sending;
+use duetime_core::{TopicRecord, stored};
 use parking_lot::Mutex;
 use tracing::error;
 
 use crate::calls::Calls;
-use crate::catalogue::{SWAPS_MAX, Swap, parse};
-use crate::reply::{int, store_error, unexpected_reply};
+use crate::catalogue::{Swap, parse};
+use crate::reply::{store_error, unexpected_reply};
 use crate::{catalogue, lives, settings};
 
 /// All records that can be read; the names of the others are put into `unreadable`.
@@ -65,38 +64,4 @@ pub(crate) async fn store_topic(
     }
     settings::copy_settings(calls, &new).await;
     Ok(new)
-}
-
-pub(crate) async fn read_routing(calls: &Calls, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-    let there = catalogue::field(calls, "read the routing of a topic", calls.keys.topics(), topic).await?;
-    there.map(|text| Ok(parse(&text)?.routing_record())).transpose()
-}
-
-pub(crate) async fn replace_routing(
-    calls: &Calls,
-    topic: &TopicName,
-    seen: &RoutingRecord,
-    new: &RoutingRecord,
-) -> Result<(), StoreError> {
-    for _ in 0..SWAPS_MAX {
-        let Some(text) = catalogue::field(calls, "change the routing of a topic", calls.keys.topics(), topic).await?
-        else {
-            return Err(StoreError::Conflict);
-        };
-        let mut record = parse(&text)?;
-        if record.routing_record() != *seen {
-            return Err(StoreError::Conflict);
-        }
-        record.set_routing(new);
-        let swap = Swap { seen: &text, new: &stored::write(&record, Some(&text)), ..Swap::default() };
-        let fill = |cmd: &mut redis::Cmd, sending: &Sending| catalogue::name_swap(calls, cmd, topic, swap, sending);
-        let (script, key) = (&calls.scripts.topic_swap, calls.keys.topics());
-        let run = calls.link.replicated(script, &key, calls.durability.replicas(), fill);
-        let (swapped, _) = run.await.map_err(|error| store_error("change the routing of a topic", None, error))?;
-        // Refused: a user changed the topic in between, which has nothing to do with its routing.
-        if int(&swapped)? == 1 {
-            return Ok(());
-        }
-    }
-    Err(StoreError::Conflict)
 }

@@ -1,6 +1,8 @@
 //! What a user types. Field docs are the help text.
 
 #[cfg(test)]
+mod shown;
+#[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
@@ -9,8 +11,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::report::ReportArgs;
 use crate::commands::{
-    bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause, plan, shards,
-    sink, token, topic,
+    backup, bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause, plan,
+    shards, sink, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
@@ -45,8 +47,6 @@ pub enum Command {
     Get(message::IdsArgs),
     /// Says where messages are and what happens to them next.
     Explain(message::IdsArgs),
-    /// Shows what a node remembers of messages: hand-overs and changes, also of those that are gone.
-    Life(message::IdsArgs),
     /// Lists live messages by state, time and beginning of their id, without payloads.
     List(list::ListArgs),
     /// Finds messages by their id alone, in all topics.
@@ -55,12 +55,14 @@ pub enum Command {
     Peek(list::PeekArgs),
     /// Gives a message another due time, and all its attempts back.
     Reschedule(message::RescheduleArgs),
-    /// Takes messages that are due, to be settled with ack, nack or extend.
+    /// Takes messages that are due, to be settled with ack, nack, release or extend.
     Claim(consume::ClaimArgs),
     /// Settles claimed messages: done.
     Ack(consume::AckArgs),
     /// Settles claimed messages: try again later, or never.
     Nack(consume::NackArgs),
+    /// Settles claimed messages: not begun, due again at once without costing an attempt.
+    Release(consume::ReleaseArgs),
     /// Asks for more time for claimed messages; answers new receipts.
     Extend(consume::ExtendArgs),
     /// Lists, redrives and purges dead letters.
@@ -89,6 +91,8 @@ pub enum Command {
     Undrain(observe::DrainArgs),
     /// Shows the node and its topics.
     Status(NodeArgs),
+    /// Copies the embedded store of a node into a file while it serves, and reads the copy.
+    Backup(backup::BackupArgs),
     /// Shows what the token is for.
     Me(NodeArgs),
     /// Shows what became of a topic's messages, how late they were and where its settings come from, at one node.
@@ -117,6 +121,10 @@ pub enum Command {
     CheckConfig {
         /// The file.
         file: PathBuf,
+        /// Read the file and what it names, and ask no store, etcd or sink: what one of them is down for says nothing
+        /// against the file.
+        #[arg(long)]
+        offline: bool,
         #[command(flatten)]
         flags: ConfigFlags,
     },

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::logs;
 use crate::manager;
 
 /// Exit status when a second signal cuts the drain off: that of a process ended by Ctrl-C.
@@ -92,6 +93,7 @@ pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Dur
     tokio::spawn(async move {
         let signal = signals.next().await;
         warn!(signal, "second signal to stop, leaving at once");
+        logs::flush();
         std::process::exit(CUT_OFF);
     });
     shutdown.cancel();

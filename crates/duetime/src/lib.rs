@@ -68,6 +68,7 @@ pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
     let answer = runtime.block_on(run);
     // Blocking reads of stdin may be under way; they must not hold the end up.
     runtime.shutdown_background();
+    logs::flush();
     match answer {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(REFUSED),

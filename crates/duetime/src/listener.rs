@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
-use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, RequestMemory, Tls, TlsFiles};
+use duetime_core::Clock as _;
+use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Shares, Tls, TlsFiles};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use crate::clock::SystemClock;
 use crate::config::{self, Config, ConfigLines, Overlay, ReadConfig};
 use crate::{manager, panics};
 
@@ -103,6 +105,10 @@ fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(ACCEPT_QUEUE)
 }
 
+/// What is said of a configuration by which a token that is for some topics hides nothing.
+pub const STRANGERS_SEE_MORE: &str = "who shows no token reads the series of every topic at /metrics, more than a token \
+                                      that is for some topics; leave it out, and give Prometheus a token with the scope view";
+
 /// What the section `[node]` says of the listener.
 pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptions> {
     let node = &config.node;
@@ -111,10 +117,13 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
     if let Some((_, fault)) = node.tls.as_ref().and_then(TlsFiles::expired) {
         warn!(fault, "clients will refuse this node");
     }
+    if config.auth.shows_strangers_more() {
+        warn!(key = "auth.metrics", "{STRANGERS_SEE_MORE}");
+    }
     Ok(HttpOptions {
         hosts: Hosts::new(&node.hosts).map_err(of("hosts"))?,
         connections: bounds(config),
-        memory: RequestMemory::new(node.request_memory),
+        shares: Shares::new(node.request_memory),
         audit: Audit::open(node.audit.as_ref()).map_err(of("audit"))?,
         tls: node
             .tls
@@ -239,7 +248,7 @@ impl Files {
     fn reload(&mut self, why: &'static str) {
         let read = config::load(self.file.as_deref(), &self.overlays)
             .map_err(|complaints| complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
-        match read.and_then(|loaded| self.apply(loaded)) {
+        match read.and_then(|loaded| self.apply(loaded, why)) {
             Ok(()) => {
                 info!(why, "tokens, host names and certificates are read anew; other keys apply at the next start")
             }
@@ -247,7 +256,7 @@ impl Files {
         }
     }
 
-    fn apply(&mut self, ReadConfig { config, lines }: ReadConfig) -> Result<(), String> {
+    fn apply(&mut self, ReadConfig { config, lines }: ReadConfig, why: &str) -> Result<(), String> {
         let of = |key: &'static str, error: &str| lines.complaint(&["node", key], error).to_string();
         // Nothing is taken unless everything can be.
         if !self.auth.is_open() && config.auth.tokens.is_empty() {
@@ -267,7 +276,10 @@ impl Files {
         }
         self.options.hosts.replace(&config.node.hosts).map_err(|error| of("hosts", &error))?;
         panics::hide(config.secrets());
-        self.auth.reload(&config.auth)?;
+        let changes = self.auth.reload(&config.auth)?;
+        if let Some(changes) = changes {
+            self.options.audit.tokens_changed(SystemClock.now(), why, changes);
+        }
         self.config = config;
         Ok(())
     }

@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write};
+use std::time::Duration;
 
 use clap::ValueEnum;
+use duetime_http::{AUDIT_KEPT, AUDIT_TARGET};
+use duetime_lines::{Importance, LineWriter, Output};
 use serde::Deserialize;
 use tracing::field::Field;
 use tracing::{Event, Metadata, Subscriber, warn};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn, format};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -140,15 +143,70 @@ where
     }
 }
 
+/// How long the end of the program waits for the log to be written.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
+
+/// Has the lines of one event written by the log's own thread: whoever logs never waits for whoever reads.
+struct QueuedLines {
+    writer: LineWriter,
+    importance: Importance,
+}
+
+impl Write for QueuedLines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.writer.push(line.to_vec(), self.importance);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes the writer of each event.
+struct LogLines(LineWriter);
+
+impl<'a> MakeWriter<'a> for LogLines {
+    type Writer = Escaping<QueuedLines>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Escaping(QueuedLines { writer: self.0.clone(), importance: Importance::Ordinary })
+    }
+
+    fn make_writer_for(&'a self, event: &Metadata<'_>) -> Self::Writer {
+        // What administrators do, where the audit log goes to this one.
+        let is_kept = event.target() == AUDIT_TARGET && event.name() == AUDIT_KEPT;
+        let importance = if is_kept { Importance::Kept } else { Importance::Ordinary };
+        Escaping(QueuedLines { writer: self.0.clone(), importance })
+    }
+}
+
+/// Waits until the log is written, but not for long.
+pub fn flush() {
+    if let Some(log) = duetime_lines::log() {
+        log.flush(FLUSH_WITHIN);
+    }
+}
+
 /// Starts logging to standard error. Once per program.
-pub fn start(format: LogFormat) {
+///
+/// # Errors
+///
+/// The system's, where it gives no thread.
+pub fn start(format: LogFormat) -> std::io::Result<()> {
+    let went_on = |lost| {
+        warn!(lost, "the log is written again; lines were lost while nobody took them");
+        None
+    };
+    let writer = LineWriter::start(panics::LOG_THREAD, Output::stream(std::io::stderr()), Box::new(went_on))?;
+    duetime_lines::start_log(writer.clone());
     panics::look_like_log(matches!(format, LogFormat::Json));
     let said = std::env::var(LEVELS).ok();
     let levels = said.as_deref().map(EnvFilter::try_new).and_then(Result::ok);
     let is_wrong = said.is_some() && levels.is_none();
     let levels = levels.unwrap_or_else(|| EnvFilter::new("info"));
     let kept = levels.and(filter_fn(is_ours)).and(log_rate::OURS.clone());
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Escaping(std::io::stderr()));
+    let lines = tracing_subscriber::fmt::layer().with_writer(LogLines(writer));
     let all = tracing_subscriber::registry();
     match format {
         LogFormat::Text => {
@@ -163,6 +221,7 @@ pub fn start(format: LogFormat) {
             "{LEVELS} cannot be read, so \"info\" is logged; write it like \"info\" or \"warn,duetime_dispatch=debug\""
         );
     }
+    Ok(())
 }
 
 #[cfg(test)]

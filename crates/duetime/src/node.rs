@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use duetime_core::tracer::Tracer;
 use duetime_core::{Clock as _, ClusterNodes, Draw, Member, Ownership, StoreError, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
+use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
 use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
@@ -55,7 +55,7 @@ pub async fn start(
 ) -> anyhow::Result<Running> {
     let base = NodeBase::new(config, &listeners)?;
     let store = open_store(&base).await?;
-    let routing = open_routing(&base, &store, steps).await?;
+    let routing = open_routing(&base, &store, steps, &options.audit).await?;
     let started = start_engine(&base, &store, &routing)?;
     start_loops(&base, &store, &routing, &started);
     let http = serve_http(&base, &store, &routing, &started, HttpStep { listeners, auth, options })?;
@@ -113,13 +113,20 @@ struct NodeRouting {
     moves: MoveDeps,
 }
 
-async fn open_routing(base: &NodeBase<'_>, opened: &Opened, steps: Arc<dyn Steps>) -> anyhow::Result<NodeRouting> {
+async fn open_routing(
+    base: &NodeBase<'_>,
+    opened: &Opened,
+    steps: Arc<dyn Steps>,
+    audit: &Audit,
+) -> anyhow::Result<NodeRouting> {
     let (store, clock) = (&opened.store, &base.clock);
-    let sinks = SinkRegistry::new(base.config.sinks.clone(), clock.clone()).map_err(anyhow::Error::msg)?;
+    let sinks = SinkRegistry::new(base.config.sinks.clone(), clock.clone(), &base.config.store.namespace());
+    let sinks = sinks.map_err(anyhow::Error::msg)?;
     let draw = Draw::new(rand::random::<u64>);
     let catalog = Catalog::open(store.clone(), clock.clone(), draw).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
-    create_topics(base.config, &catalog).await?;
+    catalog.set_auto(base.config.resize.auto());
+    create_topics(base.config, &catalog, audit).await?;
     let moves = MoveDeps { grace: opened.move_grace, steps, ..MoveDeps::new(store.clone()) };
     let (mover, meters) = (Arc::new(moves.clone()), base.meters.clone());
     let router = Router::new(store.clone(), mover, catalog.clone(), clock.clone(), meters);
@@ -161,8 +168,7 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
     let tracer = traces::start(&me_id, meters, supervisor, &flush)?;
     let routed = RoutedStore::new(routing.router.clone());
     let engine = Engine::start(EngineParts {
-        store: routed.clone(),
-        reinstate: routed,
+        store: routed,
         schedule: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
@@ -299,6 +305,8 @@ fn http_parts(
     let NodeRouting { catalog, router, .. } = routing;
     let NodeEngine { engine, ownership, resizer, tracer, .. } = started;
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
+    let audited = (options.audit.clone(), clock.clone());
+    base.start("audit", audited, |(audit, clock), stop| audit.run(clock, stop));
     let plans = Plans::new(router.clone(), opened.store.clone(), clock.clone(), watcher, &config.node_id());
     base.start("bulk plans", plans.clone(), |plans, stop| plans.run(stop));
     let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), engine.sinks(), clock.clone());
@@ -310,9 +318,9 @@ fn http_parts(
         catalog: catalog.clone(),
         plans,
         store: opened.store.clone(),
+        backups: opened.backups.clone(),
         consumers: engine.consumers(),
         sinks: engine.sinks(),
-        past: engine.past(),
         resizing: Arc::new(resizer.clone()),
         clock: clock.clone(),
         meters: meters.clone(),
@@ -349,7 +357,7 @@ async fn count_nodes(
     }
 }
 
-async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()> {
+async fn create_topics(config: &Config, catalog: &Catalog, audit: &Audit) -> anyhow::Result<()> {
     for (name, topic) in &config.topics {
         let topic_name = TopicName::new(name)?;
         let created = match catalog.create_if_absent(&topic_name, topic).await {
@@ -361,6 +369,7 @@ async fn create_topics(config: &Config, catalog: &Catalog) -> anyhow::Result<()>
             created => created.with_context(|| format!("creating the topic of [topics.{name}]"))?,
         };
         if created {
+            audit.topic_made(SystemClock.now(), topic_name.as_str());
             info!(topic = %topic_name, "topic is created as configured");
         }
     }

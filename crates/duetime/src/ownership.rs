@@ -167,7 +167,7 @@ pub async fn watch_clock(
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::{ShardCount, Timestamp, TopicConfig, TopicRecord};
+    use duetime_core::{ChangeId, ShardCount, Timestamp, TopicConfig, TopicRecord};
 
     use super::*;
 
@@ -175,8 +175,7 @@ mod tests {
     async fn shards_that_nobody_scans_are_counted_where_that_can_be_seen() {
         let (name, meters) = (TopicName::new("orders").unwrap(), Arc::new(Meters::new()));
         let config = TopicConfig { shards: ShardCount::Fixed(4), ..TopicConfig::default() };
-        let record =
-            TopicRecord::new(name.clone(), config, 1, "0123456789abcdef".to_owned(), Timestamp::from_millis(0));
+        let record = TopicRecord::new(name.clone(), config, 1, ChangeId(1), Timestamp::from_millis(0));
         let topics = Topics::from([(name.clone(), Arc::new(record))]);
         let (_keep, topics) = watch::channel(Arc::new(topics));
         let owned_by = |shards: u32| ClusterNodes {

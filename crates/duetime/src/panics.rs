@@ -6,9 +6,16 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use duetime_lines::Importance;
 use duetime_settings::{Scrubber, without_hashed};
 use serde_json::json;
+
+/// The thread that writes the log: its own panics are not for itself to write.
+pub(crate) const LOG_THREAD: &str = "duetime-log";
+/// How long a panic waits until its line is written.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is printed of a text at most.
 const TEXT_BYTES_MAX: usize = 4000;
@@ -22,8 +29,15 @@ pub fn start() {
         let backtrace = Backtrace::capture();
         let mut line = line_of(panic, (backtrace.status() == BacktraceStatus::Captured).then_some(&backtrace));
         line.push('\n');
-        // Neither through the log nor through `stderr`: what panicked may hold a lock of theirs.
-        let _ = nix::unistd::write(std::io::stderr(), line.as_bytes());
+        // Not through the log: what panicked may hold a lock of it. Where lines have a thread of their own, that one
+        // writes this one too, for nobody else may wait for whoever reads; it is waited for, as the program may end now.
+        match duetime_lines::log().filter(|_| std::thread::current().name() != Some(LOG_THREAD)) {
+            Some(log) => {
+                log.push(line.into_bytes(), Importance::Ordinary);
+                log.flush(WRITTEN_WITHIN);
+            }
+            None => drop(nix::unistd::write(std::io::stderr(), line.as_bytes())),
+        }
     }));
 }
 

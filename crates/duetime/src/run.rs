@@ -10,8 +10,8 @@ use duetime_supervisor::Supervisor;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe,
-    output, pause, plan, report, shards, sink, token, top, topic,
+    backup, bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring,
+    observe, output, pause, plan, report, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -29,7 +29,6 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Cancel(args) => message::cancel(args).await,
         Command::Get(args) => message::get(args).await,
         Command::Explain(args) => message::explain(args).await,
-        Command::Life(args) => message::life(args).await,
         Command::List(args) => list::list(args).await,
         Command::Find(args) => find::run(args).await,
         Command::Peek(args) => list::peek(args).await,
@@ -37,6 +36,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Claim(args) => consume::claim(args).await,
         Command::Ack(args) => consume::ack(args).await,
         Command::Nack(args) => consume::nack(args).await,
+        Command::Release(args) => consume::release(args).await,
         Command::Extend(args) => consume::extend(args).await,
         Command::Dead(command) => dead::run(command).await,
         Command::Bulk(command) => bulk::run(command).await,
@@ -45,6 +45,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Undrain(args) => observe::drain(&args, false).await,
         Command::Pause(args) => pause::pause(args).await,
         Command::Resume(args) => pause::resume(args).await,
+        Command::Backup(args) => backup::run(args).await,
         Command::Me(connection) => observe::me(&connection).await,
         Command::Report(args) => report::run(args).await,
         Command::Rates(connection) => observe::rates(&connection).await,
@@ -60,7 +61,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Alerts(args) => monitoring::alerts(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Token(command) => token::run(&command),
-        Command::CheckConfig { file, flags } => check_config::run(&file, &flags).await,
+        Command::CheckConfig { file, offline, flags } => check_config::run(&file, offline, &flags).await,
         Command::Man(args) => man::run(Cli::command(), &args),
         Command::Completions { shell } => {
             let mut out = Vec::new();

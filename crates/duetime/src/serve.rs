@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use duetime_http::Auth;
@@ -9,6 +10,7 @@ use duetime_resize::Steps;
 use duetime_supervisor::Policy;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
+use tracing::error;
 
 use crate::commands::output;
 use crate::config::{self, ReadConfig};
@@ -18,6 +20,9 @@ use crate::listener::{self, Reloader};
 use crate::logs;
 use crate::node::{self, Listeners};
 use crate::{manager, panics};
+
+/// How long the end waits for the audit log to be written.
+const AUDIT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The file of `duetime serve`, and what lies over it.
 #[derive(Debug, clap::Args)]
@@ -45,7 +50,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
         }
     };
     panics::hide(config.secrets());
-    logs::start(config.node.log_format);
+    logs::start(config.node.log_format).context("starting the log")?;
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
     let listener = listen(&config.node.address()).await?;
@@ -58,6 +63,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     // It has the whole text of the configuration.
     drop(lines);
     let running = node::start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
+    let audit = options.audit.clone();
     let reloader = Reloader::new(args.config.as_deref(), args.flags.overlays(), config.clone(), auth, options, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
     running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
@@ -66,7 +72,12 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     });
     manager::watch(running.supervisor.clone());
     manager::ready();
-    Ok(drain::run_until_signal(running, signals, config.node.shutdown_grace).await)
+    let is_wanted = drain::run_until_signal(running, signals, config.node.shutdown_grace).await;
+    let unwritten = audit.flush(AUDIT_WITHIN);
+    if unwritten > 0 {
+        error!(lines = unwritten, "the audit log takes no lines, and these are lost with the end of the program");
+    }
+    Ok(is_wanted)
 }
 
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {

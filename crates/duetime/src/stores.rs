@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use duetime_core::Store;
+use duetime_core::{BackupStore, Store};
 use duetime_metrics::Meters;
 use duetime_redis::Link;
 use duetime_store_embedded::EmbeddedStore;
@@ -22,6 +22,8 @@ use crate::manager;
 pub struct Opened {
     /// Where messages are.
     pub store: Arc<dyn Store>,
+    /// The same, for copies of it.
+    pub backups: Arc<dyn BackupStore>,
     /// Its address, as it may be shown.
     pub shown: String,
     /// The kind of store, for metrics.
@@ -76,7 +78,17 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>, supervisor: &Superv
             let link = store.link();
             let kind = link.kind();
             let move_grace = if link.is_cluster() { MOVE_GRACE } else { Duration::ZERO };
-            Ok(Opened { store, shown, kind, shared: true, has_clock: true, move_grace, link: Some(link), folder: None })
+            Ok(Opened {
+                backups: store.clone(),
+                store,
+                shown,
+                kind,
+                shared: true,
+                has_clock: true,
+                move_grace,
+                link: Some(link),
+                folder: None,
+            })
         }
         StoreConfig::Embedded(config) => {
             // Opening reads the index of what is there, from the disk.
@@ -85,7 +97,8 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>, supervisor: &Superv
             let store = opened.context("opening the store in a thread of its own")?.with_context(doing)?;
             let (move_grace, folder) = (Duration::ZERO, Some(folder));
             let kind = "embedded";
-            Ok(Opened { store, shown, kind, shared: false, has_clock: false, move_grace, link: None, folder })
+            let backups = store.clone();
+            Ok(Opened { store, backups, shown, kind, shared: false, has_clock: false, move_grace, link: None, folder })
         }
     }
 }

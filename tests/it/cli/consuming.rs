@@ -20,12 +20,15 @@ async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
     }
     let extended = to(&node, &["extend", "t", &receipts[0], "--visibility-timeout", "1m", "--json"]).done().json();
     let fresh = extended["results"][0]["receipt"].as_str().unwrap();
-    to_with_input(&node, &["ack", "t", "-"], &format!("{fresh}\n")).done();
+    to_with_input(&node, &["ack", "t", "--stdin"], &format!("{fresh}\n")).done();
     let said = to(&node, &["ack", "t", &receipts[0]]);
     assert!(said.status == 1 && said.out.contains("gone"), "{}", said.out);
     to(&node, &["nack", "t", &receipts[1], "--delay", "1h", "--dead"]).refused(2, &["--dead"]);
     to(&node, &["nack", "t", &receipts[1], "--delay", "1h"]).done();
-    to(&node, &["ack", "t", &receipts[2]]).done();
+    to(&node, &["release", "t", &receipts[2]]).done();
+    let again = to(&node, &["claim", "t", "--wait", "10s", "--json"]).done().json();
+    assert_eq!(again["messages"][0]["attempt"], 1, "a claim that was released costs no attempt: {again}");
+    to(&node, &["ack", "t", again["messages"][0]["receipt"].as_str().unwrap()]).done();
     to(&node, &["ack", "t", "rubbish"]).refused(1, &["rubbish"]);
     let counts = to(&node, &["topic", "get", "t", "--json"]).done().json();
     assert_eq!((&counts["scheduled"], &counts["in_flight"]), (&1.into(), &0.into()));
@@ -69,6 +72,7 @@ async fn dead_letters_are_listed_redriven_and_purged() {
     assert!(to(&node, &["dead", "groups", "t"]).done().out.contains("REDRIVEN BEFORE"));
     assert!(to(&node, &["bulk", "redrive", "t"]).done().out.contains("redriven before"));
     assert!(to(&node, &["get", "t", "a"]).done().out.contains("redrives"));
-    assert!(to(&node, &["dead", "purge", "t", "--all"]).done().out.contains("2 purged"));
+    to(&node, &["dead", "purge", "t", "--all"]).refused(1, &["2 dead letters", "--yes"]);
+    assert!(to(&node, &["dead", "purge", "t", "--all", "--yes"]).done().out.contains("2 purged"));
     assert_eq!(to(&node, &["dead", "purge", "t"]).status, 2);
 }

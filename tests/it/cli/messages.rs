@@ -38,6 +38,27 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_looks_like_an_option_is_acted_on_and_never_obeyed() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t"]).done();
+    for id in ["--all", "-", "--node=http://127.0.0.1:1", "=", "plain"] {
+        let id_is = format!("--id={id}");
+        to(&node, &["enqueue", "t", &id_is, "--delay", "1h"]).done();
+        let found = to(&node, &["get", "--json", "--", "t", id]).done().json();
+        assert_eq!(found["id"], id);
+    }
+    let refused = to(&node, &["cancel", "--", "t", "\u{202e}nobody\u{1b}[2J"]);
+    assert!(refused.status == 1 && !refused.err.contains(['\u{202e}', '\u{1b}']), "{:?}", refused.err);
+    for id in ["--all", "-", "--node=http://127.0.0.1:1", "="] {
+        to(&node, &["cancel", "--", "t", id]).done();
+    }
+    assert_eq!(to(&node, &["topic", "get", "t", "--json"]).done().json()["scheduled"], 1);
+    // Seconds are not taken for milliseconds.
+    to(&node, &["enqueue", "t", "--at", "1795492282"]).refused(2, &["is it in seconds?"]);
+    to(&node, &["claim", "t", "--wait", "30"]).refused(2, &["30s"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn payloads_come_from_text_files_and_standard_input() {
     let node = node().await;
     to(&node, &["topic", "create", "t"]).done();
@@ -48,7 +69,7 @@ async fn payloads_come_from_text_files_and_standard_input() {
     to_with_input(&node, &["enqueue", "t", "--id", "i", "--delay", "1h", "--payload", "-"], "from input").done();
     assert_eq!(to(&node, &["get", "t", "i", "--json"]).done().json()["payload"], "from input");
     to(&node, &["enqueue", "t", "--payload", "@/does/not/exist"]).refused(1, &["/does/not/exist"]);
-    to_with_input(&node, &["cancel", "t", "-"], "f\ni\n").done();
+    to_with_input(&node, &["cancel", "t", "--stdin"], "f\ni\n").done();
 }
 
 #[tokio::test(flavor = "multi_thread")]

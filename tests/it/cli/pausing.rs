@@ -71,8 +71,9 @@ async fn a_sink_is_tried_from_all_nodes_by_one_command() {
     enqueue();
     let down = |node: &Node| to(node, &["sink", "get", "orders"]).status == 1;
     let begun = Instant::now();
-    while !(down(&first) && down(&second)) {
-        in_time!(begun.elapsed() < PATIENCE, "both nodes find the sink down");
+    let knows_both = || to(&first, &["nodes", "--json"]).out.contains("\"second\"");
+    while !(down(&first) && down(&second) && knows_both()) {
+        in_time!(begun.elapsed() < PATIENCE, "both nodes find the sink down, and the first one knows the other");
         let_pass(Duration::from_millis(200), Because::AskedAgain).await;
     }
     let tried = to(&first, &["sink", "probe", "orders", "--all-nodes", "--json"]);

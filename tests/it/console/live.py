@@ -127,7 +127,7 @@ def main():
         other = main.get_by_role("row").filter(has_text="other")
         other.get_by_role("button", name="Drain …").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("duetime drain other")
+        expect(dialog).to_contain_text("duetime drain -- other")
         dialog.get_by_role("button", name="Drain it").click()
         expect(other).to_contain_text("draining")
         nodes = {node["id"]: node for node in api("GET", "/v1/nodes")["nodes"]}

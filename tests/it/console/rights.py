@@ -38,7 +38,7 @@ def main():
             page.goto(f"{url}/#/topic/mails")
             if offered:
                 page.get_by_role("button", name="Pause …").click()
-                expect(page.get_by_role("dialog")).to_contain_text("duetime pause mails")
+                expect(page.get_by_role("dialog")).to_contain_text("duetime pause -- mails")
                 page.get_by_role("button", name="Pause it").click()
                 expect(page.locator("main")).to_contain_text("This topic is paused", timeout=SEEN_WITHIN_MS)
                 page.get_by_role("button", name="Resume …").click()

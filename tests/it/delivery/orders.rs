@@ -1,6 +1,7 @@
 //! A shop's orders: enqueued, mostly paid (cancelled), some given more time, the rest delivered; all
 //! that is seen of it goes into a history.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use duetime_testkit::servers::Node;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{WallClock, Webhook, in_time};
+use parking_lot::Mutex;
 
 /// Orders of each topic.
 const ORDERS: usize = 1_500;
@@ -67,15 +69,16 @@ impl Run {
         let recorder = Recorder::new(Arc::new(WallClock));
         let client = Client::new(&node.url(), None).unwrap();
         let at_hook = recorder.clone();
+        let failed_once = Mutex::new(HashSet::new());
         hook.answer(move |hit| {
             let (topic, id) = (hit.header("duetime-topic"), hit.header("duetime-id"));
             let attempt: u8 = hit.header("duetime-attempt").parse().unwrap();
             at_hook.note(topic, id, What::Handed { attempt, payload: digest(&hit.body), until_ms: None });
-            let retry = attempt == 1 && is_stubborn(id);
+            // By call and not by attempt: the last message of all, which no other follows, is offered again as the
+            // same attempt.
+            let retry = is_stubborn(id) && failed_once.lock().insert(id.to_owned());
             let outcome = if retry { Outcome::Retry } else { Outcome::Accepted };
             at_hook.note(topic, id, What::Settled { attempt, outcome });
-            // A conflict is the message's own matter. 500 may be the target's: the last message of all would meet
-            // a target that accepts nobody else, and be offered as attempt 1 until it does.
             Answer::status(if retry { 409 } else { 200 })
         });
         let run = Self { recorder, client, ended: Arc::default() };

@@ -1,5 +1,6 @@
 //! The files for Redis and etcd, on real servers.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer, free_port};
@@ -57,6 +58,7 @@ async fn a_redis_of_these_files_passes_check_config_and_serves_a_node_as_its_use
     let url = redis.url().replacen("redis://", "redis://duetime:change-me@", 1);
     let config = folder.path().join("duetime.toml");
     std::fs::write(&config, format!("[store]\nurl = {url:?}\n")).unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
     let (well, printed) = ran(command(PROGRAM).arg("check-config").arg(&config));
     assert!(well && !printed.contains("warning"), "{printed}");
     let node = Node::start(PROGRAM, &url, "").await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, StoreError};
 use duetime_core::{
-    ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce,
+    OnConflict, RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -142,8 +142,7 @@ fn ask() -> ClaimRequest {
 
 async fn one_shard(store: &RedisStore) -> Shard {
     let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let topic =
-        TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, "0123456789abcdef".into(), WallClock.now());
+    let topic = TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, ChangeId(1), WallClock.now());
     let topic = store.put_topic(&topic, None).await.unwrap();
     topic.routing.shard(&topic.name, 0)
 }

@@ -159,7 +159,7 @@ const REQUEST_MEMORY_MIB: f64 = 128.0;
 
 #[tokio::test]
 async fn bodies_that_come_at_once_take_little_more_memory_than_all_requests_may() {
-    let item = [&b"{\"id\":\""[..], &vec![b'a'; BODY_BYTES], b"\",\"delay\":1}"].concat();
+    let item = [&b"{\"id\":\""[..], &vec![b'a'; BODY_BYTES], b"\",\"delay\":\"1ms\"}"].concat();
     let item = bytes::Bytes::from(item);
     for kind in ["application/json", "application/x-ndjson"] {
         let node = Node::start_embedded(PROGRAM, "[node]\nrequest_memory = \"128MiB\"\n").await;

@@ -62,7 +62,16 @@ async fn sighup_and_a_changed_file_bring_new_tokens_and_never_end_a_node() {
     // The audit log was moved away: the next line is in a new one.
     let put = client().put(format!("{}/v1/topics/a", node.url())).bearer_auth("the-second-secret");
     assert_eq!(put.send().await.unwrap().status(), 201);
-    let line: serde_json::Value = serde_json::from_str(std::fs::read_to_string(&audit).unwrap().trim()).unwrap();
+    let lines = || -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(&audit).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    until("it is written", || async { lines().iter().any(|line| line["operation"] == "put_topic") }).await;
+    let lines = lines();
+    // That a token changed is there too, with its name.
+    let reloads: Vec<_> = lines.iter().filter(|line| line["operation"] == "reload").collect();
+    assert!(reloads.len() == 1 && reloads[0]["reason"] == "tokens that changed: ops", "{reloads:?}");
+    let line = lines.iter().find(|line| line["operation"] == "put_topic").unwrap();
     assert_eq!((&line["who"], &line["action"]), (&"ops".into(), &"PUT /v1/topics/{topic}".into()));
     assert!(line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
     std::fs::rename(&audit, secrets.path().join("audit.1")).unwrap();

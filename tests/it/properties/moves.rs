@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use duetime_core::resize_store::{Batch, BatchName, BatchPut, DeadlineFloor, FrozenState, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
-use duetime_core::{MessageId, Role, Routing, RoutingRecord, Timestamp, envelope};
+use duetime_core::{ChangeId, MessageId, Role, Routing, RoutingRecord, Timestamp, envelope};
 
 use super::operation::{Operation, Step};
 use super::side::{Case, Side, edits, id, made};
@@ -144,7 +144,7 @@ impl Side {
         let seen = self.record.routing_record();
         let routing = Routing {
             epoch: seen.routing.epoch + 1,
-            change_id: format!("{number:016x}"),
+            change_id: ChangeId(number as u64 + 1),
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,

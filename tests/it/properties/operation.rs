@@ -137,6 +137,7 @@ fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
         2 => Just(Settlement::Nack(HOUR)),
         2 => Just(Settlement::Release),
         1 => Just(Settlement::Defer(HOUR)),
+        2 => any::<bool>().prop_map(|charged| Settlement::Unanswered { wait: HOUR, charged }),
         1 => Just(Settlement::Extend(HOUR, LeaseClass::TOPIC)),
         1 => Just(Settlement::Extend(HOUR / 2, LeaseClass::for_visibility(HOUR / 2))),
         1 => Just(Settlement::Bury(BURIED.to_owned())),

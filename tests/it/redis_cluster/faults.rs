@@ -104,7 +104,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
     };
     assert_eq!(store.claim(&shard, now(), &ask).await.unwrap().messages.len(), 1);
     // The history knows nothing of it.
-    assert!(store.delete_topic(&topic.name).await.unwrap());
+    assert!(store.delete_topic(&topic.name, duetime_core::Deletion::Force).await.unwrap());
     load.check().await;
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{
-    Clock as _, ScheduleStore as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, Clock as _, ScheduleStore as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord,
+    TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_settings::{ClientTls, PemFile};
@@ -31,7 +32,7 @@ fn trusting(url: String, ca_file: std::path::PathBuf) -> RedisStoreConfig {
 async fn use_all_of(store: &RedisStore, name: &str) {
     let topic = TopicName::new(name).unwrap();
     let config = TopicConfig { shards: ShardCount::Fixed(16), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), WallClock.now());
+    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), WallClock.now());
     let mut created = Err(StoreError::Conflict);
     for _ in 0..CREATIONS_MAX {
         if matches!(created, Err(StoreError::Conflict)) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig,
+    ChangeId, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig,
     TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
@@ -51,7 +51,7 @@ fn message(text: &str, body: &str, seconds: u64, on_conflict: OnConflict) -> Enq
 async fn topic_of(store: &RedisStore) -> (TopicRecord, Shard) {
     let topic = TopicName::new("orders").unwrap();
     let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
     let record = store.put_topic(&record, None).await.unwrap();
     let shard = record.routing.shard(&topic, 0);
     (record, shard)
@@ -185,11 +185,11 @@ async fn a_deletion_that_comes_late_does_not_empty_the_topic_that_was_made_since
         let mut world = World::new().await;
         // The keys of the shard are in no other call of a deletion.
         world.proxy.keep_back(b":orders:0:stream", cut);
-        assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+        assert!(world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
         assert_eq!(world.proxy.kept(), 1, "the removal of the shard was kept back");
         let_pass(Duration::from_millis(5), Because::Time).await;
         let config = world.record.config.clone();
-        let again = TopicRecord::new(world.record.name.clone(), config, 1, "fedcba9876543210".into(), now());
+        let again = TopicRecord::new(world.record.name.clone(), config, 1, ChangeId(2), now());
         world.record = world.store.put_topic(&again, None).await.unwrap();
         world.shard = world.record.routing.shard(&world.record.name, 0);
         world.put("kept", "k", OnConflict::Reject).await;

@@ -9,9 +9,9 @@ use duetime_core::store::{
     ShardCounts, StoreError,
 };
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, MessageStore as _, Nonce,
-    OnConflict, RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage, Timestamp,
-    TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, MessageStore as _,
+    Nonce, OnConflict, RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage,
+    Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -60,7 +60,7 @@ impl World {
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
         let record = store.put_topic(&record, None).await.unwrap();
         let config = RedisStoreConfig { first_reply_slot: Some(32), ..RedisStoreConfig::default() };
         let config = RedisStoreConfig { url: server.url().into(), ..config };
@@ -202,9 +202,9 @@ async fn an_outage_longer_than_the_visibility_timeout_and_all_patience_spends_no
 #[tokio::test]
 async fn a_settlement_whose_answer_is_lost_is_answered_as_done() {
     let world = World::new().await;
-    world.put(&["a", "b", "c", "d"]).await;
+    world.put(&["a", "b", "c", "d", "e", "f"]).await;
     let held = world.claim().await;
-    assert_eq!(held.len(), 4);
+    assert_eq!(held.len(), 6);
     // Loads both scripts.
     let nobody = ClaimedMessage { id: id("nobody"), ..held[0].clone() };
     for how in [Settlement::Ack, Settlement::Release] {
@@ -214,8 +214,12 @@ async fn a_settlement_whose_answer_is_lost_is_answered_as_done() {
     assert_eq!(world.losing(world.settle(&held[1], Settlement::Nack(Duration::from_secs(60)))).await, Settled::Ok);
     assert_eq!(world.losing(world.settle(&held[2], Settlement::Release)).await, Settled::Ok);
     assert_eq!(world.losing(world.settle(&held[3], Settlement::Bury("bad".into()))).await, Settled::Ok);
+    for (n, charged) in [(4, true), (5, false)] {
+        let unanswered = Settlement::Unanswered { wait: Duration::from_secs(60), charged };
+        assert_eq!(world.losing(world.settle(&held[n], unanswered)).await, Settled::Ok);
+    }
     let counts = world.survey().await;
-    assert_eq!((counts.scheduled, counts.in_flight, counts.dead), (2, 0, 1));
+    assert_eq!((counts.scheduled, counts.in_flight, counts.dead), (4, 0, 1));
     for message in &held {
         assert_eq!(world.settle(message, Settlement::Ack).await, Settled::Expired, "said again by the caller");
     }
@@ -440,7 +444,7 @@ async fn what_was_done_before_its_shard_took_another_record_is_answered_as_done(
     let batch = [world.message("order")];
     let between = async {
         assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
-        let routing = Routing { epoch: seen.routing.epoch + 1, change_id: "second".into(), ..seen.routing.clone() };
+        let routing = Routing { epoch: seen.routing.epoch + 1, change_id: ChangeId(2), ..seen.routing.clone() };
         let new = RoutingRecord { routing: routing.clone(), desired: None };
         world.other.swap_routing(topic, &seen, &new).await.unwrap();
         world.other.fence(topic, 0, &routing, &DeadlineFloor::default()).await.unwrap();

@@ -7,8 +7,8 @@ use duetime_core::store::{
     ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, ShardCounts, StoreError,
 };
 use duetime_core::{
-    ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce,
+    OnConflict, RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
     TopicStore as _,
 };
 use duetime_metrics::Meters;
@@ -37,6 +37,18 @@ pub(super) fn id(text: &str) -> MessageId {
     MessageId::new(text).unwrap()
 }
 
+/// One that is due.
+pub(super) fn message(text: &str) -> Enqueue {
+    Enqueue {
+        id: id(text),
+        due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
+        headers: Headers::default(),
+        payload: text.as_bytes().to_vec().into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(rand::random()),
+    }
+}
+
 impl World {
     pub(super) async fn new() -> Self {
         let server = RedisServer::start().await;
@@ -44,7 +56,7 @@ impl World {
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(2), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
         let record = store.put_topic(&record, None).await.unwrap();
         let shard = record.routing.shard(&topic, 1);
         let key = format!("duetime:{{{}}}:orders:1", slots::tag_of(slots::slot_of(&topic, 1)));
@@ -52,15 +64,7 @@ impl World {
     }
 
     pub(super) async fn put(&self, texts: &[&str]) {
-        let message = |text: &&str| Enqueue {
-            id: id(text),
-            due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
-            headers: Headers::default(),
-            payload: text.as_bytes().to_vec().into(),
-            on_conflict: OnConflict::Reject,
-            nonce: Nonce(rand::random()),
-        };
-        let batch: Vec<Enqueue> = texts.iter().map(message).collect();
+        let batch: Vec<Enqueue> = texts.iter().map(|text| message(text)).collect();
         self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
     }
 
@@ -149,7 +153,7 @@ async fn a_lost_shard_is_never_started_empty() {
 #[tokio::test]
 async fn a_deletion_that_was_interrupted_is_finished_by_the_next() {
     let world = interrupted_deletion().await;
-    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    assert!(world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
     is_finished(&world).await;
 }
 
@@ -158,7 +162,7 @@ async fn a_deletion_that_was_interrupted_is_finished_by_whichever_node_looks() {
     let world = interrupted_deletion().await;
     world.store.finish_deletions().await.unwrap();
     is_finished(&world).await;
-    assert_eq!(world.text("EXISTS {duetime:topics}:pending").await, "0");
+    assert_eq!(world.text("EXISTS duetime:{duetime:topics}:pending").await, "0");
     world.store.finish_deletions().await.unwrap();
 }
 
@@ -170,8 +174,8 @@ async fn interrupted_deletion() -> World {
     let life = world.record.routing.life().to_string();
     let pending = format!(r#"{{"life":{life},"deleting":true,"since_ms":1,"record":{record}}}"#);
     ask(&world.server, "HDEL duetime:topics orders").await.unwrap();
-    ask(&world.server, &format!("HSET {{duetime:topics}}:lives orders {life}")).await.unwrap();
-    ask(&world.server, &format!("HSET {{duetime:topics}}:pending orders {pending}")).await.unwrap();
+    ask(&world.server, &format!("HSET duetime:{{duetime:topics}}:lives orders {life}")).await.unwrap();
+    ask(&world.server, &format!("HSET duetime:{{duetime:topics}}:pending orders {pending}")).await.unwrap();
     world
 }
 
@@ -183,6 +187,6 @@ async fn is_finished(world: &World) {
     }
     assert_eq!(world.text(&format!("HGET {}:meta gone", world.key)).await, life);
     assert_eq!(world.text(&format!("HLEN {}:meta", world.key)).await, "1");
-    assert_eq!(world.text("HGET {duetime:topics}:lives orders").await, life);
-    assert!(!world.store.delete_topic(&world.record.name).await.unwrap());
+    assert_eq!(world.text("HGET duetime:{duetime:topics}:lives orders").await, life);
+    assert!(!world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
 }

@@ -6,7 +6,9 @@ use duetime_core::Draw;
 use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Adopt, StoreError};
-use duetime_core::{MessageStore as _, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
+use duetime_core::{
+    ChangeId, MessageStore as _, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _,
+};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_resize::MoveDeps;
@@ -16,7 +18,7 @@ use duetime_testkit::WallClock;
 use super::by_hand::{World, id, now};
 use crate::redis_faults::server::{ask, connection};
 
-const MAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/make.lua");
+pub(super) const MAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/make.lua");
 const CREATE: &str = include_str!("../../../crates/duetime-store-redis/lua/create.lua");
 const FENCE: &str = include_str!("../../../crates/duetime-store-redis/lua/fence.lua");
 const UNMAKE: &str = include_str!("../../../crates/duetime-store-redis/lua/unmake.lua");
@@ -24,7 +26,7 @@ const SWAP: &str = include_str!("../../../crates/duetime-store-redis/lua/topic_s
 const SUFFIXES: [&str; 8] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved", ":stream"];
 
 /// Runs a script as a call that was on its way for long; its answer as text.
-async fn late(world: &World, script: String, keys: &[String], args: &[String]) -> String {
+pub(super) async fn late(world: &World, script: String, keys: &[String], args: &[String]) -> String {
     let mut cmd = redis::cmd("EVAL");
     cmd.arg(script).arg(keys.len());
     for arg in keys.iter().chain(args) {
@@ -36,13 +38,13 @@ async fn late(world: &World, script: String, keys: &[String], args: &[String]) -
     }
 }
 
-fn keys(world: &World, many: usize) -> Vec<String> {
+pub(super) fn keys(world: &World, many: usize) -> Vec<String> {
     SUFFIXES[..many].iter().map(|suffix| format!("{}{suffix}", world.key)).collect()
 }
 
 async fn late_create(world: &World, record: &TopicRecord) -> String {
     let routing = &record.routing;
-    let args = [routing.epoch.to_string(), routing.change_id.clone(), "2".into(), "2".into(), "stable".into()];
+    let args = [routing.epoch.to_string(), routing.change_id.to_string(), "2".into(), "2".into(), "stable".into()];
     let args = [args.as_slice(), &[String::new(), "0".into(), String::new()]].concat();
     late(world, [MAKE, CREATE].concat(), &keys(world, 7), &args).await
 }
@@ -60,7 +62,7 @@ async fn set_record(world: &World, value: Option<&str>) {
 
 async fn born_again(world: &mut World) -> TopicRecord {
     let before = world.record.clone();
-    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    assert!(world.store.delete_topic(&before.name, duetime_core::Deletion::Force).await.unwrap());
     let fresh = TopicRecord { version: 1, ..before.clone().in_life(0) };
     world.record = world.store.put_topic(&fresh, None).await.unwrap();
     world.shard = world.record.routing.shard(&before.name, 1);
@@ -73,13 +75,13 @@ async fn a_creation_that_is_carried_out_late_changes_nothing() {
     let before = born_again(&mut world).await;
     world.put(&["a"]).await;
     let mut overtaken = world.record.clone();
-    overtaken.routing.change_id = "ffffffffffffffff".to_owned();
+    overtaken.routing.change_id = ChangeId(3);
     for record in [&before, &overtaken] {
         assert!(late_create(&world, record).await.starts_with("OVERTAKEN"), "of an earlier life, or overtaken");
     }
     assert_eq!(late_create(&world, &world.record.clone()).await, "0", "the very creation, repeated");
     assert_eq!(world.survey().await.scheduled, 1);
-    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    assert!(world.store.delete_topic(&before.name, duetime_core::Deletion::Force).await.unwrap());
     for record in [&before, &world.record.clone()] {
         assert!(late_create(&world, record).await.starts_with("OVERTAKEN"), "of a life that is deleted");
     }
@@ -92,9 +94,10 @@ async fn a_shard_that_holds_messages_is_not_made_anew_for_a_later_life() {
     let later = world.record.clone().in_life(world.record.routing.life() + 1);
     assert!(late_create(&world, &later).await.starts_with("OCCUPIED 1"), "nobody deleted it");
     let routing = &later.routing;
-    let args = [routing.epoch.to_string(), routing.change_id.clone(), "2".into(), "2".into(), "stable".into()];
+    let args = [routing.epoch.to_string(), routing.change_id.to_string(), "2".into(), "2".into(), "stable".into()];
     for (made, said) in [("0", "LOST"), ("1", "OCCUPIED 1")] {
-        let args = [args.as_slice(), &[String::new(), "0".into(), made.into()], &vec!["0".to_owned(); 8]].concat();
+        let floor = vec!["0".to_owned(); 8];
+        let args = [args.as_slice(), &[String::new(), "0".into(), made.into()], &floor, &[String::new()]].concat();
         assert!(late(&world, [MAKE, FENCE].concat(), &keys(&world, 7), &args).await.starts_with(said));
     }
     assert_eq!(world.survey().await.scheduled, 1);
@@ -116,8 +119,9 @@ async fn a_removal_that_is_carried_out_late_touches_no_later_life() {
 async fn a_record_that_is_published_late_is_not_published() {
     let mut world = World::new().await;
     let before = born_again(&mut world).await;
-    assert!(world.store.delete_topic(&before.name).await.unwrap());
-    let keys = ["duetime:topics", "{duetime:topics}:pending", "{duetime:topics}:lives"].map(str::to_owned);
+    assert!(world.store.delete_topic(&before.name, duetime_core::Deletion::Force).await.unwrap());
+    let keys =
+        ["duetime:topics", "duetime:{duetime:topics}:pending", "duetime:{duetime:topics}:lives"].map(str::to_owned);
     let text = serde_json::to_string(&before).unwrap();
     for noted in ["", "the note of its creation"] {
         let life = before.routing.life().to_string();
@@ -134,12 +138,12 @@ async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_h
     let mut changed = world.record.clone();
     (changed.config.max_payload, changed.version) = (77, 2);
     world.store.put_topic(&changed, Some(1)).await.unwrap();
-    ask(&world.server, "DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    ask(&world.server, "DEL duetime:topics duetime:{duetime:topics}:lives").await.unwrap();
     let name = &world.record.name;
     assert_eq!(world.store.remains(name).await.unwrap(), 2);
     // With fewer shards, so that none of the new ones is where the messages are.
     let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let again = TopicRecord::new(name.clone(), config, 1, "ffffffffffffffff".into(), now());
+    let again = TopicRecord::new(name.clone(), config, 1, ChangeId(3), now());
     let refused = world.store.put_topic(&again, None).await;
     assert!(matches!(refused, Err(StoreError::Vanished { messages: 2, .. })), "{refused:?}");
 
@@ -154,9 +158,9 @@ async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_h
 async fn a_topic_that_vanished_and_is_deleted_is_gone_and_its_name_is_free() {
     let world = World::new().await;
     world.put(&["a"]).await;
-    ask(&world.server, "DEL duetime:topics {duetime:topics}:lives").await.unwrap();
+    ask(&world.server, "DEL duetime:topics duetime:{duetime:topics}:lives").await.unwrap();
     let name = &world.record.name;
-    assert!(world.store.delete_topic(name).await.unwrap());
+    assert!(world.store.delete_topic(name, duetime_core::Deletion::Force).await.unwrap());
     assert_eq!(world.store.remains(name).await.unwrap(), 0);
     let adopted = world.store.adopt_topic(name, &Adopt { now: now(), ..Adopt::default() }).await;
     assert!(matches!(adopted, Err(StoreError::UnknownShard(_))), "{adopted:?}");
@@ -215,7 +219,7 @@ async fn what_a_newer_version_wrote_into_a_record_is_kept_when_it_is_changed() {
 /// The topic goes from two shards to four, and every shard has the record.
 async fn growing(world: &World) -> Routing {
     let seen = world.record.routing_record();
-    let (epoch, change_id) = (seen.routing.epoch + 1, "grows".to_owned());
+    let (epoch, change_id) = (seen.routing.epoch + 1, ChangeId(9));
     let routing = Routing { epoch, change_id, shards: 4, state: RoutingState::Moving, ..seen.routing.clone() };
     let new = RoutingRecord { routing: routing.clone(), desired: None };
     world.store.swap_routing(&world.record.name, &seen, &new).await.unwrap();
@@ -260,7 +264,7 @@ async fn a_resize_that_was_interrupted_while_it_made_a_shard_goes_on() {
     ask(&world.server, &format!("HDEL {first} made:3")).await.unwrap();
     let meta = format!("duetime:{{{}}}:{name}:3:meta", slots::tag_of(slots::slot_of(name, 3)));
     let closed = routing.epoch - routing.change();
-    ask(&world.server, &format!("HSET {meta} epoch {closed} rid closed")).await.unwrap();
+    ask(&world.server, &format!("HSET {meta} epoch {closed} rid {:016x}", 0)).await.unwrap();
     let early = world.store.get(&routing.shard(name, 3), &[id("a")]).await;
     assert!(matches!(early, Err(StoreError::NotReady(_))), "it takes nothing before it is noted: {early:?}");
     world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
@@ -285,6 +289,18 @@ async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_i
     assert_eq!(adopted.record.routing, world.record.routing);
     assert_eq!(world.store.topics().await.unwrap(), [adopted.record]);
     assert_eq!(world.claim().await.0.len(), 2);
+}
+
+#[tokio::test]
+async fn a_topic_whose_shards_know_of_a_later_change_than_the_catalogue_is_adopted_with_that_change() {
+    let world = World::new().await;
+    let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
+    let older: String = redis::from_redis_value(older).unwrap();
+    let routing = growing(&world).await;
+    set_record(&world, Some(&older)).await;
+    let adopted = world.store.adopt_topic(&world.record.name, &Adopt { now: now(), ..Adopt::default() }).await.unwrap();
+    assert!(adopted.restored && adopted.lost.is_empty());
+    assert_eq!(adopted.record.routing, routing);
 }
 
 #[tokio::test]

@@ -233,7 +233,7 @@ impl Api {
 
     /// Settles, again and again until it is answered.
     async fn settle(&self, path: &str, id: &str, attempt: u8, receipt: &Value, outcome: Outcome, until_ms: i64) {
-        let nack = json!({"receipts": [receipt], "delay": NACK_DELAY_MS});
+        let nack = json!({"receipts": [receipt], "delay": format!("{NACK_DELAY_MS}ms")});
         let body = if path == "/ack" { json!({"receipts": [receipt]}) } else { nack };
         for n in 0..SETTLE_TRIES {
             let Some((_, answer)) = self.call(Method::POST, path, body.clone()).await else {

@@ -23,27 +23,26 @@ async fn connect(url: String, retry_for: Duration) -> Arc<RedisStore> {
 }
 
 #[tokio::test]
-async fn a_full_destination_refuses_a_batch_whole_and_takes_it_later() {
+async fn what_is_on_its_way_to_a_full_destination_arrives_and_nothing_more_is_taken_for_it() {
     let server = RedisServer::start().await;
     let moving = MovingTopic::begin(connect(server.url(), Duration::from_secs(2)).await).await;
     moving.enqueue(0, &["a", "b"]).await;
     let filler: Vec<_> = (0..64).map(|n| message(&format!("filler-{n}"), 4096)).collect();
     moving.store.enqueue(&moving.shard(1), now(), &filler).await.unwrap();
-    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    // All that brings nothing new goes on.
+    moving.store.check_room(&moving.shard(4)).await.unwrap();
     let batch = moving.take(&["a", "b"]).await.unwrap().unwrap();
-    let refused = moving.put(&batch).await.unwrap_err();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = moving.store.check_room(&moving.shard(4)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Full(_)), "{refused:?}");
-    assert_eq!(moving.get(4, "a").await, None, "nothing was written");
-    assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), None);
-    assert_eq!(moving.store.outbox(&moving.shard(0)).await.unwrap().as_ref(), Some(&batch));
+    // All that brings nothing new goes on.
+    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
+    assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
+    assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
+    assert!(moving.get(4, "a").await.is_some());
+    assert_eq!(moving.claim(4).await.len(), 2);
     moving.store.fence(&moving.topic, 0, &moving.routing, &DeadlineFloor::default()).await.unwrap();
     let scanned = moving.store.scan(&moving.shard(1), None, 10).await.unwrap();
     assert!(!scanned.found.is_empty());
-    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
-    assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
-    assert_eq!(moving.claim(4).await.len(), 2);
 }
 
 async fn with_replica() -> (RedisServer, RedisServer) {
@@ -219,7 +218,7 @@ async fn a_shard_left_over_from_a_deleted_topic_is_not_taken_for_a_new_ones() {
     }
     let topic = moving.topic.clone();
     drop(moving);
-    assert!(store.delete_topic(&topic).await.unwrap());
+    assert!(store.delete_topic(&topic, duetime_core::Deletion::Force).await.unwrap());
     let left = server.cli(&["KEYS", "duetime:*:orders:*"]);
     assert!(left.lines().all(|key| key.ends_with(":meta")), "{left}");
     for key in &keys {

@@ -7,7 +7,7 @@ use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{AckWait, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Routing,
+    ChangeId, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Routing,
     RoutingRecord, Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 use duetime_testkit::WallClock;
@@ -41,11 +41,11 @@ impl MovingTopic {
     pub async fn begin(store: Arc<dyn Store>) -> Self {
         let topic = TopicName::new("orders").unwrap();
         let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".into(), now());
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
         let record = store.put_topic(&record, None).await.unwrap();
         let routing = Routing {
             epoch: record.routing.epoch + 1,
-            change_id: "fedcba9876543210".into(),
+            change_id: ChangeId(2),
             shards: 5,
             previous: 3,
             state: RoutingState::Moving,

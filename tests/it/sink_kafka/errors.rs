@@ -127,7 +127,7 @@ async fn a_topic_that_is_missing_or_forbidden_is_that_topics_matter_until_it_is_
     let sink = bind(&kafka.config(), json!({"name": "k"})).unwrap();
     kafka.cluster.errors(Produce, &[RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED]);
     let verdict = sink.deliver(&[message("forbidden", "x")]).await.remove(0);
-    assert!(matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.contains("right")), "{verdict:?}");
+    assert!(matches!(&verdict, Verdict::Retry { reason, .. } if reason.contains("right")), "{verdict:?}");
     fixed(&sink, message("allowed", "x")).await;
 }
 
@@ -139,7 +139,7 @@ async fn a_producer_that_may_not_begin_says_why_and_begins_when_it_may() {
     let sink = bind(&super::config(&cluster.brokers), json!({"name": "k"})).unwrap();
     let verdict = sink.deliver(&[message("first", "x")]).await.remove(0);
     assert!(
-        matches!(&verdict, Verdict::Unavailable { reason, .. } if reason.to_lowercase().contains("authoriz")),
+        matches!(&verdict, Verdict::NoAnswer { reason } if reason.to_lowercase().contains("authoriz")),
         "{verdict:?}"
     );
     cluster.order(|cluster| {
@@ -159,7 +159,7 @@ async fn answers_that_come_too_late_are_an_absence() {
     let verdict = sink.deliver(&[message("late", "x")]).await.remove(0);
     let says = "within 4000 ms";
     assert!(
-        matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains(says)),
+        matches!(&verdict, Verdict::Unavailable { reason } | Verdict::NoAnswer { reason } if reason.contains(says)),
         "{verdict:?}"
     );
     duetime_testkit::in_time!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());

@@ -32,7 +32,7 @@ async fn outage(fail: impl Fn(&Proxy)) -> Vec<Received> {
     ))
     .await;
     let topic = json!({
-        "shards": 4, "sink": {"name": "k"}, "visibility_timeout": VISIBILITY.as_millis() as u64,
+        "shards": 4, "sink": {"name": "k"}, "visibility_timeout": format!("{}ms", VISIBILITY.as_millis()),
         "retry": {"max_attempts": 1},
     });
     let (status, body) = node.topic("orders", topic).await;

@@ -122,7 +122,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
     broker.server.stall().await;
     let verdict = sink.deliver(&[message("stalled", "x")]).await.remove(0);
     assert!(
-        matches!(&verdict, Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. } if reason.contains("within 4000 ms")),
+        matches!(&verdict, Verdict::Unavailable { reason } | Verdict::NoAnswer { reason } if reason.contains("within 4000 ms")),
         "{verdict:?}"
     );
     broker.server.resume();

@@ -107,7 +107,7 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
     if world.trouble.stops && nodes.len() > 1 && world.dice.permille(400) {
         let catalog = nodes[0].door.catalog.clone();
         late.spawn(async move {
-            let _ = catalog.delete(&drafts()).await;
+            let _ = catalog.delete(&drafts(), duetime_core::Deletion::Force).await;
         });
         let begun = until(world, |all| !all.topics.contains_key(&drafts())).await;
         if begun {
@@ -125,7 +125,7 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
     let began = Instant::now();
     loop {
         let node = &nodes[nodes.len() - 1];
-        match node.door.catalog.delete(&drafts()).await {
+        match node.door.catalog.delete(&drafts(), duetime_core::Deletion::Force).await {
             Ok(_) => break,
             Err(_) => client.again(began, "a deletion").await,
         }

@@ -214,6 +214,11 @@ impl ResizeStore for SimStore {
         self.kept(shard, |server, shard, _| at_once(server.mem.outbox(shard))).await
     }
 
+    /// No server is ever full.
+    async fn check_room(&self, _: &Shard) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         let batch = batch.clone();
         let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
@@ -237,5 +242,10 @@ impl ResizeStore for SimStore {
 
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         self.kept(shard, move |server, shard, _| at_once(server.mem.discard_batch(shard, nonce))).await
+    }
+
+    async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {
+        let batch = batch.clone();
+        self.kept(shard, move |server, shard, _| at_once(server.mem.restore_batch(shard, &batch))).await
     }
 }

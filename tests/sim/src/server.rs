@@ -168,6 +168,8 @@ impl Server {
         {
             let changes = shard.epoch % duetime_core::routing::LIFE;
             shard.epoch = routing.life() * duetime_core::routing::LIFE + changes;
+            // The name of the change would tell the lives apart, too.
+            shard.change_id = routing.change_id;
         }
         shard
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
@@ -156,7 +156,9 @@ impl TopicStore for SimStore {
         self.write_topic(record, seen).await
     }
 
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+    // Every world deletes by force.
+    async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
+        assert_eq!(how, Deletion::Force, "shards are not closed in the simulation");
         self.remove_topic(topic).await
     }
 

@@ -4,7 +4,9 @@
 
 use duetime_core::routing::{LIFE, RoutingState};
 use duetime_core::store::{Adopt, Adopted};
-use duetime_core::{Clock as _, ResizeStore as _, Routing, RoutingRecord, Shard, StoreError, TopicName, TopicRecord};
+use duetime_core::{
+    ChangeId, Clock as _, ResizeStore as _, Routing, RoutingRecord, Shard, StoreError, TopicName, TopicRecord,
+};
 
 use crate::catalogue::Note;
 use crate::mutation::Mutation;
@@ -249,7 +251,7 @@ impl SimStore {
         }
         let config = ask.config.clone().or_else(|| ask.known.as_ref().map(|known| known.config.clone()));
         let config = config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?;
-        let record = TopicRecord::new(topic.clone(), config, 1, String::new(), ask.now);
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId::default(), ask.now);
         let there = self.inspect(topic, 0..LOOKED_AT).await?;
         let max_shards_ever = there.iter().rposition(Option::is_some).map_or(0, |last| last as u32 + 1);
         let latest = there.into_iter().flatten().map(|shard| shard.routing).max_by_key(|routing| routing.epoch);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
     RetryPolicy, Shard, Timestamp, TopicName,
 };
 use duetime_store_embedded::EmbeddedStore;
@@ -33,6 +33,7 @@ fn shard(index: u64) -> Shard {
         topic: TopicName::new(TOPIC).expect("a good name"),
         index: (index % SHARDS) as u32,
         epoch: duetime_core::routing::LIFE + 1,
+        change_id: ChangeId(1),
     }
 }
 

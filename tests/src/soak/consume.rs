@@ -96,7 +96,7 @@ async fn settle(shared: &Shared, path: &str, outcome: Outcome, held: Vec<Held>) 
     let receipts: Vec<&Value> = held.iter().map(|held| &held.receipt).collect();
     let mut body = json!({ "receipts": receipts });
     if outcome == Outcome::Retry {
-        body["delay"] = NACK_DELAY_MS.into();
+        body["delay"] = format!("{NACK_DELAY_MS}ms").into();
     }
     // It may be done as soon as it is asked for, long before its answer is read.
     let asked_ms = now_ms();

@@ -2,18 +2,23 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { age, deed, moment, number, plain, plural, seconds } from "../format.js";
+import { age, command, deed, moment, number, plain, plural, seconds } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
 import { Table } from "../table.js";
 
 const ENTRIES = 500;
 // What consumers do all the time is asked for only where it is wanted.
 const WRITES = "administration,messages";
+const CLAIMS = "claims";
+// Requests that came to nothing, for anybody can send them.
+const REFUSED = "refused";
 
 export function Audit() {
   const [text, setText] = useState("");
   const [claims, setClaims] = useState(false);
-  const path = `/v1/audit?limit=${ENTRIES}${claims ? "" : `&kind=${WRITES}`}`;
+  const [refused, setRefused] = useState(false);
+  const kinds = [WRITES, ...(claims ? [CLAIMS] : []), ...(refused ? [REFUSED] : [])].join(",");
+  const path = `/v1/audit?limit=${ENTRIES}&kind=${kinds}`;
   const wanted = useRef();
   wanted.current = path;
   const { answer, problem, again } = useAnswer((signal) => get(wanted.current, signal), 5000, []);
@@ -43,7 +48,7 @@ export function Audit() {
   ];
   return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>
     ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
+    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too</label><label class="row"><input type="checkbox" checked=${refused} onChange=${(event) => setRefused(event.target.checked)} />Refused requests too</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
       <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
-      <${Commands} path=${path} command="duetime audit --limit ${ENTRIES}${claims ? "" : ` --kind ${WRITES}`}" /></div>`;
+      <${Commands} path=${path} command=${command("audit", { limit: ENTRIES, kind: kinds })} /></div>`;
 }

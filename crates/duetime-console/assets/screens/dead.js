@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, coded, moment, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
+import { age, coded, command, moment, number, plain, plural, redrivenOf, seconds } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -34,7 +34,7 @@ async function exported(topic, reason) {
   link.download = `${topic}-dead.ndjson`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  tell(cursor ? `The first ${number(count)} are written; for all of them: duetime dead export ${topic}${reason ? ` --reason ${word(reason)}` : ""}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
+  tell(cursor ? `The first ${number(count)} are written; for all of them: ${command("dead export", { reason: reason || undefined }, topic)}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
 }
 
 // Groups as they are read, those of `before` among them.
@@ -93,14 +93,14 @@ export function Dead({ topic }) {
   const ids = doing?.ids;
   return html`${problem && html`<${Failed} problem=${problem} />`}
     <div class="card"><h2>${plural(Math.max(dead ?? 0, answer.read), "dead letter")}${answer.next ? `; of the ${number(answer.read)} that are read` : ""}, ${plural(answer.groups.length, "reason")}${sink ? `, of the sink ${sink}` : ""}</h2>
-      ${answer.next && html`<p class="quiet"><button onClick=${() => { before.current = answer; again(); }}>Read on</button> Counts and reasons are of those that are read; “all” means all there are. By command: <code>duetime dead redrive ${word(topic)} --all</code></p>`}
+      ${answer.next && html`<p class="quiet"><button onClick=${() => { before.current = answer; again(); }}>Read on</button> Counts and reasons are of those that are read; “all” means all there are. By command: <code>${command("dead redrive", { all: true }, topic)}</code></p>`}
       <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
       <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
-      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>duetime dead export ${word(topic)}</code></span></div>`}
-      <${Commands} path=${topicPath(topic, "/dead/groups")} command=${`duetime dead groups ${word(topic)}`} /></div>
+      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>${command("dead export", {}, topic)}</code></span></div>`}
+      <${Commands} path=${topicPath(topic, "/dead/groups")} command=${command("dead groups", {}, topic)} /></div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${ids && html`<${Confirm} title="Redrive ${plural(ids.length, "dead letter")} of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
-      commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`duetime dead redrive ${word(topic)} ${ids.slice(0, 3).map(word).join(" ")} …`} />`}>
+      commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`${command("dead redrive", {}, topic, ...ids.slice(0, 3))} …`} />`}>
       <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p><//>`}
     ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); anew(); }} />`}`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { coded, moment, plain, plural, word } from "../format.js";
+import { coded, command, moment, plain, plural } from "../format.js";
 import { Commands, Failed, TopicLink } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -43,5 +43,5 @@ export function Find({ id }) {
     ${found.failed.length > 0 && html`<div class="banner bad" role="alert">${plural(found.failed.length, "topic")} did not answer, and may have it: ${found.failed.slice(0, 5).map((one) => one.topic).join(", ")}${found.failed.length > 5 ? " …" : ""}. ${found.failed[0].detail}</div>`}
     <div class="card"><h2 class="mono">${plain(id)}</h2><${Table} columns=${columns} rows=${found.messages.map((row) => ({ key: row.topic, ...row }))} empty=${none} label="messages of this id" />
       ${(found.next || found.problem || found.failed.length > 0) && html`<p class="row"><button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>${found.next ? "Look further" : "Look again"}</button></p>`}
-      <${Commands} path=${path} command=${`duetime find ${word(id)}`} /></div>`;
+      <${Commands} path=${path} command=${command("find", {}, id)} /></div>`;
 }

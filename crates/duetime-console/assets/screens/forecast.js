@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { get, rates, sees, topicPath } from "../api.js";
-import { coded, date, number, plural, rate, seconds, time, word } from "../format.js";
+import { coded, command, date, number, plural, rate, seconds, time } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Commands, Failed, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -42,5 +42,5 @@ export function Forecast({ topic }) {
     ${herd && html`<p class="bad">${herd.summary}</p>`}
     ${answer && per && !herd && !supposed && (herds.length ? html`<${Table} label="late" rows=${herds} empty="" columns=${[{ name: "When", left: true, cell: (row) => date(row.when * 1000) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }, { name: "The last one is late by", value: (row) => row.late, cell: (row) => html`<span class="bad">${seconds(row.late)}</span>` }]} />` : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)}
     <details><summary>As a table</summary><${Table} rows=${(answer?.buckets ?? []).map((one) => ({ key: one.from, ...one }))} empty="Nothing." columns=${[{ name: "From", left: true, cell: (row) => (row.count && sees(state, "view") ? html`<a href=${bucketLink(row)}>${date(row.from)}</a>` : date(row.from)) }, { name: "Messages", value: (row) => row.count, cell: (row) => number(row.count) }]} /></details>
-    <${Commands} path=${path} command=${`duetime forecast ${word(topic)} --bucket ${bucket} --horizon ${horizon}${asked((name, text) => ` --${name} ${word(text)}`)}`} /></div>`;
+    <${Commands} path=${path} command=${command("forecast", { bucket, horizon, ...Object.fromEntries(given.map(([name, text]) => [name, text.trim()])) }, topic)} /></div>`;
 }

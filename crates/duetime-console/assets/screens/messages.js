@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, may, topicPath } from "../api.js";
-import { coded, moment, nodeTime, number, plain, plural, time, word } from "../format.js";
+import { coded, command, moment, nodeTime, number, plain, plural, time } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Failed, Paused, asLink, linked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -72,7 +72,7 @@ export function Messages({ topic, rest, query: said }) {
   ];
   const what = (action) => ({ action, ...Object.fromEntries(given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text])) });
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
-  const command = `duetime list ${word(topic)}${given.map(([name, text]) => ` --${name.replace("_", "-")} ${word(text)}`).join("")}`;
+  const listed = command("list", Object.fromEntries(given.map(([name, text]) => [name.replace("_", "-"), text])), topic);
   return html`<${Paused} topic=${live.topics?.find((one) => one.name === topic)} /><div class="card"><form onSubmit=${look}><fieldset>${choice("state", "State", STATES)}${choice("within", "Falls due", bucket ? [...WITHIN, [BUCKET, `${when(bucket[0])} to ${when(bucket[1])}`]] : WITHIN)}<label>Id begins with<input value=${filter.prefix} onInput=${(event) => set({ prefix: event.target.value })} maxlength="256" /></label><button class="main">Look</button></fieldset></form></div>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
     ${found.changing && html`<div class="banner" role="status">The number of shards changes: some messages may be missing here, or come twice.</div>`}
@@ -81,7 +81,7 @@ export function Messages({ topic, rest, query: said }) {
       <${Barred} scope="admin" what="Acting on all of these" />${may(live, "admin") && rows.length > 0 && html`<div class="row"><button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button><button class="danger" onClick=${() => setDoing(what("cancel"))}>Cancel all of these …</button><label class="row">To another time<input class="time" type="datetime-local" step="1" value=${at} onInput=${(event) => setAt(event.target.value)} /></label><button disabled=${!at} onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}>Reschedule all of these …</button></div>`}
       <${Table} columns=${columns} rows=${rows} empty=${found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."} first=${{ name: "May be claimed", down: false }} label="messages" />
       ${found.next && html`<p class="row"><button disabled=${found.busy} onClick=${() => read(found)}>${found.busy ? "…" : "Look further"}</button></p>`}
-      <${Commands} path=${path} command=${command} /></div>
+      <${Commands} path=${path} command=${listed} /></div>
     <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
     ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}`;
 }

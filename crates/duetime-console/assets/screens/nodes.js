@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
-import { age, bytes, coded, moment, number, plural, rate, seconds, word } from "../format.js";
+import { age, bytes, coded, command, moment, number, plural, rate, seconds } from "../format.js";
 import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -19,7 +19,7 @@ function Drain({ node, left, onClose }) {
     tell(node.drain ? `${node.id} takes its share again` : `${node.id} leaves its shards to the others`);
     live.refresh();
   };
-  return html`<${Confirm} title="${node.drain ? "End the drain of" : "Drain"} ${node.id}" label=${node.drain ? "End it" : "Drain it"} wait=${!node.drain && !left} onClose=${onClose} onDone=${done} commands=${html`<${Commands} method="POST" path=${path} body=${{}} command=${`duetime ${act} ${word(node.id)}`} />`}>
+  return html`<${Confirm} title="${node.drain ? "End the drain of" : "Drain"} ${node.id}" label=${node.drain ? "End it" : "Drain it"} wait=${!node.drain && !left} onClose=${onClose} onDone=${done} commands=${html`<${Commands} method="POST" path=${path} body=${{}} command=${command(act, {}, node.id)} />`}>
     <p>${node.drain ? "It takes its share of the shards again." : left ? `Its ${plural(node.shards_owned, "shard goes", "shards go")} to the other ${left === 1 ? "node" : `${number(left)} nodes`} within seconds. It finishes what it has claimed and answers requests; its /readyz is 503, so that a balancer sends them elsewhere. It ends when the node is started again.` : "No other node takes shards, so nobody would deliver. Start one first, or pause the topics."}</p>
   <//>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, curl, date, moment, number, plain, plural, redrivenOf, seconds, word } from "../format.js";
+import { age, command, curl, date, moment, number, plain, plural, redrivenOf, seconds } from "../format.js";
 import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -30,7 +30,7 @@ const HELP = {
 };
 const MOODS = { running: "good", done: "good", stopping: "careful", stopped: "careful", failed: "bad" };
 
-const options = ({ action, ...what }) => Object.entries(what).map(([name, value]) => ` --${name === "due_at" ? "at" : name.replace("_", "-")} ${word(String(value))}`).join("");
+const options = ({ action, ...what }) => Object.fromEntries(Object.entries(what).map(([name, value]) => [name === "due_at" ? "at" : name.replace("_", "-"), value]));
 const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
 export const acted = ({ counts }) => counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
@@ -88,7 +88,7 @@ export function PlanFirst({ topic, what, onClose }) {
   const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
   const all = plan ? `${plan.counted_all ? "" : "at least "}${plural(plan.expected, "message")}` : "… messages";
   return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${all} of ${topic}" danger=${DELETES.has(what.action)} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? `${verb} ${all}` : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0 || !valid}
-    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: valid ? perSecond : RATE }} command=${`duetime bulk ${what.action.replace("_", "-")} ${word(topic)}${options(what)} --rate ${valid ? perSecond : RATE} --start`} />
+    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: valid ? perSecond : RATE }} command=${command(`bulk ${what.action.replace("_", "-")}`, { ...options(what), rate: valid ? perSecond : RATE, start: true }, topic)} />
       ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}</code></p>`}`}>
     <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
     ${problem && html`<${Failed} problem=${problem} /><p>Nothing was done, and what was chosen is kept. ${HELP[problem.code] ?? HELP[problem.status] ?? ""} <button type="button" onClick=${count}>Count again</button></p>`}
@@ -101,7 +101,7 @@ export function PlanFirst({ topic, what, onClose }) {
 // What can be done to a plan, as commands.
 function PlanCommands({ path, topic, plan }) {
   const [method, rest, verb] = plan.state === "running" ? ["POST", "/stop", "stop"] : ["planned", "stopped"].includes(plan.state) ? ["POST", "/start", "start"] : ["GET", "", "get"];
-  return html`<${Commands} method=${method} path="${path}/${plan.id}${rest}" body=${method === "POST" ? {} : undefined} command=${`duetime bulk ${verb} ${word(topic)} ${word(plan.id)}`} />`;
+  return html`<${Commands} method=${method} path="${path}/${plan.id}${rest}" body=${method === "POST" ? {} : undefined} command=${command(`bulk ${verb}`, {}, topic, plan.id)} />`;
 }
 
 export function Plans({ topic, actions }) {
@@ -132,5 +132,5 @@ export function Plans({ topic, actions }) {
     { name: "Planned", value: (row) => row.created_at, cell: (row) => html`<span title=${moment(row.created_at)}>${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}</span>` },
     ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
   ];
-  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of a page whose node ended before it wrote down what became of them. The page is carried out again; what was done already is left alone.</p>`}<${Commands} path=${path} command=${`duetime bulk list ${word(topic)}`} /></div>`;
+  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of a page whose node ended before it wrote down what became of them. The page is carried out again; what was done already is left alone.</p>`}<${Commands} path=${path} command=${command("bulk list", {}, topic)} /></div>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, moment, nodeTime, number, plural, seconds, time, word } from "../format.js";
+import { age, command, moment, nodeTime, number, plural, seconds, time } from "../format.js";
 import { Squares } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -40,7 +40,7 @@ function Owners({ topic, index }) {
   return html`<h3>Who scanned shard ${index}</h3>
     <p class="quiet">${turns ? `What this node (${answer.node}) knows: its own turns` : `As this node (${answer.node}) saw it`}${answer.since ? ` since it started, ${moment(answer.since)}` : ""}.${answer.forgotten ? " Earlier changes are forgotten." : ""}</p>
     ${answer.changes.length === 0 ? html`<p>No change was seen.</p>` : html`<ol class="life" aria-label="owners">${answer.changes.map((change, at) => html`<li key=${`${change.at} ${at}`} class=${change.owner ? "good" : "careful"}><strong>${change.owner ?? (turns ? "another node or none" : "nobody")}</strong> since ${moment(change.at)}<div class="quiet">${REASONS[change.reason] ?? change.reason}</div></li>`)}</ol>`}
-    <${Commands} path=${path} command=${`duetime shards owners ${word(topic)} ${index}`} />`;
+    <${Commands} path=${path} command=${command("shards owners", {}, topic, index)} />`;
 }
 
 function Resize({ topic, answer, onClose, onStarted }) {
@@ -51,7 +51,7 @@ function Resize({ topic, answer, onClose, onStarted }) {
   const { answer: preview } = useAnswer(async (signal) => (valid ? (await get(`${path}?to=${wanted}`, signal)).preview : undefined), 0, [path, valid && wanted]);
   const share = preview && Math.round(100 * (1 - Math.min(preview.from, preview.to) / Math.max(preview.from, preview.to)));
   return html`<${Confirm} title="Change the number of shards of ${topic}" label="Begin" onClose=${onClose}
-    commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${`duetime shards set ${word(topic)} ${wanted}`} />`}
+    commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${command("shards set", {}, topic, wanted)} />`}
     onDone=${async () => { if (!valid) throw new Error("Give a number from 1 to 4096, or auto."); await ask("PUT", path, { shards: wanted }); tell("It has begun; everything goes on meanwhile."); onStarted(); }}>
     <label>Shards (1 to 4096, or auto)<input value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
     <p class="quiet">${preview ? `${wanted === "auto" ? `That is ${number(preview.to)} at present. ` : ""}${share} % of the messages move: about ${number(preview.moves)}, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.` : "Only those messages move whose shard changes."} Messages are delivered, cancelled and enqueued meanwhile.</p>
@@ -102,7 +102,7 @@ export function Shards({ topic }) {
       ${!few && html`<p class="row"><button onClick=${again}>Read them again</button><span class="quiet">read ${seen.at ? time(seen.at) : "now"}${stale ? "; its counts changed since" : ""}. They are read by themselves when the topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of owners alone shows when they are read.</span></p>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
       ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
-      <${Barred} scope="admin" what="Another number of shards" /><${Commands} path=${path} command=${`duetime shards get ${word(topic)}`} /></div>
+      <${Barred} scope="admin" what="Another number of shards" /><${Commands} path=${path} command=${command("shards get", {}, topic)} /></div>
     <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { Problem, ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import { age, coded, isDue, moment, nodeTime, number, plain, plural, rate, seconds, waits, word } from "../format.js";
+import { age, coded, command, isDue, moment, nodeTime, number, plain, plural, rate, seconds, waits } from "../format.js";
 import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -75,7 +75,7 @@ function PauseSink({ sink, act, onClose }) {
   const body = because(pauses ? text : "");
   const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
   return html`<${Confirm} title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}" label=${pauses ? "Pause it" : "Resume it"} onClose=${onClose} onDone=${() => actOnSink(sink.name, act, body)}
-    commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${`duetime sink ${act} ${word(sink.name)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}>
+    commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${command(`sink ${act}`, { reason: body.reason }, sink.name)} />`}>
     <p>${pauses ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`}</p>
     ${pauses && html`<${Reason} value=${text} set=${setText} />`}
   <//>`;
@@ -140,7 +140,7 @@ export function Sinks() {
     const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
     const path = topicPath(topic.name, "/sink/probe");
     return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(topic.due, "message waits", "messages wait")}; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > nodeTime() ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}` : ""}.</p>
-      ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${`duetime sink probe ${word(topic.name)}`} /></div>`;
+      ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${command("sink probe", {}, topic.name)} /></div>`;
   };
   return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
     ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}${troubled.map(trouble)}

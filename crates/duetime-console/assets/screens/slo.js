@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { OBJECTIVE, budgetLeft, get, rates, sees, topicPath } from "../api.js";
-import { deed, moment, number, plural, seconds, time, word } from "../format.js";
+import { command, deed, moment, number, plural, seconds, time, word } from "../format.js";
 import { Commands, Figures, Left, TopicLink, leftMood, leftText, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -102,5 +102,5 @@ export function Slo() {
     <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
     ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label>Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${report && html`<${Line} name=${drawn} steps=${report.budget} allowed=${allowed} />`}<${Commands} path=${topicPath(drawn, "/report")} command=${`duetime report ${word(drawn)}`} /></div>`}
     <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
-    <div class="card"><h2>Alert rules for this objective</h2><pre class="command">duetime alerts --within ${WITHIN} --objective ${word(objective)}</pre><${Commands} path="/v1/rates" command="duetime rates" /></div>`;
+    <div class="card"><h2>Alert rules for this objective</h2><pre class="command">${command("alerts", { within: WITHIN, objective })}</pre><${Commands} path="/v1/rates" command="duetime rates" /></div>`;
 }

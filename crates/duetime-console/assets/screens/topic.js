@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, get, history, live, may, rates, topicPath } from "../api.js";
-import { age, coded, isDue, number, plural, rate, seconds, word } from "../format.js";
+import { age, coded, command, isDue, number, plural, rate, seconds, word } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, Figures, HowPaused, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
@@ -52,14 +52,14 @@ const settingsOf = (topic) => Object.fromEntries(Object.entries(topic).filter(([
 
 // The command that makes this change, where it has an option for each part of it.
 function flags(topic, change) {
-  const of = (name, value) => ` --${name.replaceAll("_", "-")} ${word(value === null ? "none" : String(value))}`;
-  const text = Object.entries(change).map(([name, value]) => {
-    if (name === "retry" && value) return Object.entries(value).map(([part, of_it]) => (of_it === null ? "" : of(part === "max_attempts" ? part : `retry_${part}`, of_it))).join("");
-    if (name === "rate_limit" && value) return of(name, value.per_second) + (value.burst ? of("burst", value.burst) : "");
-    if (name === "sink" && value) return of(name, value.name) + Object.entries(value).map(([part, of_it]) => (part === "name" ? "" : ` --sink-setting ${word(`${part}=${of_it}`)}`)).join("");
-    return of(name, value);
+  const of = (name, value) => [name.replaceAll("_", "-"), value === null ? "none" : String(value)];
+  const options = Object.entries(change).flatMap(([name, value]) => {
+    if (name === "retry" && value) return Object.entries(value).filter(([, of_it]) => of_it !== null).map(([part, of_it]) => of(part === "max_attempts" ? part : `retry_${part}`, of_it));
+    if (name === "rate_limit" && value) return [of(name, value.per_second), ...(value.burst ? [of("burst", value.burst)] : [])];
+    if (name === "sink" && value) return [of(name, value.name), ["sink-setting", Object.entries(value).filter(([part]) => part !== "name").map(([part, of_it]) => `${part}=${of_it}`)]];
+    return [of(name, value)];
   });
-  return `duetime topic set ${word(topic)}${text.join("")}`;
+  return command("topic set", Object.fromEntries(options), topic);
 }
 
 // What the text asks for and the topic does not have yet: a field that is left out goes back to its default.
@@ -94,7 +94,7 @@ function Change({ topic, settings, onClose }) {
 function Delete({ topic, counts, onClose }) {
   const path = topicPath(topic);
   return html`<${Confirm} title="Delete ${topic} with everything in it" typed=${topic} label="Delete it" danger=${true} onClose=${onClose}
-    commands=${html`<${Commands} method="DELETE" path=${path} command=${`duetime topic delete ${word(topic)} --force`} />`}
+    commands=${html`<${Commands} method="DELETE" path=${path} command=${command("topic delete", { force: true }, topic)} />`}
     onDone=${async () => { await ask("DELETE", `${path}?force=true`).catch((problem) => (problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem))); tell(`${topic} is deleted`); location.hash = "#/"; }}>
     <p>${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${plural(counts.dead, "dead letter")} are lost. This cannot be undone.</p>
   <//>`;
@@ -109,7 +109,7 @@ function Pause({ topic, counts, onClose }) {
   const [text, setText] = useState("");
   const body = because(paused ? "" : text);
   return html`<${Confirm} title="${paused ? "Resume" : "Pause"} ${topic}" label=${paused ? "Resume it" : "Pause it"} wait=${changed} onClose=${onClose}
-    commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${`duetime ${act} ${word(topic)}${body.reason ? ` --reason ${word(body.reason)}` : ""}`} />`}
+    commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${command(act, { reason: body.reason }, topic)} />`}
     onDone=${async () => { await ask("POST", path, body); tell(paused ? `${topic} goes on` : `${topic} is paused`); }}>
     ${changed && html`<div class="banner" role="alert">${paused ? "It was resumed meanwhile" : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`}. Nothing is left to do here.</div>`}
     <p>${paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
@@ -126,7 +126,7 @@ export function Topic({ topic }) {
   const { answer: report, problem } = useAnswer((signal) => get(topicPath(topic, "/report"), signal), REPORT_EVERY_MS, [topic, answer?.version]);
   if (!state.topics) return html`<p class="quiet">…</p>`;
   if (!answer && problem?.status === 403) return html`<${Failed} problem=${problem} />`;
-  if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>duetime topic create ${word(topic)}</code></p></div>`;
+  if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>${command("topic create", {}, topic)}</code></p></div>`;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
@@ -140,7 +140,7 @@ export function Topic({ topic }) {
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
       <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
       <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd></dl>
-        <${Commands} path=${topicPath(topic)} command=${`duetime topic get ${word(topic)}`} />
+        <${Commands} path=${topicPath(topic)} command=${command("topic get", {}, topic)} />
         <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>
     ${pausing && html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`}

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may, topicPath } from "../api.js";
-import { plain, word } from "../format.js";
+import { command, plain } from "../format.js";
 import { Commands, complain, tell, useLive, useSteady } from "../parts.js";
 
 export function Try() {
@@ -33,9 +33,9 @@ export function Try() {
       <label>Delay<input value=${form.delay} onInput=${set("delay")} required /></label>
       <label>Payload<input value=${form.payload} onInput=${set("payload")} /></label>
       <div class="row">${state.topics && form.topic && !known && may(state, "admin") ? html`<button type="button" onClick=${create}>Create ${form.topic}</button>` : ""}<button class="main" disabled=${!known}>Enqueue</button></div></fieldset></form>
-      <${Commands} method="POST" path=${topicPath(form.topic, "/messages")} body=${message} command=${`duetime enqueue ${word(form.topic)}${form.id ? ` --id ${word(form.id)}` : ""} --delay ${word(form.delay)} --payload ${word(form.payload)}`} /></div>`}
+      <${Commands} method="POST" path=${topicPath(form.topic, "/messages")} body=${message} command=${!/^(-$|@)/.test(form.payload) && command("enqueue", { id: form.id || undefined, delay: form.delay, payload: form.payload }, form.topic)} /></div>`}
     ${may(state, "consume") && html`<div class="card"><div class="row spread"><h2>Claim</h2><button onClick=${claim} disabled=${!known || known.sink}>Claim what is due</button></div>
       ${known?.sink && html`<p class="quiet">This topic goes to its sink ${known.sink.name}; it is not claimed from.</p>`}
       ${claimed.length === 0 ? html`<p class="empty">Nothing is claimed on this page.</p>` : claimed.map((one) => html`<div class="row spread" key=${one.receipt}><span class="mono">${plain(one.id)}</span><span class="quiet">${one.payload ?? one.payload_base64}</span><span class="row"><button disabled=${!steady} onClick=${settle("ack", one)}>Ack</button><button disabled=${!steady} onClick=${settle("nack", one)}>Nack</button></span></div>`)}
-      <${Commands} method="POST" path=${topicPath(form.topic, "/claim")} body=${{ max: 10, wait: "1s" }} command=${`duetime claim ${word(form.topic)} --max 10 --wait 1s`} /></div>`}`;
+      <${Commands} method="POST" path=${topicPath(form.topic, "/claim")} body=${{ max: 10, wait: "1s" }} command=${command("claim", { max: 10, wait: "1s" }, form.topic)} /></div>`}`;
 }

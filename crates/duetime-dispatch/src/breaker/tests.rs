@@ -12,10 +12,10 @@ fn breaker() -> Breaker {
 }
 
 /// Lets a probe through and says that it failed.
-async fn probe_fails(breaker: &Breaker, reason: &str, answered: bool) -> Option<Admission> {
+async fn probe_fails(breaker: &Breaker, reason: &str, taken: bool) -> Option<Admission> {
     breaker.passable().await;
     let admission = breaker.admit();
-    breaker.probe_failed(reason, None, answered);
+    breaker.probe_failed(reason, taken);
     admission
 }
 
@@ -23,7 +23,7 @@ async fn probe_fails(breaker: &Breaker, reason: &str, answered: bool) -> Option<
 async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
     let breaker = breaker();
     assert_eq!(breaker.admit(), Some(Admission { limit: BATCH_ITEMS_MAX, probe: false }));
-    breaker.unavailable("connection refused", None);
+    breaker.unavailable("connection refused");
     assert_eq!((breaker.meters.breaker_open.get(), breaker.meters.breaker_opens.get()), (1, 1));
     for wait_ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
         assert_eq!(breaker.admit(), None);
@@ -32,8 +32,8 @@ async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
         assert_eq!(opened.elapsed().as_millis(), wait_ms);
         assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
         assert_eq!(breaker.admit(), None, "one probe at a time");
-        breaker.unavailable("from before it opened", None);
-        breaker.probe_failed("connection refused", None, false);
+        breaker.unavailable("from before it opened");
+        breaker.probe_failed("connection refused", false);
     }
     breaker.passable().await;
     assert!(breaker.admit().is_some_and(|a| a.probe));
@@ -44,18 +44,9 @@ async fn an_open_breaker_lets_one_probe_through_after_a_wait_that_doubles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_the_target_asks_for_is_kept() {
-    let breaker = breaker();
-    breaker.unavailable("429", Some(Duration::from_secs(120)));
-    let opened = Instant::now();
-    breaker.passable().await;
-    assert_eq!(opened.elapsed(), Duration::from_secs(120));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none() {
     let breaker = breaker();
-    breaker.unavailable("503", None);
+    breaker.unavailable("503");
     for size in [8, 16, 32, 64, 128, 256, 256] {
         assert_eq!(probe_fails(&breaker, "503", true).await, Some(Admission { limit: size, probe: true }));
     }
@@ -65,30 +56,18 @@ async fn a_probe_asks_about_more_messages_each_time_the_target_answers_for_none(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_pause_that_a_call_under_way_brings_back_is_kept_too() {
-    let breaker = breaker();
-    breaker.unavailable("connection refused", None);
-    // It was sent before the breaker opened.
-    breaker.unavailable("429", Some(Duration::from_secs(120)));
-    breaker.unavailable("503", Some(Duration::from_secs(5)));
-    let opened = Instant::now();
-    breaker.passable().await;
-    assert_eq!(opened.elapsed(), Duration::from_secs(120));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_sink_that_is_down_says_since_when_why_and_when_it_is_tried_next() {
     let breaker = breaker();
     assert_eq!(breaker.down(), None);
-    breaker.unavailable("connection refused", Some(Duration::from_secs(120)));
+    breaker.unavailable("connection refused");
     let down = breaker.down().unwrap();
     assert_eq!(down.reason, "connection refused");
     let wait = down.next_try.unwrap().since(down.since);
-    assert!((119..=121).contains(&wait.as_secs()), "{wait:?}");
+    assert!(wait <= PROBE_WAIT_MIN, "{wait:?}");
     breaker.passable().await;
     breaker.admit();
     assert_eq!(breaker.down().unwrap().next_try, None, "it is being tried");
-    breaker.probe_failed("503", None, true);
+    breaker.probe_failed("503", true);
     assert_eq!(breaker.down().unwrap().reason, "503");
     breaker.passable().await;
     breaker.admit();
@@ -100,7 +79,7 @@ async fn a_sink_that_is_down_says_since_when_why_and_when_it_is_tried_next() {
 async fn each_time_that_a_sink_is_down_is_kept_with_its_end_also_when_the_breaker_is_gone() {
     let breaker = breaker();
     let outages = breaker.outages.clone();
-    breaker.unavailable("connection refused", None);
+    breaker.unavailable("connection refused");
     probe_fails(&breaker, "503", true).await;
     probe_fails(&breaker, "503", true).await;
     let known = outages.latest().remove(0);
@@ -108,7 +87,7 @@ async fn each_time_that_a_sink_is_down_is_kept_with_its_end_also_when_the_breake
     assert_eq!((known.last_reason.as_deref(), known.probes, known.ended), (Some("503"), 2, None));
     breaker.answered();
     assert_eq!(outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
-    breaker.unavailable("503", None);
+    breaker.unavailable("503");
     drop(breaker);
     let ends: Vec<_> = outages.latest().iter().map(|outage| outage.ended.unwrap().1).collect();
     assert_eq!(ends, [OutageEnd::Dropped, OutageEnd::Accepted]);
@@ -119,7 +98,7 @@ async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
     let breaker = Arc::new(breaker());
     let second = Duration::from_secs(1);
     assert_eq!(breaker.try_now(second).await, Tried::WasUp);
-    breaker.unavailable("429", Some(Duration::from_secs(3600)));
+    breaker.unavailable("503");
     let asked = Instant::now();
     assert_eq!(breaker.try_now(10 * second).await, Tried::NothingDue, "nobody claims");
     assert_eq!(asked.elapsed(), CLAIMED_WITHIN);
@@ -135,7 +114,7 @@ async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
         tokio::time::sleep(3 * second).await;
         match ends {
             Some(true) => breaker.answered(),
-            Some(false) => breaker.probe_failed("503", None, true),
+            Some(false) => breaker.probe_failed("503", true),
             None => {}
         }
         assert_eq!(tried.await.unwrap(), expected);
@@ -146,7 +125,7 @@ async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
 async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_all_the_same() {
     let breaker = breaker();
     let second = Duration::from_secs(1);
-    breaker.unavailable("connection refused", None);
+    breaker.unavailable("connection refused");
     probe_fails(&breaker, "connection refused", false).await;
     breaker.nothing_waits(Instant::now());
     assert!(breaker.down().is_some(), "the wait before the next try is not over");
@@ -167,7 +146,7 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     assert!(!breaker.is_closed());
     assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
     breaker.nothing_waits(Instant::now());
-    breaker.probe_failed("503", None, true);
+    breaker.probe_failed("503", true);
     let down = breaker.down().unwrap();
     assert_eq!((&*down.reason, breaker.outages.latest().len()), ("503", 2), "another outage");
     assert_eq!((breaker.meters.breaker_open.get(), breaker.meters.breaker_opens.get()), (1, 2));
@@ -176,8 +155,4 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     breaker.answered();
     assert!(breaker.is_closed());
     assert_eq!(breaker.outages.latest()[0].ended.unwrap().1, OutageEnd::Accepted);
-    breaker.unavailable("429", Some(2 * NOTHING_FOR));
-    tokio::time::advance(NOTHING_FOR + second).await;
-    breaker.nothing_waits(Instant::now());
-    assert!(breaker.down().is_some(), "a pause that the target asked for is kept");
 }

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use duetime_core::store::{Settle, Settlement};
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, Clock as _, DeliveryMode, LeaseClass, MessageState, RateLimit, StoreError, TopicConfig,
+    ClaimAsk, ClaimStore as _, ClaimedBatch, Clock as _, DeliveryMode, LeaseClass, MessageState, RateLimit,
+    RetryPolicy, StoreError, TopicConfig,
 };
 use duetime_metrics::Event;
 use tokio::time::Instant;
@@ -79,6 +81,35 @@ async fn what_is_not_acked_comes_back_and_a_shorter_visibility_is_kept_apart() {
     assert_ne!(class, LeaseClass::for_visibility(secs(30)));
     let again = consumers.claim(&name(), ask(1, secs(10))).await.unwrap();
     assert_eq!((again[0].messages[0].attempt, again[0].messages[0].suspect), (2, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_kills_its_consumers_takes_nobody_along() {
+    let retry = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
+    let node = TestNode::new(TopicConfig { retry, ..without_sink() }).await;
+    let others: Vec<String> = (0..9).map(|n| format!("o-{n}")).collect();
+    node.put("poison", ms(0)).await;
+    node.put_all(&others, ms(0)).await;
+    let consumers = node.engine.consumers();
+    while node.dead().await.is_empty() {
+        let wanted = ClaimAsk { visibility: Some(secs(1)), ..ask(10, secs(60)) };
+        let handed = consumers.claim(&name(), wanted).await.unwrap();
+        let has_poison = handed.iter().flat_map(|batch| batch.messages.iter()).any(|one| one.id.as_str() == "poison");
+        for batch in handed {
+            let acks = batch.messages.iter().map(|one| {
+                let (id, score) = (one.id.clone(), one.score);
+                Settle { id, score, how: Settlement::Ack }
+            });
+            if !has_poison {
+                let acks: Vec<Settle> = acks.collect();
+                node.store.mem.settle(&batch.shard, node.clock.now(), &acks).await.unwrap();
+            }
+            batch.go_back.unless_sent().sent();
+        }
+        node.pass(if has_poison { secs(2) } else { ms(10) }).await;
+    }
+    let dead = node.dead().await;
+    assert_eq!(dead.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["poison"]);
 }
 
 #[tokio::test(start_paused = true)]

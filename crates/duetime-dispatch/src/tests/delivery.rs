@@ -55,14 +55,18 @@ async fn messages_of_one_shard_go_in_the_order_they_fall_due() {
 async fn a_message_that_fails_is_retried_with_backoff_until_it_is_a_dead_letter_with_its_reason() {
     let policy = RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() };
     let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
-    node.sink.behave(each(|_| retry()));
+    node.sink.behave(each(|message| if message.id.as_str() == "o-1" { retry() } else { Verdict::Accepted }));
     node.put("o-1", ms(0)).await;
-    for (after_ms, calls) in [(100, 1), (850, 1), (100, 2), (1_850, 2), (150, 3)] {
+    // It pays once another is accepted that was sent after it failed.
+    for (n, id) in ids("good", 80).iter().enumerate() {
+        node.put(id, ms(50 * n as u64)).await;
+    }
+    for (after_ms, calls) in [(100, 1), (850, 1), (150, 2), (1_850, 2), (300, 3)] {
         node.pass(ms(after_ms)).await;
-        assert_eq!(node.sink.ids().len(), calls);
+        assert_eq!(node.sink.times()["o-1"], calls);
     }
     node.pass(secs(60)).await;
-    assert_eq!(node.sink.ids().len(), 3);
+    assert_eq!(node.sink.times()["o-1"], 3);
     assert_eq!(node.dead().await, [("o-1".to_owned(), 3, "500".to_owned())]);
     let counts = node.counts();
     assert_eq!((counts.counted(Event::Retried), counts.counted(Event::Dead)), (2, 1));
@@ -73,11 +77,12 @@ async fn a_target_that_asks_for_a_longer_wait_gets_it_and_a_rejected_message_is_
     let node = TestNode::new(with_sink()).await;
     node.sink.behave(each(|delivery| match (delivery.id.as_str(), delivery.attempt) {
         ("bad", _) => Verdict::Rejected { reason: "410 gone".to_owned() },
-        (_, 1) => Verdict::Retry { reason: "429".to_owned(), after: Some(secs(90)) },
+        ("slow", 1) => Verdict::Retry { reason: "429".to_owned(), after: Some(secs(90)) },
         _ => Verdict::Accepted,
     }));
     node.put("bad", ms(0)).await;
     node.put("slow", ms(0)).await;
+    node.put("good", ms(10)).await;
     node.pass(secs(89)).await;
     assert_eq!(node.dead().await, [("bad".to_owned(), 1, "410 gone".to_owned())]);
     assert_eq!(node.sink.times()["slow"], 1);
@@ -86,18 +91,40 @@ async fn a_target_that_asks_for_a_longer_wait_gets_it_and_a_rejected_message_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_panics_or_answers_for_too_few_costs_an_attempt_and_nothing_else() {
+async fn a_sink_that_panics_or_answers_for_too_few_costs_what_no_answer_costs() {
     let node = TestNode::new(with_sink()).await;
     node.sink.behave(panicking());
     node.put("o-1", ms(0)).await;
     node.pass(ms(100)).await;
     node.sink.behave(Box::new(|_| Box::pin(async { Vec::new() })));
-    node.pass(ms(1_100)).await;
-    assert_eq!(node.get("o-1").await.unwrap().attempts, 2);
+    node.pass(secs(4)).await;
+    assert!(node.sink.times()["o-1"] >= 3);
     node.sink.behave(each(|_| Verdict::Accepted));
-    node.pass(secs(3)).await;
+    node.pass(secs(6)).await;
     assert_eq!(node.get("o-1").await, None);
-    assert_eq!(node.sink.times()["o-1"], 3);
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_of_what_is_being_handed_over_is_no_settlement_that_came_too_late() {
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(slow(secs(1)));
+    node.put("o-1", ms(0)).await;
+    node.pass(ms(500)).await;
+    node.cancel("o-1").await;
+    node.pass(secs(2)).await;
+    assert_eq!((node.sink.ids(), node.counts().settlements_lost.get()), (vec!["o-1".to_owned()], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_says_until_when_it_is_waited_for() {
+    let config = TopicConfig { visibility_timeout: secs(10), ..with_sink() };
+    let node = TestNode::new(config).await;
+    let began = duetime_core::Clock::now(&*node.clock);
+    node.put("o-1", ms(0)).await;
+    node.pass(ms(100)).await;
+    let not_after = node.sink.calls.lock()[0][0].not_after.since(began);
+    assert!((secs(9)..=secs(10)).contains(&not_after), "{not_after:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +135,7 @@ async fn a_call_that_is_not_answered_ends_before_the_deadline() {
     node.put("o-1", ms(0)).await;
     node.pass(ms(9_600)).await;
     let message = node.get("o-1").await.unwrap();
-    assert_eq!((message.attempts, message.state), (0, duetime_core::MessageState::Scheduled), "nobody else was asked");
+    assert_eq!((message.attempts, message.state), (1, duetime_core::MessageState::Scheduled), "it may have arrived");
     assert_eq!(node.counts().claims_expired.get(), 0, "the claim was settled, it did not run out");
 }
 

@@ -11,8 +11,8 @@ use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, ShardCounts, Wakeup};
 use duetime_core::{
-    ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard, Sink,
-    SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
+    BindError, ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard,
+    Sink, SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -97,7 +97,15 @@ pub fn panicking() -> Behaviour {
 }
 
 pub fn unavailable() -> Verdict {
-    Verdict::Unavailable { reason: "connection refused".to_owned(), after: None, sent: true }
+    Verdict::Unavailable { reason: "connection refused".to_owned() }
+}
+
+pub fn no_answer() -> Verdict {
+    Verdict::NoAnswer { reason: "connection lost".to_owned() }
+}
+
+pub fn refused() -> Verdict {
+    Verdict::Refused { reason: "400".to_owned() }
 }
 
 pub fn retry() -> Verdict {
@@ -129,15 +137,19 @@ impl Sink for TestSink {
     }
 }
 
-/// Binds names to the sinks it was given.
+/// Binds names to the sinks it was given, and panics at this one.
 #[derive(Debug, Default)]
 pub struct TestBinder(pub Mutex<HashMap<String, Arc<TestSink>>>);
 
+/// A sink that cannot be made ready without a panic.
+pub const PANICS: &str = "panics";
+
 impl SinkBinder for TestBinder {
-    fn bind(&self, _: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, String> {
+    fn bind(&self, _: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError> {
+        assert_ne!(sink.name, PANICS, "a fault in bind");
         match self.0.lock().get(&sink.name) {
             Some(found) => Ok(found.clone()),
-            None => Err(format!("no sink is named {:?}", sink.name)),
+            None => Err(BindError::UnknownSink { name: sink.name.clone(), configured: Vec::new() }),
         }
     }
 }
@@ -290,6 +302,8 @@ impl ScheduleStore for WiredStore {
         if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
     }
     fn place_of(&self, shard: &Shard) -> Place {
+        let left = self.panics.lock().get_mut("place_of").filter(|left| **left > 0).map(|left| *left -= 1);
+        assert!(left.is_none(), "a fault in place_of");
         self.server_of(shard.index)
     }
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {

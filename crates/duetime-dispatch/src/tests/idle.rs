@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use duetime_core::{RetryPolicy, ShardCount, TopicConfig};
+use duetime_core::{RetryPolicy, ShardCount, TopicConfig, Verdict};
 
-use super::doubles::{TestSink, WiredStore, each, retry};
+use super::doubles::{TestSink, WiredStore, each};
 use super::node::{TestNode, ids, ms, secs, with_sink};
 use crate::DispatchConfig;
 
@@ -79,7 +79,8 @@ async fn a_retry_is_on_time_without_any_hint_of_the_store() {
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
     let policy = RetryPolicy { initial: ms(100), factor: 1.0, jitter: 0.0, ..RetryPolicy::default() };
     node.set_topic(TopicConfig { retry: policy, ..with_sink() }).await;
-    node.sink.behave(each(|_| retry()));
+    // For a failure it would wait until another is accepted.
+    node.sink.behave(each(|_| Verdict::NotSent { reason: "limit".to_owned(), after: ms(100) }));
     node.put("o-1", ms(2_050)).await;
     node.pass(ms(2_600)).await;
     assert_eq!(node.sink.ids().len(), 6);

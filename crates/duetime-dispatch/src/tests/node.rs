@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_core::reinstate::SameShard;
 use duetime_core::store::{DeadPage, Edit, Enqueue, ShardCounts};
 use duetime_core::{
-    Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, ScheduleStore as _,
-    SinkRef, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
+    ChangeId, Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership,
+    ScheduleStore as _, SinkRef, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    Topics,
 };
 use duetime_metrics::{Meters, TopicMeters};
 use duetime_ownership::Solo;
@@ -82,7 +82,6 @@ impl TestNode {
         let supervisor = Supervisor::new(meters.clone());
         let engine = Engine::start(EngineParts {
             store: store.clone(),
-            reinstate: Arc::new(SameShard { clock: clock.clone(), store: store.mem.clone() }),
             schedule: store.clone(),
             topics: watched,
             owned: ownership.owned(),
@@ -102,7 +101,7 @@ impl TestNode {
         let there = self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name());
         let record = match there.clone() {
             Some(there) => TopicRecord { config, version: there.version + 1, ..there },
-            None => TopicRecord::new(name(), config, 1, "0123456789abcdef".to_owned(), self.clock.now()),
+            None => TopicRecord::new(name(), config, 1, ChangeId(1), self.clock.now()),
         };
         self.store.mem.put_topic(&record, there.map(|there| there.version)).await.unwrap();
         self.tell().await;
@@ -110,7 +109,7 @@ impl TestNode {
 
     /// Creates another topic and informs the engine.
     pub async fn add_topic(&self, topic: &TopicName, config: TopicConfig) -> TopicRecord {
-        let record = TopicRecord::new(topic.clone(), config, 1, "0123456789abcdef".to_owned(), self.clock.now());
+        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), self.clock.now());
         let record = self.store.mem.put_topic(&record, None).await.unwrap();
         self.tell().await;
         record
@@ -156,8 +155,12 @@ impl TestNode {
     }
 
     pub async fn put_all(&self, ids: &[String], delay: Duration) {
+        self.put_due(ids, self.clock.now().plus(delay)).await;
+    }
+
+    pub async fn put_due(&self, ids: &[String], due_at: Timestamp) {
         let record = self.record().await;
-        let due = Due::At(self.clock.now().plus(delay));
+        let due = Due::At(due_at);
         for id in ids {
             let id = MessageId::new(id).unwrap();
             let shard = record.routing.home(&record.name, &id);

@@ -1,9 +1,9 @@
 //! A sink that is down: the breaker.
 
-use duetime_core::{DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_core::{Clock as _, DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig, Verdict};
 use duetime_metrics::Event;
 
-use super::doubles::{TestSink, each, retry, silent, slow, unavailable};
+use super::doubles::{TestSink, each, no_answer, refused, retry, silent, slow, unavailable};
 use super::node::{TestNode, ids, ms, secs, with_sink};
 use crate::DispatchConfig;
 
@@ -33,7 +33,7 @@ async fn an_hour_s_outage_burns_no_attempt_and_everything_comes_after_it() {
 async fn the_age_of_what_waits_grows_as_long_as_its_sink_is_down_whatever_each_try_makes_of_it() {
     let node = TestNode::new(with_sink()).await;
     // What is given back for the next try is due neither before it nor while it is tried.
-    let away = || Verdict::DestinationDown { reason: "503".to_owned(), after: Some(secs(20)), silent: false };
+    let away = || Verdict::Retry { reason: "503".to_owned(), after: Some(secs(20)) };
     node.sink.behave(each(move |_| away()));
     node.put_all(&ids("o", 3), ms(0)).await;
     node.pass(secs(60)).await;
@@ -107,7 +107,7 @@ async fn one_poison_message_cannot_keep_the_breaker_open() {
     let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
     let sink = TestSink::new(4, 1);
     let node = TestNode::with(TopicConfig { retry: policy, ..with_sink() }, sink, DispatchConfig::default()).await;
-    node.sink.behave(each(|delivery| if delivery.id.as_str() == "poison" { unavailable() } else { Verdict::Accepted }));
+    node.sink.behave(each(|delivery| if delivery.id.as_str() == "poison" { no_answer() } else { Verdict::Accepted }));
     node.put("poison", ms(0)).await;
     for round in 0..60 {
         node.put_all(&ids(&format!("good-{round}"), 10), ms(0)).await;
@@ -149,11 +149,11 @@ async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_nobody_an_attempt
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_asks_for_a_pause_is_left_alone_that_long() {
+async fn a_target_that_asks_all_for_a_pause_is_left_alone_that_long() {
     let node = TestNode::new(with_sink()).await;
-    node.sink.behave(each(|_| Verdict::Unavailable { reason: "503".to_owned(), after: Some(secs(120)), sent: true }));
+    node.sink.behave(each(|_| Verdict::Retry { reason: "503".to_owned(), after: Some(secs(120)) }));
     node.put_all(&ids("o", 10), ms(0)).await;
-    node.pass(secs(1)).await;
+    node.pass(secs(3)).await;
     let calls = node.sink.calls.lock().len();
     node.sink.behave(each(|_| Verdict::Accepted));
     node.pass(secs(117)).await;
@@ -163,13 +163,97 @@ async fn a_target_that_asks_for_a_pause_is_left_alone_that_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_fail_by_themselves_do_not_open_the_breaker() {
+async fn messages_that_fail_beside_others_pay_and_do_not_open_the_breaker() {
     let node = TestNode::new(with_sink()).await;
-    node.sink.behave(each(|_| retry()));
-    node.put_all(&ids("o", 100), ms(0)).await;
-    node.pass(secs(10)).await;
-    assert_eq!(node.counts().breaker_open.get(), 0);
+    node.sink.behave(each(|message| if message.id.as_str().starts_with("bad") { retry() } else { Verdict::Accepted }));
+    node.put_all(&ids("bad", 100), ms(0)).await;
+    for round in 0..20 {
+        node.put_all(&ids(&format!("good-{round}"), 1), ms(0)).await;
+        node.pass(ms(500)).await;
+    }
+    assert_eq!(node.counts().breaker_opens.get(), 0);
     assert!(node.sink.ids().len() > 300);
+    for id in ids("bad", 100) {
+        assert!(node.get(&id).await.unwrap().attempts >= 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_target_refuses_everybody_nobody_pays_and_none_is_a_dead_letter() {
+    let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
+    for answer in [refused, retry, no_answer] {
+        let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
+        node.put_all(&ids("before", 20), ms(0)).await;
+        node.pass(secs(1)).await;
+        node.sink.behave(each(move |_| answer()));
+        node.put_all(&ids("o", 500), ms(0)).await;
+        node.pass(secs(4 * 3_600)).await;
+        assert_eq!((node.counts().breaker_open.get(), node.dead().await), (1, vec![]));
+        assert_eq!(node.counts().counted(Event::Retried), 0);
+        node.sink.behave(each(|_| Verdict::Accepted));
+        node.pass(secs(600)).await;
+        assert_eq!((node.survey().await, node.counts().counted(Event::Delivered)), (Default::default(), 520));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_one_among_others_is_confirmed_by_a_second_and_is_a_dead_letter_then() {
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|message| if message.id.as_str() == "bad" { refused() } else { Verdict::Accepted }));
+    node.put("bad", ms(0)).await;
+    for round in 0..10 {
+        node.put_all(&ids(&format!("good-{round}"), 2), ms(0)).await;
+        node.pass(ms(500)).await;
+    }
+    assert_eq!(node.dead().await.len(), 1);
+    assert_eq!(node.sink.times()["bad"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_message_ends_too_where_others_come_seldom() {
+    let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
+    let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
+    node.sink.behave(each(|message| if message.id.as_str() == "bad" { retry() } else { Verdict::Accepted }));
+    node.put("bad", ms(0)).await;
+    for n in 0..3 {
+        node.pass(secs(1_800)).await;
+        assert_eq!(node.dead().await, []);
+        node.put(&format!("good-{n}"), ms(0)).await;
+    }
+    node.pass(secs(60)).await;
+    assert_eq!(node.dead().await.len(), 1, "it paid once for each that was accepted between two of its tries");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_alone_and_refused_ends_three_days_after_its_due_time() {
+    let node = TestNode::new(with_sink()).await;
+    node.sink.behave(each(|_| refused()));
+    let late = secs(72 * 3_600 - 600);
+    let due_at = duetime_core::Timestamp::from_millis(node.clock.now().as_millis() - late.as_millis() as i64);
+    node.put_due(&["alone".to_owned()], due_at).await;
+    node.pass(secs(300)).await;
+    let message = node.get("alone").await.unwrap();
+    assert_eq!((message.state, message.attempts), (duetime_core::MessageState::Scheduled, 0));
+    node.pass(secs(3_600)).await;
+    assert_eq!(node.dead().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_hand_over_had_no_answer_says_so_until_it_has_one() {
+    let config = TopicConfig { visibility_timeout: secs(10), ..with_sink() };
+    let node = TestNode::new(config).await;
+    node.sink.behave(each(|_| no_answer()));
+    node.put_all(&ids("o", 2), ms(0)).await;
+    node.pass(secs(30)).await;
+    let message = node.get("o-0").await.unwrap();
+    assert_eq!((message.state, message.attempts), (duetime_core::MessageState::Scheduled, 1), "it may have arrived");
+    node.sink.behave(each(|_| unavailable()));
+    node.pass(secs(60)).await;
+    assert_eq!(node.get("o-0").await.unwrap().attempts, 1, "it may still arrive");
+    node.sink.behave(each(|_| Verdict::Accepted));
+    node.pass(secs(30)).await;
+    assert_eq!(node.survey().await, Default::default());
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1), "nobody paid");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +312,7 @@ async fn a_probe_that_finds_nothing_or_comes_too_late_is_followed_by_another() {
 async fn at_most_once_survives_an_outage_too() {
     let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
     let node = TestNode::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
-    node.sink.behave(each(|_| unavailable()));
+    node.sink.behave(each(|_| no_answer()));
     node.put_all(&ids("o", 500), ms(0)).await;
     node.pass(secs(60)).await;
     let lost = node.sink.ids().len();
@@ -243,7 +327,7 @@ async fn at_most_once_survives_an_outage_too() {
 async fn at_most_once_loses_nothing_to_a_target_that_cannot_be_connected_to() {
     let config = TopicConfig { delivery: DeliveryMode::AtMostOnce, ..with_sink() };
     let node = TestNode::with(config, TestSink::new(2, 4), DispatchConfig::default()).await;
-    node.sink.behave(each(|_| Verdict::Unavailable { reason: "refused".to_owned(), after: None, sent: false }));
+    node.sink.behave(each(|_| unavailable()));
     node.put_all(&ids("o", 500), ms(0)).await;
     node.pass(secs(60)).await;
     assert_eq!(node.counts().breaker_open.get(), 1);
@@ -267,8 +351,8 @@ async fn a_probe_that_is_answered_is_followed_by_a_larger_one_of_others() {
     node.sink.behave(each(|message| match message.id.as_str() {
         id if id.starts_with("good") => Verdict::Accepted,
         id if id.ends_with('7') => retry(),
-        id if id.ends_with('8') => Verdict::DestinationDown { reason: "silent".to_owned(), after: None, silent: true },
-        _ => destination_down(),
+        id if id.ends_with('8') => no_answer(),
+        _ => refused(),
     }));
     node.put_all(&ids("bad", 200), ms(0)).await;
     node.pass(secs(3)).await;
@@ -278,10 +362,6 @@ async fn a_probe_that_is_answered_is_followed_by_a_larger_one_of_others() {
     assert_eq!(node.sink.times().get("good"), Some(&1), "it was behind all the bad ones");
 }
 
-fn destination_down() -> Verdict {
-    Verdict::DestinationDown { reason: "503".to_owned(), after: None, silent: false }
-}
-
 #[tokio::test(start_paused = true)]
 async fn destinations_that_are_down_delay_nobody_else_and_are_asked_no_more_often_than_their_attempts_say() {
     let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
@@ -289,11 +369,7 @@ async fn destinations_that_are_down_delay_nobody_else_and_are_asked_no_more_ofte
     let sink = TestSink::new(16, 1);
     let node =
         TestNode::with(TopicConfig { retry: policy, shards, ..with_sink() }, sink, DispatchConfig::default()).await;
-    node.sink.behave(each(
-        |message| {
-            if message.id.as_str().starts_with("bad") { destination_down() } else { Verdict::Accepted }
-        },
-    ));
+    node.sink.behave(each(|message| if message.id.as_str().starts_with("bad") { retry() } else { Verdict::Accepted }));
     node.put_all(&ids("bad", 1_600), ms(0)).await;
     node.put_all(&ids("good", 1_000), ms(1)).await;
     node.pass(secs(1)).await;
@@ -306,20 +382,6 @@ async fn destinations_that_are_down_delay_nobody_else_and_are_asked_no_more_ofte
     assert_eq!(node.dead().await.len(), 1_600);
     let most = node.sink.times().into_iter().filter(|(id, _)| id.starts_with("bad")).map(|(_, times)| times).max();
     assert_eq!(most, Some(3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_target_that_answers_503_for_everything_costs_no_attempt_for_hours() {
-    let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
-    let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
-    node.sink.behave(each(|_| destination_down()));
-    node.put_all(&ids("o", 500), ms(0)).await;
-    node.pass(secs(4 * 3_600)).await;
-    assert_eq!(node.counts().breaker_open.get(), 1);
-    assert_eq!(node.dead().await, []);
-    node.sink.behave(each(|_| Verdict::Accepted));
-    node.pass(secs(15)).await;
-    assert_eq!(node.survey().await, Default::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -339,7 +401,7 @@ async fn a_target_that_never_answers_costs_no_attempt_for_hours() {
 async fn a_pause_that_one_message_is_answered_is_that_message_s_alone() {
     let node = TestNode::new(with_sink()).await;
     node.sink.behave(each(|message| match message.id.as_str() {
-        "tenant" => Verdict::DestinationDown { reason: "429".to_owned(), after: Some(secs(600)), silent: false },
+        "tenant" => Verdict::Retry { reason: "429".to_owned(), after: Some(secs(600)) },
         _ => Verdict::Accepted,
     }));
     node.put("tenant", ms(0)).await;
@@ -404,7 +466,7 @@ async fn a_target_that_goes_away_in_the_middle_of_a_call_costs_what_it_left_unan
     node.sink.behave(Box::new(|batch| {
         Box::pin(async move {
             let verdict = |message: &duetime_core::Delivery| match message.id.as_str() {
-                "unanswered" => Verdict::DestinationDown { reason: "silent".to_owned(), after: None, silent: true },
+                "unanswered" => no_answer(),
                 "refused" => unavailable(),
                 _ => Verdict::Accepted,
             };

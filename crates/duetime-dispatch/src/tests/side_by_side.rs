@@ -1,5 +1,6 @@
 //! One consumer's request claims from the shards that are due side by side, and gives back what it does not take.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_core::{
@@ -133,7 +134,7 @@ async fn who_waits_on_a_topic_that_is_deleted_is_notified_and_gets_the_messages_
     // Deleted: all who wait learn of it at once.
     let waiting = [wait(), wait(), wait()];
     node.pass(secs(1)).await;
-    node.store.mem.delete_topic(&name()).await.unwrap();
+    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     let deleted = Instant::now();
     node.tell().await;
     for waiting in waiting {
@@ -145,7 +146,7 @@ async fn who_waits_on_a_topic_that_is_deleted_is_notified_and_gets_the_messages_
     node.set_topic(without_sink()).await;
     let waiting = wait();
     node.pass(secs(1)).await;
-    node.store.mem.delete_topic(&name()).await.unwrap();
+    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     node.set_topic(without_sink()).await;
     node.put("anew", ms(300)).await;
     let due = Instant::now() + ms(300);
@@ -167,6 +168,54 @@ async fn who_waits_while_the_topic_s_settings_change_goes_on_waiting_under_the_n
     let visible = handed[0].messages[0].score.visible_at();
     let left = visible.since(node.clock.now());
     assert!(left <= secs(7), "{left:?}");
+}
+
+/// So many messages, spread over the shards, due at once.
+async fn many(node: &TestNode, prefix: &str, count: usize) {
+    let all = ids(prefix, count);
+    node.put_all(&all, ms(0)).await;
+    node.pass(ms(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_brings_as_many_as_it_asks_for_where_so_many_are_due() {
+    let node = node().await;
+    *node.store.delay.lock() = ms(4);
+    let consumers = node.engine.consumers();
+    for (due, max) in [(20, 10), (20, 20), (60, 50), (8, 8), (200, 200)] {
+        many(&node, &format!("{due}-{max}"), due).await;
+        assert_eq!(count(&consumers.claim(&name(), ask(max, secs(1))).await.unwrap()), max, "{max} of {due}");
+        // The rest.
+        while count(&consumers.claim(&name(), ask(256, ms(0))).await.unwrap()) > 0 {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_has_enough_fills_a_claim_alone_and_each_has_its_turn() {
+    let node = node().await;
+    many(&node, "many", 1_600).await;
+    let consumers = node.engine.consumers();
+    // The first claim learns how many there are.
+    let mut taken = count(&consumers.claim(&name(), ask(40, ms(0))).await.unwrap());
+    node.store.take_calls();
+    let mut turns = Vec::new();
+    for _ in 0..3 * SHARDS {
+        let handed = consumers.claim(&name(), ask(20, ms(0))).await.unwrap();
+        assert_eq!((handed.len(), count(&handed)), (1, 20), "of one shard");
+        turns.push(handed[0].shard.index);
+        taken += 20;
+    }
+    let (all, shards) = (turns.len(), SHARDS as usize);
+    for turn in turns.windows(shards) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, (0..SHARDS).collect::<Vec<_>>(), "no shard waits for longer than all others once: {turns:?}");
+    }
+    assert_eq!(node.store.take_calls()["claim"], all);
+    while taken < 1_600 {
+        taken += count(&consumers.claim(&name(), ask(256, ms(0))).await.unwrap());
+    }
+    assert!(node.store.take_calls()["claim"] <= 3 * shards, "what is left is claimed in full claims");
 }
 
 async fn at_most_once() -> TestNode {
@@ -220,4 +269,52 @@ async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_a
     all.sort();
     assert_eq!(taken, all, "each once");
     assert_eq!(node.held(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_cancelled_meanwhile_is_not_handed_out_at_most_once_and_never_scheduled_again() {
+    let node = at_most_once().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    *node.store.claim_answer_delay.lock() = ms(4);
+    let consumers = node.engine.consumers();
+    // The client hangs up before it is answered, and a cancel comes before the node has noticed.
+    let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
+    assert!(gone.is_err());
+    node.cancel(&all[0]).await;
+    node.put(&all[0], secs(3600)).await;
+    node.pass(ms(50)).await;
+    assert_eq!(node.get(&all[0]).await.unwrap().visible_at, node.clock.now().plus(secs(3600) - ms(50)));
+    node.cancel(&all[0]).await;
+    // A cancel comes between the claim and the answer.
+    let waiting = {
+        let consumers = node.engine.consumers();
+        tokio::spawn(async move { consumers.claim(&name(), ask(100, secs(1))).await.unwrap() })
+    };
+    node.pass(ms(2)).await;
+    node.cancel(&all[1]).await;
+    let handed = waiting.await.unwrap();
+    let handed: Vec<&str> =
+        handed.iter().flat_map(|one| one.messages.iter()).map(|message| message.id.as_str()).collect();
+    assert!(!handed.contains(&all[0].as_str()) && !handed.contains(&all[1].as_str()), "{handed:?}");
+    node.pass(secs(100)).await;
+    assert_eq!((node.get(&all[0]).await, node.get(&all[1]).await), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_claim_took_whose_answer_was_lost_is_handed_out_at_most_once_all_the_same() {
+    let node = at_most_once().await;
+    let all = one_each(&node).await;
+    node.pass(ms(10)).await;
+    node.store.lose_claim_answers.store(SHARDS as usize, Ordering::SeqCst);
+    let consumers = node.engine.consumers();
+    let mut taken = Vec::new();
+    for _ in 0..30 {
+        let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap_or_default();
+        taken.extend(handed.iter().flat_map(|one| one.messages.iter().map(|message| message.id.to_string())));
+    }
+    taken.sort();
+    let mut all = all;
+    all.sort();
+    assert_eq!(taken, all, "each once");
 }

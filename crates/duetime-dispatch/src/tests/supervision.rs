@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use duetime_core::{Headers, SinkRef, TopicConfig, TopicName};
 
-use super::doubles::{TestSink, WiredStore};
+use super::doubles::{PANICS, TestSink, WiredStore};
 use super::node::{TestNode, ids, ms, secs, with_sink};
 use crate::DispatchConfig;
 
@@ -50,6 +50,48 @@ async fn a_topic_s_loop_that_always_panics_leaves_the_other_topics_alone() {
     node.pass(secs(7_200)).await;
     let survey = node.survey().await;
     assert_eq!((survey.scheduled, survey.in_flight), (0, 0), "{survey:?}");
+}
+
+fn with_sink_named(sink: &str) -> TopicConfig {
+    let sink = SinkRef { name: sink.to_owned(), settings: serde_json::Map::default() };
+    TopicConfig { sink: Some(sink), ..with_sink() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_the_topics_begins_anew_after_a_panic_and_no_topic_is_left_half_made() {
+    let node = TestNode::new(with_sink()).await;
+    let other = TestSink::new(4, 16);
+    node.binder.0.lock().insert("other".to_owned(), other.clone());
+    // In the middle of a new topic: it is known, and nothing runs for it yet.
+    node.store.panics.lock().insert("place_of", 1);
+    let record = node.add_topic(&TopicName::new("other").unwrap(), with_sink_named("other")).await;
+    node.pass(secs(1)).await;
+    assert_eq!(node.meters.loop_restarts("topics"), 1);
+    node.put_in(&record, &ids("o", 20), &Headers::default(), &Bytes::from_static(b"hello")).await;
+    node.put_all(&ids("first", 20), ms(0)).await;
+    node.pass(ms(100)).await;
+    assert_eq!((other.times().len(), node.sink.times().len()), (20, 20), "both topics are delivered");
+    assert!(node.sink.times().values().all(|times| *times == 1), "no loop of before goes on beside the new ones");
+    // And a topic that is changed later runs as it is then, once.
+    node.set_topic(with_sink_named("other")).await;
+    node.put_all(&ids("moved", 20), ms(0)).await;
+    node.pass(ms(100)).await;
+    assert_eq!((other.times().len(), node.sink.times().len()), (40, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_panics_when_it_is_made_ready_leaves_the_other_topics_alone() {
+    let node = TestNode::new(with_sink()).await;
+    let topic = TopicName::new("other").unwrap();
+    node.add_topic(&topic, with_sink_named(PANICS)).await;
+    let given_up = tokio::time::timeout(secs(600), node.supervisor.given_up()).await;
+    assert!(given_up.is_err(), "one topic's fault does not end the node");
+    assert_eq!(node.meters.loop_restarts("topics"), 0);
+    let refused = node.engine.sinks().state(&topic).unwrap().refused.unwrap();
+    assert!(refused.contains("panicked"), "{refused}");
+    node.put_all(&ids("o", 20), ms(0)).await;
+    node.pass(ms(100)).await;
+    assert_eq!(node.sink.times().len(), 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,7 +54,7 @@ async fn a_topic_that_loses_its_sink_is_open_to_consumers() {
 async fn a_deleted_topic_ends_and_can_be_created_anew() {
     let node = TestNode::new(with_sink()).await;
     node.put_all(&ids("o", 10), secs(5)).await;
-    node.store.mem.delete_topic(&name()).await.unwrap();
+    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     node.topics.send_replace(Arc::new(Topics::new()));
     node.pass(secs(10)).await;
     node.store.take_calls();
@@ -72,7 +72,7 @@ async fn a_topic_deleted_behind_the_node_s_back_asks_for_fresh_topics_and_does_n
     let node = TestNode::new(with_sink()).await;
     node.put_all(&ids("o", 10), ms(500)).await;
     node.pass(ms(100)).await;
-    node.store.mem.delete_topic(&name()).await.unwrap();
+    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     let stale = node.engine.stale_topics();
     tokio::time::timeout(secs(5), stale.notified()).await.expect("the node asks for fresh topics");
     node.tell().await;
@@ -124,11 +124,12 @@ async fn a_shard_that_is_given_up_while_it_is_taken_is_reported_when_nothing_was
     let emptied = Arc::new(tokio::sync::Notify::new());
     let (clock, store): (Arc<dyn Clock>, Arc<dyn ScheduleStore>) = (node.clock.clone(), node.store.clone());
     let schedule = crate::schedule::TopicSchedule::new(name(), Arc::default(), clock, emptied.clone(), store);
-    schedule.own(1, [0]);
+    let record = node.record().await.routing.id();
+    schedule.own(record, [0]);
     let [idle] = &schedule.idle()[..] else { panic!("one shard is idle") };
     schedule.polled(idle, Some(node.clock.now()));
     let taken = schedule.take(crate::places::Bounds::claims(1)).unwrap();
-    schedule.own(1, []);
+    schedule.own(record, []);
     emptied.notified().await;
     assert_eq!(schedule.take_emptied(), [0; 0], "it is being claimed from");
     schedule.put_back(taken);

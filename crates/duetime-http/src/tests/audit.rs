@@ -1,11 +1,16 @@
 //! The audit log: who changed what, and never a payload.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{Request, header};
 use serde_json::{Value, json};
 
 use super::TestApi;
 use crate::{Audit, AuditFile, AuditTarget, Auth, AuthConfig, HttpOptions, HttpParts};
+
+/// Long enough for the thread that writes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const SECRET: &str = "a-secret-of-ops-0123";
 
@@ -17,9 +22,10 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
     let config: AuthConfig =
         serde_json::from_value(json!({"tokens": [{"name": "ops", "secret": SECRET, "scopes": ["admin"]}]})).unwrap();
     let api = TestApi::with(Auth::load(&config).unwrap()).await;
-    let options = HttpOptions { audit, ..HttpOptions::default() };
+    let options = HttpOptions { audit: audit.clone(), ..HttpOptions::default() };
     let api = api.again(HttpParts { options, ..api.parts.clone() });
     let lines = || -> Vec<Value> {
+        assert_eq!(audit.flush(PATIENCE), 0);
         let text = std::fs::read_to_string(file.path()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
@@ -72,8 +78,8 @@ async fn every_change_is_a_line_with_who_what_how_many_and_how_it_ended() {
     assert_eq!(api.send(stranger).await.status, 401);
     let refused = lines().pop().unwrap();
     assert_eq!(
-        (&refused["who"], &refused["outcome"], &refused["status"]),
-        (&Value::Null, &"refused".into(), &401.into())
+        (&refused["who"], &refused["kind"], &refused["outcome"], &refused["status"]),
+        (&Value::Null, &"refused".into(), &"refused".into(), &401.into())
     );
     api.get("/healthz").await;
     assert_eq!(lines().len(), before + 1, "who only looks leaves no line");
@@ -90,9 +96,11 @@ async fn a_file_that_was_moved_away_is_made_anew() {
     let options = HttpOptions { audit: audit.clone(), ..HttpOptions::default() };
     let api = api.again(HttpParts { options, ..api.parts.clone() });
     api.put("/v1/topics/a", "{}").await;
+    assert_eq!(audit.flush(PATIENCE), 0);
     std::fs::rename(&path, folder.path().join("audit.1")).unwrap();
     audit.reopen().unwrap();
     api.put("/v1/topics/b", "{}").await;
+    assert_eq!(audit.flush(PATIENCE), 0);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("\"topic\":\"b\"") && !text.contains("\"topic\":\"a\""), "{text}");
     let nowhere = AuditTarget::File(AuditFile { file: folder.path().join("no/such") });

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::{TestApi, within};
 use crate::at_most::ARRAY_ITEMS_MAX;
-use crate::{HttpOptions, HttpParts, RequestMemory};
+use crate::{HttpOptions, HttpParts, Shares};
 
 const MESSAGES: &str = "/v1/topics/orders/messages";
 
 /// A node with the topic `orders` whose requests share `bytes`.
 async fn api_with(bytes: u64) -> TestApi {
     let api = TestApi::with_orders().await;
-    let options = HttpOptions { memory: RequestMemory::new(bytes), ..HttpOptions::default() };
+    let options = HttpOptions { shares: Shares::new(bytes), ..HttpOptions::default() };
     api.again(HttpParts { options, ..api.parts.clone() })
 }
 
@@ -67,18 +67,18 @@ async fn reading_headers_ends_at_the_first_one_too_many() {
 async fn what_all_requests_hold_is_bounded_and_given_back() {
     let api = api_with(1 << 20).await;
     let large = format!(r#"{{"payload":"{}"}}"#, "x".repeat(200_000));
-    let total = api.parts.options.memory.left();
+    let total = api.parts.options.shares.memory_left();
     assert_eq!(api.enqueue(&large).await.status, 201);
-    assert_eq!(api.parts.options.memory.left(), total, "given back");
+    assert_eq!(api.parts.options.shares.memory_left(), total, "given back");
     // Somebody who sends slowly holds what came so far.
     let (to, from) = futures::channel::mpsc::unbounded::<Result<Bytes, std::io::Error>>();
     let request = Request::post(MESSAGES).header(header::CONTENT_TYPE, "application/json");
     let request = request.body(Body::from_stream(from)).unwrap();
-    to.unbounded_send(Ok(Bytes::from(vec![b' '; 900_000]))).unwrap();
+    to.unbounded_send(Ok(Bytes::from(vec![b' '; 700_000]))).unwrap();
     let slow = api.clone_api();
     let slow = tokio::spawn(async move { tower::ServiceExt::oneshot(slow, request).await.unwrap().status() });
     within(Duration::from_secs(10), async {
-        while api.parts.options.memory.left() > 200_000 {
+        while api.parts.options.shares.memory_left() > 400_000 {
             tokio::task::yield_now().await;
         }
     })
@@ -91,7 +91,7 @@ async fn what_all_requests_hold_is_bounded_and_given_back() {
     drop(to);
     // Three copies of it would be more than there is, so its own turn comes only in part.
     assert!([201, 503].contains(&slow.await.unwrap().as_u16()));
-    assert_eq!(api.parts.options.memory.left(), total);
+    assert_eq!(api.parts.options.shares.memory_left(), total);
     assert_eq!(api.enqueue(&large).await.status, 201);
 }
 
@@ -128,12 +128,12 @@ async fn a_stream_holds_no_more_than_what_is_under_way() {
     let pieces = futures::stream::iter((0..5000).map(move |_| Ok::<_, std::io::Error>(Bytes::from(line.clone()))));
     let request = Request::post(MESSAGES).header(header::CONTENT_TYPE, "application/x-ndjson");
     let request = request.header(header::ACCEPT, "application/x-ndjson");
-    let total = api.parts.options.memory.left();
+    let total = api.parts.options.shares.memory_left();
     let answer = api.send(request.body(Body::from_stream(pieces)).unwrap()).await;
     let outcomes = answer.lines();
     let scheduled = outcomes.iter().filter(|line| line["outcome"] == "scheduled").count();
     assert!(scheduled > 0, "{:?}", outcomes.last());
-    assert_eq!(api.parts.options.memory.left(), total);
+    assert_eq!(api.parts.options.shares.memory_left(), total);
 }
 
 #[tokio::test]

@@ -62,8 +62,24 @@ async fn a_nack_tries_again_and_the_last_one_buries() {
     assert_eq!(api.get("/v1/topics/orders").await.json()["dead"], 1);
     let explained = api.get("/v1/topics/orders/messages/a/explain").await.json();
     assert!(explained["next"].as_str().unwrap().starts_with("Dead since"), "{explained}");
-    let moved = api.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":1}"#).await;
+    let moved = api.call("PATCH", "/v1/topics/orders/messages/a", "application/json", r#"{"delay":"1ms"}"#).await;
     assert_eq!((moved.status.as_u16(), &moved.json()["outcome"]), (409, &json!("dead")));
+}
+
+#[tokio::test]
+async fn deploys_of_consumers_that_release_what_they_have_not_begun_burn_no_attempt() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":2,"retry":{"max_attempts":3}}"#).await;
+    api.enqueue(r#"{"id":"a"}"#).await;
+    for _ in 0..5 {
+        let claimed = claim(&api, "").await;
+        assert_eq!(claimed[0]["attempt"], 1);
+        let receipt = &claimed[0]["receipt"];
+        let results = settle(&api, "release", json!({"receipts": [receipt, receipt]})).await;
+        assert_eq!((&results[0]["outcome"], &results[1]["outcome"]), (&json!("ok"), &json!("expired")));
+    }
+    let counts = api.get("/v1/topics/orders").await.json();
+    assert_eq!((&counts["dead"], &counts["in_flight"], &counts["due"]), (&json!(0), &json!(0), &json!(1)), "{counts}");
 }
 
 #[tokio::test]
@@ -108,7 +124,7 @@ async fn an_extension_gives_a_new_receipt_and_ends_the_old_one() {
     api.enqueue(r#"{"id":"a"}"#).await;
     let old = claim(&api, r#"{"visibility_timeout":"10s"}"#).await[0]["receipt"].clone();
     api.advance("9s");
-    let results = settle(&api, "extend", json!({"receipts": [old], "visibility_timeout": 60000})).await;
+    let results = settle(&api, "extend", json!({"receipts": [old], "visibility_timeout": "1m"})).await;
     let fresh = results[0]["receipt"].clone();
     assert_eq!(results[0]["outcome"], "ok");
     api.advance("50s");

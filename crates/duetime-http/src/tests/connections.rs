@@ -190,3 +190,66 @@ async fn a_refusal_before_the_body_was_read_reaches_the_client_and_its_next_requ
     let refused = answer(&mut asking).await;
     assert!(refused.starts_with("HTTP/1.1 415") && refused.contains("connection: close"), "{refused}");
 }
+
+/// A client of HTTP/2 that asks for the API's document and takes nothing of it.
+async fn stalled(serving: &Serving) -> TcpStream {
+    let mut socket = serving.connect().await;
+    let no_window = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+    let head = b"\x82\x86\x41\x09127.0.0.1\x04\x0d/openapi.json";
+    let frame = [&[0, 0, u8::try_from(head.len()).unwrap(), 1, 5, 0, 0, 0, 1], &head[..]].concat();
+    socket.write_all(&[&no_window[..], &frame].concat()).await.unwrap();
+    socket
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_take_nothing_of_their_answers_make_way_where_all_places_are_taken() {
+    let serving = serving(ConnectionBounds { all: 4, per_address: 4 }).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(stalled(&serving).await);
+    }
+    let asked = async || {
+        let mut socket = serving.connect().await;
+        socket.write_all(b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        answer(&mut socket).await
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(asked().await.starts_with("HTTP/1.1 503"), "a moment is no stall");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(asked().await.starts_with("HTTP/1.1 200"));
+    // Whoever listens to events takes what comes, however seldom that is.
+    let mut listeners = Vec::new();
+    for _ in 0..4 {
+        let mut socket = serving.connect().await;
+        socket.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        listeners.push(socket);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(asked().await.starts_with("HTTP/1.1 503"), "they listen on");
+}
+
+#[tokio::test]
+async fn heads_that_proxies_may_read_otherwise_are_refused() {
+    let serving = serving(ConnectionBounds::default()).await;
+    for (head, status) in [
+        ("GET /v1/topics HTTP/1.1\r\n\r\n", "400"),
+        ("GET /v1/topics HTTP/1.0\r\n\r\n", "200"),
+        (
+            "POST /v1/topics/orders/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "501",
+        ),
+        (
+            "POST /v1/topics/orders/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             transfer-encoding: Chunked\r\n\r\n0\r\n\r\n",
+            "200",
+        ),
+    ] {
+        let mut socket = serving.connect().await;
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let answered = answer(&mut socket).await;
+        assert_eq!(answered.split(' ').nth(1), Some(status), "{head:?}: {answered}");
+        assert!(status == "200" || answered.contains("connection: close"), "{answered}");
+    }
+}

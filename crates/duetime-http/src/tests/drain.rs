@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use super::{NOW_MS, TestApi};
 use crate::HttpParts;
 
-/// Keeps what it is asked.
+/// Keeps what it is asked, and has this trouble.
 #[derive(Debug, Default)]
-pub struct Asked(Mutex<Vec<(String, Option<Drain>)>>);
+pub struct Asked(Mutex<Vec<(String, Option<Drain>)>>, Mutex<Option<String>>);
 
 #[async_trait]
 impl Ownership for Asked {
@@ -46,6 +46,9 @@ impl Ownership for Asked {
             step(0, Some("n2"), OwnerReason::Found),
         ];
         PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), changes, forgotten: true }
+    }
+    fn trouble(&self) -> Option<String> {
+        self.1.lock().clone()
     }
     async fn settled(&self, _: &TopicName, _: u32) {}
     async fn set_unhealthy(&self, _: Option<String>) {}
@@ -100,4 +103,15 @@ async fn a_drained_node_says_so_and_is_not_ready() {
     let node = api.get("/v1/nodes").await.json()["nodes"][0].clone();
     assert_eq!((&node["state"], &node["drain"]), (&json!("draining"), &json!({"by": "ops", "at": 7})));
     assert_eq!(api.enqueue(r#"{"id":"a"}"#).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_share_shards_out_as_it_should_is_degraded_and_says_why() {
+    let asked = Arc::new(Asked::default());
+    let api = TestApi::with_orders().await;
+    let api = api.again(HttpParts { ownership: asked.clone(), ..api.parts.clone() });
+    assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));
+    *asked.1.lock() = Some("etcd takes no writes of this node".to_owned());
+    let troubles = ["etcd takes no writes of this node"];
+    assert_eq!(api.get("/readyz").await.json(), json!({"status": "degraded", "troubles": troubles}));
 }

@@ -171,3 +171,33 @@ async fn a_listener_hears_of_its_own_topics_only_until_its_token_is_taken_back()
         assert!(!String::from_utf8_lossy(&chunk.unwrap()).contains("event:"));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_gets_a_sign_in_time_however_much_happens_that_it_may_not_see() {
+    let config = json!({"tokens": [
+        {"name": "root", "secret": "a-secret-of-root-0123", "scopes": ["admin"]},
+        {"name": "shop", "secret": "a-secret-of-shop-0123", "scopes": ["view"], "topics": ["shop"]}]});
+    let api = TestApi::with(Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
+    let (_, mut stream) = listen(&api, None, Some("a-secret-of-shop-0123")).await;
+    assert_eq!(next(&mut stream).await.2["topics"], json!([]));
+    let node = api.clone_api();
+    let busy = tokio::spawn(async move {
+        for n in 0.. {
+            let request = Request::put(format!("/v1/topics/other-{n}"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
+            let made = node.clone().oneshot(request.body(Body::from(r#"{"shards":1}"#)).unwrap()).await.unwrap();
+            assert_eq!(made.status(), 201);
+            tokio::time::sleep(Duration::from_millis(400)).await;
+        }
+    });
+    let mut since = tokio::time::Instant::now();
+    for _ in 0..3 {
+        let sign = within(Duration::from_secs(60), stream.next()).await.expect("the stream goes on").unwrap();
+        assert_eq!(sign, ":\n\n");
+        let waited = since.elapsed().as_secs();
+        assert!((14..=16).contains(&waited), "{waited} s");
+        since = tokio::time::Instant::now();
+    }
+    busy.abort();
+}

@@ -100,7 +100,7 @@ async fn a_list_asked_for_wrongly_says_what_to_give() {
         ("limit=0", "1 to 500"),
         ("limit=501", "1 to 500"),
         ("due_from=soon", "RFC 3339"),
-        ("due_from=20&due_to=20", "after due_from"),
+        ("due_from=2000000000000&due_to=2000000000000", "after due_from"),
         ("cursor=x", "not a cursor"),
         ("cursor=WzEsMixbMSwiYSJd", "not a cursor"),
         ("id=x", "prefix"),

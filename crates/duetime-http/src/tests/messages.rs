@@ -37,8 +37,13 @@ async fn an_id_is_made_when_none_is_given_and_due_at_takes_both_forms() {
     let made = api.enqueue(r#"{"due_at":"2025-11-21T00:00:01Z"}"#).await.json();
     let id = uuid::Uuid::parse_str(made["id"].as_str().unwrap()).unwrap();
     assert_eq!((id.get_version_num(), &made["due_at"]), (7, &json!(NOW_MS + 1000)));
-    let past = api.enqueue(r#"{"due_at":5}"#).await.json();
-    assert_eq!(past["outcome"], "scheduled");
+    let past = api.enqueue(r#"{"due_at":"2025-11-20T23:59:00Z"}"#).await.json();
+    assert_eq!(
+        (&past["outcome"], &past["late_by_ms"]),
+        (&json!("scheduled"), &json!(60_000)),
+        "it says how late it is"
+    );
+    assert!(made.get("late_by_ms").is_none(), "{made}");
     assert_eq!(api.drain().await.len(), 1, "a past due time is due at once, the other one is not");
 }
 
@@ -74,11 +79,16 @@ async fn bad_input_is_refused_with_its_code_field_and_fix() {
         (r#"{"id":"a\nb"}"#, "invalid_id", "id", "control"),
         (r#"{"id":7}"#, "invalid_id", "id", "quotes"),
         (r#"{"id":"\ud800"}"#, "invalid_id", "id", "Unicode"),
-        (r#"{"delay":-5}"#, "invalid_delay", "delay", "whole"),
-        (r#"{"delay":1.5}"#, "invalid_delay", "delay", "whole"),
-        (r#"{"delay":1e999}"#, "invalid_delay", "delay", "whole"),
+        (r#"{"delay":-5}"#, "invalid_delay", "delay", "30m"),
+        (r#"{"delay":1.5}"#, "invalid_delay", "delay", "30m"),
+        (r#"{"delay":1e999}"#, "invalid_delay", "delay", "30m"),
+        (r#"{"delay":30}"#, "invalid_delay", "delay", "30s"),
+        (r#"{"delay":"30"}"#, "invalid_delay", "delay", "30s"),
+        (r#"{"due_at":1795492282}"#, "invalid_due_time", "due_at", "1795492282000"),
+        (r#"{"due_at":"1795492282"}"#, "invalid_due_time", "due_at", "is it in seconds?"),
+        (r#"{"due_at":0}"#, "invalid_due_time", "due_at", "2001"),
         (r#"{"delay":"soon"}"#, "invalid_delay", "delay", "30m"),
-        (r#"{"delay":true}"#, "invalid_delay", "delay", "whole"),
+        (r#"{"delay":true}"#, "invalid_delay", "delay", "30m"),
         (r#"{"delay":99999999999999999999999}"#, "invalid_delay", "delay", "milliseconds"),
         (r#"{"delay":"11y"}"#, "invalid_delay", "delay", "10 years"),
         (r#"{"due_at":-1}"#, "invalid_due_time", "due_at", "1970"),
@@ -194,7 +204,7 @@ async fn cancel_and_reschedule_answer_what_became_of_the_message() {
             })
         )
     );
-    for bad in ["", "{}", r#"{"delay":1,"due_at":2}"#, r#"{"at":1}"#, r#"{"delay":"never"}"#] {
+    for bad in ["", "{}", r#"{"delay":1,"due_at":2}"#, r#"{"at":1}"#, r#"{"delay":"never"}"#, r#"{"delay":30}"#] {
         assert_eq!(api.call("PATCH", path, "application/json", bad).await.problem().0, 400, "{bad}");
     }
     api.advance("1m");

@@ -2,8 +2,10 @@
 //! be in the OpenAPI document.
 
 mod audit;
+mod audit_strangers;
 mod auth;
 mod auth_matrix;
+mod backup;
 mod bounds;
 mod bulk;
 mod claims;
@@ -14,13 +16,14 @@ mod ends;
 mod events;
 mod find;
 mod foreign;
-mod life;
 mod list;
 mod messages;
 mod operations;
 mod owners;
 mod pauses;
 mod plans;
+mod shares;
+mod sink_access;
 mod sinks;
 mod topics;
 mod trace;
@@ -173,10 +176,10 @@ impl TestApi {
             router,
             resizing: Arc::new(resizer),
             catalog,
+            backups: MemStore::new(),
             store,
             consumers: Arc::new(consumers),
             sinks,
-            past: Arc::default(),
             clock: clock.clone(),
             meters,
             auth,

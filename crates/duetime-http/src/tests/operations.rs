@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::header;
 use duetime_core::around::{Around, Call, Surrounded};
-use duetime_core::{Shard, StoreError, TopicName};
+use duetime_core::{ChangeId, Shard, StoreError, TopicName};
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ impl Around for Faulty {
         made: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         if FAILING.contains(&call.op) {
-            let of_none = Shard { topic: TopicName::new("none").unwrap(), index: 0, epoch: 1 };
+            let of_none = Shard { topic: TopicName::new("none").unwrap(), index: 0, epoch: 1, change_id: ChangeId(1) };
             (self.fault.lock())(call.shards.first().unwrap_or(&of_none)).map_or(Ok(()), Err)?;
         }
         made.await
@@ -229,7 +229,7 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     (0..59).for_each(|_| topic.lateness.observe(0.004));
     topic.lateness.observe(1.5);
     meters.sink("out", "log").call(Duration::from_millis(3));
-    meters.sink("out", "log").errors("timeout", 7);
+    meters.sink("out", "log").errors("no_answer", 7);
     meters.sample(Duration::from_secs(30));
     let answer = api.get("/v1/rates").await.json();
     let orders = &answer["topics"][0];
@@ -255,12 +255,12 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     assert_eq!(api.get("/v1/topics/nobody/report").await.status, 404);
     let sink = &answer["sinks"][0];
     assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));
-    assert_eq!(sink["refused"][4], json!({"kind": "timeout", "count": 7, "last_minute": 0}), "the sink is new");
+    assert_eq!(sink["refused"][3], json!({"kind": "no_answer", "count": 7, "last_minute": 0}), "the sink is new");
     meters.sample(Duration::from_secs(60));
-    meters.sink("out", "log").errors("timeout", 5);
+    meters.sink("out", "log").errors("no_answer", 5);
     meters.sample(Duration::from_secs(90));
     let sink = api.get("/v1/rates").await.json()["sinks"][0].clone();
-    assert_eq!(sink["refused"][4], json!({"kind": "timeout", "count": 12, "last_minute": 5}));
+    assert_eq!(sink["refused"][3], json!({"kind": "no_answer", "count": 12, "last_minute": 5}));
 }
 
 #[tokio::test]

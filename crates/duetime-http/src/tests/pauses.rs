@@ -20,6 +20,7 @@ fn tokens(all: &[(&str, &str, Option<&str>)]) -> Auth {
             let mut token = json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": [scope]});
             if let Some(topics) = topics {
                 token["topics"] = json!([topics]);
+                token["sinks"] = json!(["shop"]);
             }
             token
         })

@@ -216,9 +216,12 @@ async fn a_plan_asked_for_wrongly_says_what_to_give() {
         (json!({ "action": "delete" }), "redrive"),
         (json!({ "action": "redrive", "state": "due" }), "by reason or prefix"),
         (json!({ "action": "cancel", "reason": "x" }), "only dead letters"),
-        (json!({ "action": "cancel", "due_from": 20, "due_to": 20 }), "after due_from"),
+        (
+            json!({ "action": "cancel", "due_from": 2_000_000_000_000_i64, "due_to": 2_000_000_000_000_i64 }),
+            "after due_from",
+        ),
         (json!({ "action": "reschedule" }), "needs it"),
-        (json!({ "action": "cancel", "due_at": 20 }), "only a reschedule"),
+        (json!({ "action": "cancel", "due_at": 2_000_000_000_000_i64 }), "only a reschedule"),
         (json!({ "action": "cancel", "per_second": 0 }), "1 to 10000"),
         (json!({ "action": "cancel", "prefx": "a" }), "prefix"),
     ] {

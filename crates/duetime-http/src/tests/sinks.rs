@@ -31,6 +31,10 @@ impl SinkStates for FixedSinks {
         Some(SinkState { name: "shop".to_owned(), kind, refused: self.refused.clone(), down: self.down.clone() })
     }
 
+    fn troubles(&self) -> Vec<String> {
+        self.refused.iter().map(|why| format!("topic \"orders\": {why}")).collect()
+    }
+
     fn outages(&self) -> Vec<SinkOutage> {
         self.outages.clone()
     }
@@ -237,4 +241,13 @@ async fn a_pause_is_shown_with_the_sink_that_it_holds_up() {
     assert_eq!(view["paused"], true);
     assert_eq!(view["pause"], json!({"reason": "the shop moves", "since": NOW_MS, "sink": "shop"}));
     assert!(view.get("trouble").is_none(), "{view}");
+}
+
+#[tokio::test]
+async fn a_node_is_degraded_while_streams_in_its_store_take_nothing() {
+    let why = "shard orders:0: redis refused to hand messages over to a stream: WRONGTYPE";
+    let api = api(FixedSinks { refused: Some(why.to_owned()), ..FixedSinks::default() }).await;
+    let ready = api.get("/readyz").await;
+    assert_eq!((ready.status.as_u16(), &ready.json()["status"]), (200, &json!("degraded")));
+    assert_eq!(ready.json()["troubles"], json!([format!("topic \"orders\": {why}")]));
 }

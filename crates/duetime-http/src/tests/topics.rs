@@ -144,7 +144,7 @@ async fn shards_show_who_scans_them_and_what_is_in_them() {
 #[tokio::test]
 async fn the_forecast_counts_what_falls_due_in_each_bucket() {
     let api = TestApi::with_orders().await;
-    let messages: Vec<_> = (0..120).map(|n| json!({"delay": n * 1000})).collect();
+    let messages: Vec<_> = (0..120).map(|n| json!({"delay": format!("{n}s")})).collect();
     api.enqueue(&json!(messages).to_string()).await;
     api.advance("10s");
     let answer = api.get("/v1/topics/orders/forecast?bucket=30s&buckets=5").await.json();
@@ -170,7 +170,7 @@ fn counted(api: &TestApi) -> u64 {
 async fn a_herd_is_seen_to_the_second_and_many_viewers_cost_one_count() {
     let api = TestApi::with_orders().await;
     assert_eq!(api.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":100}}"#).await.status, 200);
-    let herd: Vec<_> = (0..450).map(|n| json!({"delay": 3_600_000 + n % 1000})).collect();
+    let herd: Vec<_> = (0..450).map(|n| json!({"delay": format!("{}ms", 3_600_000 + n % 1000)})).collect();
     api.enqueue(&json!(herd).to_string()).await;
     let path = "/v1/topics/orders/forecast?bucket=1m&buckets=120";
     let viewers = futures::future::join_all((0..50).map(|_| api.get(path))).await;

@@ -10,7 +10,6 @@ use etcd_client::{
     Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
 };
 use futures::StreamExt;
-use tracing::debug;
 
 use super::config::EtcdConfig;
 use crate::ShardName;
@@ -32,6 +31,9 @@ pub(super) enum EtcdError {
     /// Nobody answered, or not as expected.
     #[error("{0}")]
     Away(String),
+    /// It answers, and takes no writes of this node: it is out of space, or the user has not the right.
+    #[error("{0}")]
+    Refused(String),
     /// The lease has ended: whatever was held is free.
     #[error("the lease has ended")]
     LeaseLost,
@@ -39,18 +41,25 @@ pub(super) enum EtcdError {
 
 /// What etcd answers about a lease that has ended: gRPC's code `NotFound`, of which no other call here is answered.
 const GRPC_NOT_FOUND: i32 = 5;
-/// The same where the client library has only a text.
+/// What etcd answers to a write when it is out of space: gRPC's code `ResourceExhausted`.
+const GRPC_NO_SPACE: i32 = 8;
+/// What it answers to who has not the right: gRPC's code `PermissionDenied`.
+const GRPC_NOT_PERMITTED: i32 = 7;
+/// What it answers about a lease that has ended, where the client library has only a text.
 const LEASE_NOT_FOUND: &str = "lease not found";
 
 impl From<etcd_client::Error> for EtcdError {
     fn from(error: etcd_client::Error) -> Self {
-        let is_lost = match &error {
-            etcd_client::Error::GRpcStatus(status) => i32::from(status.code()) == GRPC_NOT_FOUND,
+        match &error {
+            etcd_client::Error::GRpcStatus(status) => match i32::from(status.code()) {
+                GRPC_NOT_FOUND => Self::LeaseLost,
+                GRPC_NO_SPACE | GRPC_NOT_PERMITTED => Self::Refused(status.message().to_owned()),
+                _ => Self::Away(error.to_string()),
+            },
             // The library makes the error by itself, and gives it no code.
-            etcd_client::Error::LeaseKeepAliveError(text) => text == LEASE_NOT_FOUND,
-            _ => false,
-        };
-        if is_lost { Self::LeaseLost } else { Self::Away(error.to_string()) }
+            etcd_client::Error::LeaseKeepAliveError(text) if text == LEASE_NOT_FOUND => Self::LeaseLost,
+            _ => Self::Away(error.to_string()),
+        }
     }
 }
 
@@ -127,8 +136,9 @@ where
         last = match tokio::time::timeout(ANSWER_WITHIN, send()).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => match EtcdError::from(error) {
-                EtcdError::LeaseLost => return Err(EtcdError::LeaseLost),
-                away => away,
+                away @ EtcdError::Away(_) => away,
+                // Nothing is gained by asking again at once.
+                said => return Err(said),
             },
             Err(_) => EtcdError::Away("etcd did not answer in time".to_owned()),
         };
@@ -190,13 +200,11 @@ impl EtcdLink {
     }
 
     /// Leaves word of how the node `name` does, for as long as its lease lives. Tried once: the next follows soon.
-    pub async fn put_vitals(&self, name: &str, vitals: &Vitals, lease: i64) {
+    pub async fn put_vitals(&self, name: &str, vitals: &Vitals, lease: i64) -> Result<(), EtcdError> {
         let word = serde_json::to_string(vitals).expect("vitals are plain");
         let put = PutOptions::new().with_lease(lease);
         let put = self.client.kv_client().put(self.vitals_key(name), word, Some(put)).await;
-        if let Err(error) = put {
-            debug!(%error, "word of this node's vitals was not left");
-        }
+        put.map(drop).map_err(EtcdError::from)
     }
 
     /// Has the node `name` leave its shards to others, for as long as its lease lives; `None`: no longer. Changes only

@@ -5,11 +5,13 @@
 //!                              │ no longer in it
 //!                              └──▶ stop claiming ──▶ settled ──▶ delete the key ──▶ others take it
 //! ```
-//! A dead node's lease ends and its keys with it. `view` decides, `link` calls, `keeper` runs.
+//! A dead node's lease ends and its keys with it. `view` decides, `link` calls, `session` follows one
+//! connection, `keeper` goes from one to the next.
 
 mod config;
 mod keeper;
 mod link;
+mod session;
 mod view;
 
 #[cfg(test)]
@@ -27,6 +29,7 @@ use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -55,6 +58,7 @@ pub struct Etcd {
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
     history: Arc<OwnerHistory>,
+    trouble: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     keeping: Mutex<Option<JoinHandle<()>>>,
 }
@@ -92,6 +96,7 @@ impl Etcd {
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
             history: OwnerHistory::new(late.clock()),
+            trouble: Arc::default(),
             stop: CancellationToken::new(),
             keeping: Mutex::default(),
         };
@@ -113,6 +118,9 @@ impl Etcd {
             cluster: etcd.cluster.clone(),
             history: etcd.history.clone(),
             lease: None,
+            seen: None,
+            followed: Instant::now(),
+            trouble: etcd.trouble.clone(),
         };
         // It holds the lease, which ends with it: another keeper would be another member.
         *etcd.keeping.lock() = Some(supervisor.start_once("leases", &etcd.stop, keeper.run(etcd.stop.clone())));
@@ -141,6 +149,10 @@ impl Ownership for Etcd {
 
     fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
         self.history.of(topic, index)
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
     }
 
     async fn settled(&self, topic: &TopicName, index: u32) {

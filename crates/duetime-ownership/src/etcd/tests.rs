@@ -319,3 +319,49 @@ async fn what_was_taken_while_etcd_was_away_is_not_scanned_on_for_ever() {
     assert_eq!(world.plan().owned.len(), 4);
     assert_eq!(world.view.wakes_at(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_all_entries_are_deleted_each_node_scans_on_until_somebody_is_registered_again() {
+    let mut world = World::new(8).with(&["a", "b"]);
+    world.act();
+    let (before, all) = (world.owned.clone(), world.all.clone());
+    for shard in &all {
+        world.key(shard.clone(), None);
+    }
+    for gone in ["a", "b"] {
+        world.view.member(name(gone), None, world.now);
+    }
+    world.later(CALM);
+    let plan = world.plan();
+    assert_eq!((plan.owned, plan.take), (before.clone(), before.iter().cloned().collect()), "and asks for its keys");
+    assert_eq!(world.view.unserved(&all), all);
+    world.view.member(name("b"), Some(member()), world.now);
+    world.later(CALM);
+    assert!(world.plan().owned.is_empty(), "the other one is registered, and has them all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_unserved_without_a_key_and_with_that_of_a_node_that_is_gone() {
+    let mut world = World::new(3).with(&["a"]);
+    let all = world.all.clone();
+    world.key(all[0].clone(), Some("a"));
+    world.key(all[1].clone(), Some("b"));
+    assert_eq!(world.view.unserved(&all), all[1..]);
+    world.view.member(name("b"), Some(member()), world.now);
+    assert_eq!(world.view.unserved(&all), all[2..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_shard_that_nobody_serves_is_scanned_on_for_as_long_as_that_is_so() {
+    let (mut world, adopted) = back_with_the_shards_of_b();
+    world.view.member(name("b"), None, world.now);
+    // Nobody can take their keys: etcd takes no writes. Those of `b` are there, and it is gone.
+    for _ in 0..3 {
+        world.later(SETTLE_MAX * 5);
+        assert!(adopted.is_subset(&world.plan().owned));
+        assert!(world.view.wakes_at().is_some_and(|at| at > world.now), "it does not wake all the time");
+    }
+    world.view.member(name("b"), Some(member()), world.now);
+    world.later(CALM);
+    assert!(adopted.is_disjoint(&world.plan().owned), "its owner is there again");
+}

@@ -57,8 +57,8 @@ pub(super) struct View {
     /// This node's share, and of which shards and members it was made.
     share: BTreeSet<ShardName>,
     shared: Option<(Vec<ShardName>, Vec<Sharer>)>,
-    /// Shards of others that were late while etcd was away: scanned on until they are known to be served,
-    /// but no longer than until then.
+    /// Shards that were late and not served: scanned on until they are known to be served. Those whose key some
+    /// member has, no longer than until then.
     adopted: BTreeSet<ShardName>,
     adopted_until: Instant,
     /// When shards are to be shared anew; it stays until that was done, however late.
@@ -156,9 +156,15 @@ impl View {
         self.orphans.get(shard).is_some_and(|key| !self.members.contains_key(&key.owner))
     }
 
-    /// Scans these shards of others on, but no longer than until then.
+    /// Those of `all` that nobody serves: they have no key, or the node that has it is gone.
+    pub fn unserved(&self, all: &[ShardName]) -> Vec<ShardName> {
+        let serves = |key: &Key| self.members.contains_key(&key.owner);
+        all.iter().filter(|shard| !self.keys.get(*shard).is_some_and(serves)).cloned().collect()
+    }
+
+    /// Scans these shards on too; later than `until` only those that nobody serves.
     pub fn adopt(&mut self, shards: BTreeSet<ShardName>, until: Instant) {
-        self.adopted = shards;
+        self.adopted.extend(shards);
         self.adopted_until = until;
     }
 
@@ -182,7 +188,9 @@ impl View {
             self.share_out(all, place_of);
         }
         if self.adopted_until <= now {
-            self.adopted.clear();
+            let adopted: Vec<ShardName> = std::mem::take(&mut self.adopted).into_iter().collect();
+            self.adopted.extend(self.unserved(&adopted));
+            self.adopted_until = now + SETTLE_MAX;
         }
         if self.shared.is_none() {
             return Plan { owned: scanned.clone(), ..Plan::default() };
@@ -233,6 +241,10 @@ impl View {
         let wanted = by_worth.into_iter().find(is_there).unwrap_or_default();
         let members = self.members.iter().filter(|(_, member)| member.state == wanted);
         let members: Vec<_> = members.map(|(name, member)| (name.clone(), member.unreachable.clone())).collect();
+        // Nobody is registered, this node neither: it was deleted or could not be written. What was shared holds on.
+        if members.is_empty() {
+            return;
+        }
         if self.shared.as_ref().is_some_and(|(shards, of)| shards == all && *of == members) {
             return;
         }

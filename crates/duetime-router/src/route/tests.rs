@@ -3,7 +3,7 @@
 use duetime_core::Draw;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::routing::RoutingState;
-use duetime_core::{Timestamp, TopicConfig, TopicStore as _};
+use duetime_core::{ChangeId, Timestamp, TopicConfig, TopicStore as _};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
@@ -13,9 +13,15 @@ use crate::batch_queue::Called;
 #[test]
 fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
     let topic = TopicName::new("t").unwrap();
-    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, String::new(), Timestamp::ZERO);
-    record.routing =
-        Routing { epoch: 2, change_id: String::new(), shards: 8, previous: 4, state: RoutingState::Moving, seed: None };
+    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, ChangeId::default(), Timestamp::ZERO);
+    record.routing = Routing {
+        epoch: 2,
+        change_id: ChangeId::default(),
+        shards: 8,
+        previous: 4,
+        state: RoutingState::Moving,
+        seed: None,
+    };
     let seed = record.routing.seed(&topic);
     let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
     let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
@@ -64,7 +70,7 @@ impl Op for Scripted {
 
 async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatcher, BatchQueues<Scripted>) {
     let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
-    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, "first".into(), Timestamp::ZERO);
+    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, ChangeId(1), Timestamp::ZERO);
     record.routing = Routing { epoch: 1, ..routing.clone() };
     store.put_topic(&record, None).await.unwrap();
     let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
@@ -78,7 +84,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
 fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
     // The first topic of a store is in life 1.
     let epoch = duetime_core::routing::LIFE + epoch;
-    Routing { epoch, change_id: format!("r{epoch}"), shards, previous, state: RoutingState::Moving, seed: None }
+    Routing { epoch, change_id: ChangeId(epoch), shards, previous, state: RoutingState::Moving, seed: None }
 }
 
 #[tokio::test]
@@ -90,7 +96,7 @@ async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     // More than one call takes, all for one shard.
     let count = BATCH_ITEMS_MAX + 44;
     let group = (0..count).map(|n| PendingItem { place: n, candidate: 0, item: (n, script.clone()) }).collect();
-    let shard = Shard { topic, index: 1, epoch: 2 };
+    let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1) };
     let outcome = work::<Scripted>(&queues, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
     let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();

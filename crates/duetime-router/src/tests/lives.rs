@@ -1,6 +1,5 @@
 //! What was meant for one life of a topic does nothing to the next, though the ids, and even the claims, are the same.
 
-use duetime_core::reinstate::Reinstate as _;
 use duetime_core::store::{AckWait, Claim, DeadAction, Settle, Settled, Settlement};
 use duetime_core::{DeliveryMode, Role, Shard};
 
@@ -54,7 +53,7 @@ impl Remade {
     async fn again(&self) -> (Arc<Router>, Shard, Claim) {
         let fixture = &self.fixture;
         let other = fixture.other_router().await;
-        assert!(other.dispatcher.catalog.delete(&fixture.topic).await.unwrap());
+        assert!(other.dispatcher.catalog.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
         other.dispatcher.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
         assert!(other.enqueue(&fixture.topic, vec![message("order-1")]).await[0].is_ok());
         let second = fixture.only_shard(&other);
@@ -111,7 +110,7 @@ async fn a_receipt_of_a_life_that_the_catalogue_does_not_know_is_refused_as_such
 }
 
 #[tokio::test]
-async fn what_the_engine_claimed_in_an_earlier_life_settles_nothing_and_is_not_put_back() {
+async fn what_the_engine_claimed_in_an_earlier_life_settles_nothing() {
     for delivery in [DeliveryMode::AtLeastOnce, DeliveryMode::AtMostOnce] {
         let remade = Remade::with(delivery).await;
         let (other, second, claimed) = remade.again().await;
@@ -124,8 +123,6 @@ async fn what_the_engine_claimed_in_an_earlier_life_settles_nothing_and_is_not_p
             let kept = store.settle_at(&remade.first, Role::Home, now, &early, AckWait::No).await.unwrap();
             let settled = duetime_core::Lookup::finals(kept.answers).unwrap();
             assert_eq!(settled, [Settled::Expired]);
-            let back = store.reinstate(&remade.first, &remade.claimed.messages).await.unwrap();
-            assert_eq!(back, [false]);
         }
         assert_eq!(remade.acked(&other, remade.receipt(&second, &claimed)).await, SettleAnswer::Ok);
         assert!(other.get(&remade.fixture.topic, vec![id("order-1")]).await[0].as_ref().unwrap().1.is_none());
@@ -156,7 +153,7 @@ async fn a_change_that_names_a_life_is_refused_in_the_next_one() {
     let before = fixture.only_shard(&fixture.router);
     let life = Some(duetime_core::routing::life_of(before.epoch));
     let other = fixture.other_router().await;
-    assert!(other.dispatcher.catalog.delete(&fixture.topic).await.unwrap());
+    assert!(other.dispatcher.catalog.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
     other.dispatcher.catalog.put(&fixture.topic, &change("{\"shards\":1}")).await.unwrap();
     assert!(other.enqueue(&fixture.topic, vec![message("order-1")]).await[0].is_ok());
     for router in [&fixture.router, &other] {

@@ -8,13 +8,7 @@ impl Fixture {
     /// The node remembers a change to so many shards, of which the store knows nothing any more.
     fn remember_change(&self, shards: u32) -> Routing {
         let known = self.catalog.get(&self.topic).unwrap().routing.clone();
-        let later = Routing {
-            epoch: known.epoch + 1,
-            change_id: "of-the-change".to_owned(),
-            previous: known.shards,
-            shards,
-            ..known
-        };
+        let later = Routing { epoch: known.epoch + 1, change_id: ChangeId(9), previous: known.shards, shards, ..known };
         assert!(self.catalog.learn(&self.topic, &later));
         later
     }
@@ -45,6 +39,64 @@ async fn nothing_that_is_there_is_unknown_after_the_store_forgot_a_change_of_the
         let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
         assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
         assert_eq!(fixture.catalog.troubles().not_ready(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forgotten_here_too() {
+    let fixture = Fixture::with_shards(2).await;
+    fixture.enqueue(all()).await;
+    let present = fixture.remember_change(3);
+    // The store has another change of that epoch, which every shard has heard of.
+    let begun = Routing { change_id: ChangeId(8), shards: 4, state: RoutingState::Moving, ..present };
+    let seen = fixture.store.routing(&fixture.topic).await.unwrap().unwrap();
+    let record = RoutingRecord { routing: begun.clone(), desired: None };
+    fixture.store.swap_routing(&fixture.topic, &seen, &record).await.unwrap();
+    for index in 0..4 {
+        fixture.store.fence(&fixture.topic, index, &begun, &DeadlineFloor::default()).await.unwrap();
+    }
+    let again = fixture.enqueue(all()).await;
+    assert!(again.iter().all(|done| done.as_ref().unwrap().outcome == EnqueueOutcome::Duplicate), "{again:?}");
+    let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
+    assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
+    assert_eq!((fixture.shards(), fixture.catalog.troubles().not_ready()), (4, None));
+}
+
+#[tokio::test]
+async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_the_catalogue_has() {
+    let fixture = Fixture::with_shards(2).await;
+    fixture.enqueue(all()).await;
+    let rival = Routing { change_id: ChangeId(8), ..fixture.catalog.get(&fixture.topic).unwrap().routing.clone() };
+    for index in 0..2 {
+        fixture.mem.make_shard(&fixture.topic, index, &rival);
+    }
+    for done in fixture.router.edit(&fixture.topic, cancels()).await {
+        let Err(RouteError::Store(error)) = done else { panic!("{done:?}") };
+        assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
+    }
+    fixture.router.reviewer.look_at_shards().await;
+    assert!(fixture.catalog.troubles().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
+}
+
+#[tokio::test]
+async fn messages_on_their_way_to_a_shard_that_the_topic_does_not_have_are_brought_home_and_named() {
+    for was_put in [false, true] {
+        let fixture = Fixture::with_shards(2).await;
+        fixture.enqueue(all()).await;
+        let routing = fixture.catalog.get(&fixture.topic).unwrap().routing.clone();
+        let source = routing.shard(&fixture.topic, 0);
+        let ids: Vec<MessageId> = all().into_iter().map(|message| message.id).collect();
+        let batch = fixture.store.take(&source, 6, &ids, 77).await.unwrap().unwrap();
+        if was_put {
+            fixture.mem.make_shard(&fixture.topic, 6, &routing);
+            fixture.store.put(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
+        }
+        fixture.router.reviewer.look_at_shards().await;
+        assert!(fixture.catalog.troubles().of_topics()[0].contains("on their way"));
+        let found = fixture.router.edit(&fixture.topic, cancels()).await;
+        assert!(found.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{found:?}");
+        fixture.router.reviewer.look_at_shards().await;
+        assert_eq!(fixture.catalog.troubles().of_topics(), [""; 0]);
     }
 }
 

@@ -43,7 +43,12 @@ async fn a_read_that_began_before_a_topic_was_written_does_not_undo_what_is_know
     assert_eq!((changed.config.max_payload, fixture.catalog.get(&fixture.topic)), (7, Some(changed)));
 
     let catalog = fixture.catalog.clone();
-    assert!(write_beside_a_slow_read(&fixture, async move { catalog.delete(&bills).await.unwrap() }).await);
+    assert!(
+        write_beside_a_slow_read(&fixture, async move {
+            catalog.delete(&bills, duetime_core::Deletion::Force).await.unwrap()
+        })
+        .await
+    );
     assert_eq!(fixture.catalog.all().len(), 1, "deleted, and still known");
 }
 

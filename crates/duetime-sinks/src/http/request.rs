@@ -99,8 +99,14 @@ impl RequestTemplate {
         Ok(Self { url, fixed: self.fixed.clone(), content_type, prefix: self.prefix.clone() })
     }
 
-    /// The headers of the request that hands `message` over at `now`.
-    pub(super) fn headers(&self, message: &Delivery, signer: &Signer, now: Timestamp) -> HeaderMap {
+    /// The headers of the request that hands `message` over at `now`, and is given up at `not_after`.
+    pub(super) fn headers(
+        &self,
+        message: &Delivery,
+        signer: &Signer,
+        now: Timestamp,
+        not_after: Timestamp,
+    ) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(message.headers.len() + self.fixed.len() + 8);
         headers.insert(CONTENT_TYPE, self.content_type.clone());
         for (name, value) in message.headers.iter() {
@@ -129,6 +135,7 @@ impl RequestTemplate {
         }
         headers.insert("webhook-id", plain(&id));
         headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
+        headers.insert("duetime-not-after", HeaderValue::from(not_after.as_millis()));
         for (name, value) in own_headers::of(message) {
             headers.insert(name, plain(&value));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
+use duetime_core::{Clock, Delivery, Sink, Timestamp, TopicName, Verdict};
 use duetime_settings::Scrubber;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Certificate, Client, Response, Url, redirect};
@@ -28,6 +28,8 @@ const BATCH_MAX: usize = 1;
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// An idle connection is closed after this, before most servers close it themselves.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+/// The wait before a message is offered again that the target did not process.
+const UNPROCESSED_WAIT: Duration = Duration::from_millis(100);
 /// How much of a refusal's text is kept in the reason.
 const EXCERPT_BYTES: usize = 200;
 /// Longest text of an error of the network.
@@ -84,7 +86,7 @@ impl HttpTarget {
     }
 
     async fn hand_over(&self, topic: &GateMember, template: &RequestTemplate, message: &Delivery) -> Verdict {
-        let _turn = match topic.enter().await {
+        let _turn = match topic.enter(1).await {
             Ok(turn) => turn,
             Err(full) => {
                 let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
@@ -92,15 +94,16 @@ impl HttpTarget {
             }
         };
         let started = Instant::now();
-        match self.send(template, message, self.config.timeout).await {
+        let not_after = message.not_after.min(self.clock.now().plus(self.config.timeout));
+        match self.send(template, message, not_after, self.config.timeout).await {
             Ok(answer) => self.verdict_of(answer).await,
             Err(error) if was_cut(&error) => {
                 // A kept connection that the target closes as we write says nothing of the message or
                 // of the target; a new connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());
-                match self.send(template, message, left).await {
+                match self.send(template, message, not_after, left).await {
                     Ok(answer) => self.verdict_of(answer).await,
-                    Err(error) => self.of_error(&error, true),
+                    Err(again) => self.of_error(&again, !is_unprocessed(&error)),
                 }
             }
             Err(error) => self.of_error(&error, false),
@@ -111,10 +114,11 @@ impl HttpTarget {
         &self,
         template: &RequestTemplate,
         message: &Delivery,
+        not_after: Timestamp,
         within: Duration,
     ) -> reqwest::Result<Response> {
         let request = self.client.post(template.url.clone()).timeout(within);
-        let headers = template.headers(message, &self.signer, self.clock.now());
+        let headers = template.headers(message, &self.signer, self.clock.now(), not_after);
         request.headers(headers).body(message.payload.clone()).send().await
     }
 
@@ -156,11 +160,14 @@ impl HttpTarget {
         let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
         if error.is_builder() {
             Verdict::Rejected { reason }
+        } else if sent {
+            Verdict::NoAnswer { reason }
         } else if error.is_connect() {
-            Verdict::Unavailable { reason, after: None, sent }
+            Verdict::Unavailable { reason }
+        } else if is_unprocessed(error) {
+            Verdict::NotSent { reason, after: UNPROCESSED_WAIT }
         } else {
-            // No answer in time, or a connection that was cut: one slow tenant, or all of it.
-            Verdict::DestinationDown { reason, after: None, silent: error.is_timeout() }
+            Verdict::NoAnswer { reason }
         }
     }
 
@@ -181,16 +188,36 @@ impl HttpTarget {
         if error.is_timeout() {
             return format!("the target did not answer within {} ms", self.config.timeout.as_millis());
         }
-        let what = if error.is_connect() { "could not connect to" } else { "lost the connection to" };
+        let what = match () {
+            () if error.is_connect() => "could not connect to",
+            () if is_unreadable(error) => "cannot read the answer of",
+            () => "lost the connection to",
+        };
         format!("{what} {url}: {cause}")
     }
 }
 
+/// The causes of an error that are a `T`.
+fn causes<T: Error + 'static>(error: &reqwest::Error) -> impl Iterator<Item = &T> {
+    std::iter::successors(error.source(), |cause| (*cause).source()).filter_map(|cause| cause.downcast_ref())
+}
+
+/// Whether there was an answer that is none of HTTP.
+fn is_unreadable(error: &reqwest::Error) -> bool {
+    causes(error).any(hyper::Error::is_parse)
+}
+
+/// Whether the target certainly did not process the request: RFC 9113, 8.7.
+pub(super) fn is_unprocessed(error: &reqwest::Error) -> bool {
+    let says_so = |cause: &h2::Error| {
+        cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+    };
+    causes(error).any(says_so)
+}
+
 /// Whether the connection was lost before there was an answer. One that cannot be read is an answer.
 fn was_cut(error: &reqwest::Error) -> bool {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    let is_answer = causes.filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse);
-    error.is_request() && !error.is_connect() && !error.is_timeout() && !is_answer
+    error.is_request() && !error.is_connect() && !error.is_timeout() && !is_unreadable(error)
 }
 
 /// Where the configuration leads, if a webhook may go there at all.

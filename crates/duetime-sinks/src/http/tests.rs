@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Clock, Delivery, Headers, Sink, SinkBinder, Timestamp, Verdict};
+use duetime_core::{Clock, Delivery, Headers, Namespace, Sink, SinkBinder, Timestamp, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit};
@@ -14,10 +14,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use super::target::is_unprocessed;
 use crate::registry::SinkRegistry;
 
 fn registry(text: &str, clock: Arc<dyn Clock>) -> Result<Arc<SinkRegistry>, String> {
-    SinkRegistry::new(toml::from_str(text).map_err(|error| error.to_string())?, clock)
+    SinkRegistry::new(toml::from_str(text).map_err(|error| error.to_string())?, clock, &Namespace::default())
 }
 
 /// A sink on `hook` with these further settings of the configuration, and of the topic.
@@ -26,7 +27,9 @@ fn sink_with(hook: &Webhook, more: &str, topic: serde_json::Value) -> Result<Arc
     let mut named = serde_json::json!({"name": "hook"});
     named.as_object_mut().unwrap().extend(topic.as_object().unwrap().clone());
     let topic = message("x", "").topic;
-    registry(&text, Arc::new(WallClock))?.bind(&topic, &serde_json::from_value(named).unwrap())
+    registry(&text, Arc::new(WallClock))?
+        .bind(&topic, &serde_json::from_value(named).unwrap())
+        .map_err(|error| error.to_string())
 }
 
 fn sink(hook: &Webhook, more: &str) -> Arc<dyn Sink> {
@@ -123,6 +126,8 @@ async fn a_request_says_what_it_is_about_and_nothing_can_be_forged() {
     assert_eq!(hit.header("duetime-id"), "order%20100%25%20%C3%BC");
     assert_eq!(hit.header("duetime-topic"), "conformance");
     assert_eq!(hit.header("duetime-due-at"), "1800000000123");
+    let left_ms = hit.header("duetime-not-after").parse::<i64>().unwrap() - WallClock.now().as_millis();
+    assert!((5_000..=10_000).contains(&left_ms), "the time-out of the sink is less than the caller's: {left_ms} ms");
     assert_eq!(hit.header("host"), hook.address().to_string());
     assert_eq!(hit.header("content-type"), "text/plain");
     assert_eq!(hit.headers.get_all("x-shop").iter().count(), 2);
@@ -158,8 +163,7 @@ async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_
     {
         hook.answer(move |_| Answer::status(status).header("retry-after", value));
         let after = match verdict(&sink).await {
-            Verdict::DestinationDown { after, .. } if matches!(status, 429 | 500 | 503) => after,
-            Verdict::Retry { after, .. } if status == 425 => after,
+            Verdict::Retry { after, .. } => after,
             other => panic!("{status}: {other:?}"),
         };
         assert_eq!(after, Some(Duration::from_secs(expected)), "{status}");
@@ -172,13 +176,11 @@ async fn a_slow_answer_is_known_in_time_and_an_endless_one_is_not_read() {
     let sink = sink(&hook, "timeout = \"200ms\"\nresponse_max = \"1KiB\"");
     hook.answer(|_| Answer::status(200).after(Duration::from_secs(5)));
     let started = Instant::now();
-    let Verdict::DestinationDown { reason, .. } = verdict(&sink).await else {
-        panic!("nobody knows whose matter it is")
-    };
+    let Verdict::NoAnswer { reason } = verdict(&sink).await else { panic!("it may have arrived") };
     assert_eq!(reason, "the target did not answer within 200 ms");
     assert!(started.elapsed() < Duration::from_secs(2));
     hook.answer(|_| Answer::status(400).body(vec![b'x'; 8 << 20]));
-    let Verdict::Rejected { reason } = verdict(&sink).await else { panic!("400 is rejected") };
+    let Verdict::Refused { reason } = verdict(&sink).await else { panic!("400 is a refusal") };
     assert!(reason.len() < 300 && reason.starts_with("the target answered 400: Bad Request, xxx"), "{reason}");
     // Its connection was given up instead of being read to the end.
     hook.answer(|_| Answer::status(200));
@@ -193,9 +195,7 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = Webhook::start();
     let to = elsewhere.url("/secret");
     hook.answer(move |_| Answer::status(307).header("location", to.clone()));
-    let Verdict::DestinationDown { reason, .. } = verdict(&sink(&hook, "")).await else {
-        panic!("others may be taken")
-    };
+    let Verdict::Retry { reason, .. } = verdict(&sink(&hook, "")).await else { panic!("307 is not this time") };
     assert!(reason.contains("redirects are not followed"), "{reason}");
     assert!(elsewhere.hits().is_empty());
 }
@@ -205,7 +205,7 @@ async fn what_a_target_says_of_our_secrets_is_not_repeated() {
     let hook = Webhook::start();
     hook.answer(|hit| Answer::status(422).body(format!("bad {}", hit.header("authorization"))));
     let sink = sink(&hook, &format!("headers = {{ authorization = \"Bearer {CANARY}\" }}"));
-    let Verdict::Rejected { reason } = verdict(&sink).await else { panic!("422 is rejected") };
+    let Verdict::Refused { reason } = verdict(&sink).await else { panic!("422 is a refusal") };
     assert_eq!(reason, "the target answered 422: Unprocessable Entity, bad ***");
 }
 
@@ -221,7 +221,7 @@ async fn an_inside_address_is_refused_whether_written_or_resolved() {
     let text = format!("[hook]\ntype = \"http\"\nurl = \"http://localhost:{port}/\"");
     let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
     let strict = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
-    let Verdict::Unavailable { reason, .. } = verdict(&strict).await else { panic!("it must not be reached") };
+    let Verdict::Unavailable { reason } = verdict(&strict).await else { panic!("it must not be reached") };
     assert!(reason.contains("localhost is at") && reason.contains("`allow`"), "{reason}");
     assert!(strict.check().await.unwrap_err().contains("`allow`"));
     assert!(hook.hits().is_empty());
@@ -233,7 +233,7 @@ async fn an_inside_address_is_refused_whether_written_or_resolved() {
 #[tokio::test]
 async fn tls_is_verified_against_the_given_authority_and_http_2_is_spoken() {
     let hook = Webhook::start_tls();
-    let Verdict::Unavailable { reason, .. } = verdict(&sink(&hook, "")).await else { panic!("it must not be trusted") };
+    let Verdict::Unavailable { reason } = verdict(&sink(&hook, "")).await else { panic!("it must not be trusted") };
     assert!(reason.contains("certificate"), "{reason}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), hook.authority_pem.as_ref().unwrap()).unwrap();
@@ -264,9 +264,33 @@ async fn an_answer_that_cannot_be_read_is_an_answer_and_nothing_is_posted_again(
         let text = format!("[hook]\ntype = \"http\"\nurl = {url:?}\nallow = [\"127.0.0.1\"]\n");
         let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
         let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
-        let Verdict::DestinationDown { reason, .. } = verdict(&sink).await else { panic!("nobody knows what it is") };
-        assert!(reason.contains("lost the connection"), "{reason}");
+        let Verdict::NoAnswer { reason } = verdict(&sink).await else { panic!("nobody knows what it is") };
+        assert!(reason.starts_with("cannot read the answer of"), "{reason}");
         assert_eq!(posts.load(Ordering::Relaxed), 1, "{answer:?}");
+        target.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_http_2_refuses_was_certainly_not_processed() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    for (reason, unprocessed) in [(h2::Reason::REFUSED_STREAM, true), (h2::Reason::INTERNAL_ERROR, false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let target = tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(socket).await.unwrap();
+                    while let Some(Ok((_, mut answer))) = connection.accept().await {
+                        answer.send_reset(reason);
+                    }
+                });
+            }
+        });
+        let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+        let error = client.post(&url).body("x").send().await.unwrap_err();
+        assert_eq!(is_unprocessed(&error), unprocessed, "{error:?}");
         target.abort();
     }
 }

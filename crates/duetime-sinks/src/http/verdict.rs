@@ -7,50 +7,27 @@ use duetime_core::{Timestamp, Verdict};
 /// A target is taken at its word for at most this long.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// What is done about a status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    Accepted,
-    /// The message itself is wrong: trying again changes nothing.
-    Rejected(&'static str),
-    /// It may go well next time.
-    Retry,
-    /// It is away or overloaded, for this message's tenant or for all; what to do about it.
-    DestinationDown(&'static str),
-    /// The target does not let us in.
-    Unavailable(&'static str),
-}
-
-const fn meaning(status: u16) -> Meaning {
+/// What the operator can do about a status, where that is known.
+const fn hint(status: u16) -> &'static str {
     match status {
-        200..=299 => Meaning::Accepted,
-        // A maintenance page, a login page, an address that has moved: the same for all, as a rule.
-        300..=399 => Meaning::DestinationDown("; redirects are not followed, put the final address into `url`"),
-        401 => Meaning::Unavailable("; check the credentials in `headers` of the sink"),
-        407 => Meaning::Unavailable("; a proxy stands in the way"),
-        // A target fixes these by a deployment or by letting us in: they heal without the message.
-        402 | 403 | 404 | 405 | 408 | 409 | 421 | 423 | 424 | 425 => Meaning::Retry,
-        429 | 500..=599 => Meaning::DestinationDown(""),
-        400..=499 => Meaning::Rejected(""),
-        _ => Meaning::Retry,
+        300..=399 => "; redirects are not followed, put the final address into `url`",
+        401 => "; check the credentials in `headers` of the sink",
+        407 => "; a proxy stands in the way",
+        _ => "",
     }
 }
 
 /// The verdict for `status`. `detail` is what is known of the answer, without secrets.
 #[must_use]
 pub fn of_answer(status: u16, detail: &str, retry_after: Option<Duration>) -> Verdict {
-    let said = |hint: &str| {
-        let colon = if detail.is_empty() { "" } else { ": " };
-        format!("the target answered {status}{colon}{detail}{hint}")
-    };
-    match meaning(status) {
-        Meaning::Accepted => Verdict::Accepted,
-        Meaning::Rejected(hint) => Verdict::Rejected { reason: said(hint) },
-        Meaning::Retry => Verdict::Retry { reason: said(""), after: retry_after },
-        Meaning::DestinationDown(hint) => {
-            Verdict::DestinationDown { reason: said(hint), after: retry_after, silent: false }
-        }
-        Meaning::Unavailable(hint) => Verdict::Unavailable { reason: said(hint), after: retry_after, sent: true },
+    let colon = if detail.is_empty() { "" } else { ": " };
+    let reason = format!("the target answered {status}{colon}{detail}{}", hint(status));
+    match status {
+        200..=299 => Verdict::Accepted,
+        // A target fixes these by a deployment, or by letting us in: they heal without the message.
+        401..=405 | 407..=409 | 421 | 423..=425 | 429 => Verdict::Retry { reason, after: retry_after },
+        400..=499 => Verdict::Refused { reason },
+        _ => Verdict::Retry { reason, after: retry_after },
     }
 }
 
@@ -75,26 +52,21 @@ mod tests {
     fn each_status_means_what_the_manual_says() {
         let kind = |status| match of_answer(status, "", None) {
             Verdict::Accepted => "accepted",
-            Verdict::Rejected { .. } => "rejected",
+            Verdict::Refused { .. } => "refused",
             Verdict::Retry { .. } => "retry",
-            Verdict::DestinationDown { .. } => "destination",
-            Verdict::NotSent { .. } => "not sent",
-            Verdict::Unavailable { .. } => "unavailable",
+            other => panic!("{other:?} is no answer"),
         };
         for (expected, statuses) in [
             ("accepted", &[200, 201, 202, 204, 299][..]),
-            ("rejected", &[400, 406, 410, 411, 413, 414, 415, 422, 431, 451]),
-            ("retry", &[403, 404, 405, 408, 409, 425, 600, 101]),
-            ("destination", &[301, 302, 304, 307, 308, 429, 500, 501, 502, 503, 504, 505, 507, 599]),
-            ("unavailable", &[401, 407]),
+            ("refused", &[400, 406, 410, 411, 413, 414, 415, 422, 431, 451]),
+            ("retry", &[401, 402, 403, 404, 405, 407, 408, 409, 421, 423, 424, 425, 429, 600, 101]),
+            ("retry", &[301, 302, 304, 307, 308, 500, 501, 502, 503, 504, 505, 507, 599]),
         ] {
             for status in statuses {
                 assert_eq!(kind(*status), expected, "{status}");
             }
         }
-        let Verdict::DestinationDown { reason, .. } = of_answer(302, "Found", None) else {
-            panic!("others may be taken")
-        };
+        let Verdict::Retry { reason, .. } = of_answer(302, "Found", None) else { panic!("others may be taken") };
         assert_eq!(
             reason,
             "the target answered 302: Found; redirects are not followed, put the final address into `url`"

@@ -6,12 +6,12 @@ use duetime_core::{Delivery, Verdict};
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, Message as _, OwnedHeaders};
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureRecord};
 use tokio::time::Instant;
 
 use super::client::{Batching, Checked, KafkaTarget};
-use super::producer::{ANY_PARTITION, KafkaPartition, Producer};
+use super::producer::Producer;
 use super::verdict::{self, ErrorScope};
 use crate::own_headers;
 use crate::template::Template;
@@ -29,8 +29,6 @@ const TOPIC_BYTES_MAX: usize = 249;
 enum ProduceAnswer {
     /// The verdict.
     Final(Verdict),
-    /// Nobody said in time, and why: its partition, or the cluster.
-    Late(String, KafkaPartition),
     /// It was not taken, but may be this way; the verdict if there is no time for that.
     Again(Batching, Verdict),
 }
@@ -41,8 +39,7 @@ type Sent = Result<(String, DeliveryFuture), ProduceAnswer>;
 /// Hands over; one verdict for each message, in order.
 pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
     let until = Instant::now() + target.timeout() + target.timeout() / LATE_SHARE;
-    let unsent =
-        || Verdict::Unavailable { reason: "there was no time to send it".to_owned(), after: None, sent: false };
+    let unsent = || Verdict::Unavailable { reason: "there was no time to send it".to_owned() };
     let mut answers: Vec<ProduceAnswer> =
         batch.iter().map(|_| ProduceAnswer::Again(Batching::Together, unsent())).collect();
     let mut sent = false;
@@ -61,7 +58,6 @@ pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch
     }
     let verdict = |answer| match answer {
         ProduceAnswer::Final(verdict) | ProduceAnswer::Again(_, verdict) => verdict,
-        ProduceAnswer::Late(reason, _) => Verdict::Unavailable { reason, after: None, sent: true },
     };
     answers.into_iter().map(verdict).collect()
 }
@@ -77,7 +73,7 @@ async fn round(
     let producer = match target.producer(batching).await {
         Ok(producer) => producer,
         Err(reason) => {
-            let away = Verdict::Unavailable { reason, after: None, sent };
+            let away = if sent { Verdict::NoAnswer { reason } } else { Verdict::Unavailable { reason } };
             return messages.iter().map(|_| ProduceAnswer::Final(away.clone())).collect();
         }
     };
@@ -85,24 +81,7 @@ async fn round(
     // All are given to the library before the first answer is awaited: it batches them itself.
     let sent: Vec<Sent> = messages.into_iter().map(|message| call.send(message)).collect();
     let answers: FuturesOrdered<_> = sent.into_iter().map(|sent| call.answer(sent, until)).collect();
-    let mut answers: Vec<ProduceAnswer> = answers.collect().await;
-    if answers.iter().any(|answer| matches!(answer, ProduceAnswer::Late(..))) {
-        // The library waits for a leader, and reports none that is missing: it is the partition's matter where the
-        // brokers answer, or have taken others.
-        let answers_now = target.answers(&producer).await;
-        let others = answers_now || producer.took_since(call.given);
-        for answer in answers.iter_mut().filter(|_| others) {
-            let ProduceAnswer::Late(reason, place) = answer else { continue };
-            let (taken, begins) = (producer.has_taken(place), !producer.took_before(call.given));
-            // Others arrived there as soon as the producer was ready: it was not when this was given to it.
-            if taken && begins {
-                continue;
-            }
-            // A partition that ever took something may be slow, and so may a producer be that begins.
-            let (reason, silent) = (std::mem::take(reason), !answers_now || taken || begins);
-            *answer = ProduceAnswer::Final(Verdict::DestinationDown { reason, after: None, silent });
-        }
-    }
+    let answers: Vec<ProduceAnswer> = answers.collect().await;
     if producer.is_spent() {
         // Its successor finds the brokers while the engine waits before it tries again.
         let target = target.clone();
@@ -141,19 +120,19 @@ impl ProduceCall<'_> {
             Err(answer) => return answer,
         };
         let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
-        let (error, partition) = match tokio::time::timeout_at(until, answer).await {
-            Ok(Ok(Ok(taken))) => {
-                self.producer.took((topic, taken.partition));
+        let error = match tokio::time::timeout_at(until, answer).await {
+            Ok(Ok(Ok(_))) => {
+                self.producer.took();
                 return ProduceAnswer::Final(Verdict::Accepted);
             }
-            Ok(Ok(Err((error, message)))) => (error, message.partition()),
-            Ok(Err(_)) => (KafkaError::Canceled, ANY_PARTITION),
-            Err(_) => (timed_out.clone(), ANY_PARTITION),
+            Ok(Ok(Err((error, _)))) => error,
+            Ok(Err(_)) => KafkaError::Canceled,
+            Err(_) => timed_out.clone(),
         };
         if error == timed_out {
             self.producer.timed_out(self.given);
             let reason = self.target.explain(self.producer, RDKafkaErrorCode::MessageTimedOut);
-            return ProduceAnswer::Late(reason, (topic, partition));
+            return ProduceAnswer::Final(Verdict::NoAnswer { reason });
         }
         self.of_error(&error, &topic, self.batching == Batching::Alone)
     }
@@ -162,14 +141,14 @@ impl ProduceCall<'_> {
     fn of_error(&self, error: &KafkaError, topic: &str, alone: bool) -> ProduceAnswer {
         if *error == KafkaError::Canceled {
             let reason = "the Kafka client ended before it was answered".to_owned();
-            return ProduceAnswer::Final(Verdict::Unavailable { reason, after: None, sent: true });
+            return ProduceAnswer::Final(Verdict::NoAnswer { reason });
         }
         let Some(code) = error.rdkafka_error_code() else {
             let reason = format!("it cannot be made a record: {}", self.target.clean(error));
             return ProduceAnswer::Final(Verdict::Rejected { reason });
         };
         let said = self.target.explain(self.producer, code);
-        let verdict = verdict::of_code(code, &said, topic, self.settings.topic.varies());
+        let verdict = verdict::of_code(code, &said, topic);
         if verdict::ends_producer(code) {
             tracing::debug!(?code, "another Kafka producer takes over");
             self.producer.give_up();

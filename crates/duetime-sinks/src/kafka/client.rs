@@ -18,9 +18,6 @@ use crate::fault::SinkFault;
 use crate::shared_connection::SharedConnection;
 use crate::template::Template;
 
-/// A cluster that does not describe itself within this does not answer at all.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-
 /// A topic's settings, checked.
 #[derive(Debug)]
 pub(super) struct Checked {
@@ -111,11 +108,6 @@ impl KafkaTarget {
             _ if verdict::met(code) == verdict::ErrorScope::Cluster => format!("{brokers} cannot be used: {cause}"),
             _ => code.to_string(),
         }
-    }
-
-    /// Whether brokers answer at all; found out in a share of the time-out, for claims end too.
-    pub(super) async fn answers(&self, producer: &Arc<Producer>) -> bool {
-        self.answers_within(producer, None, ANSWERS_WITHIN.min(self.config.timeout / 4)).await
     }
 
     /// Whether brokers can be reached: what is given to the library before waits there, and nobody can say later

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use duetime_core::suggest::listed;
 use duetime_settings::{ClientTls, Scrubber, Secret};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
@@ -10,7 +11,6 @@ use serde::Deserialize;
 
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
-use crate::settings::listed;
 
 /// The type as in the configuration.
 pub const KIND: &str = "kafka";

@@ -1,8 +1,7 @@
 //! One producer of the client library, and what it says beside its answers.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_settings::Scrubber;
@@ -21,8 +20,6 @@ pub(super) const REASON_BYTES_MAX: usize = 300;
 const PART_PATIENCE: Duration = Duration::from_secs(60);
 /// Brokers that took something within this are given more without asking whether they are there.
 const GREETED_FOR: Duration = Duration::from_millis(200);
-/// Partitions of which it is known that they took something.
-const PLACES_MAX: usize = 4_096;
 
 /// What the library said of a cluster.
 #[derive(Clone, Debug)]
@@ -58,12 +55,6 @@ impl ClientContext for Ear {
     }
 }
 
-/// A partition that is not known.
-pub(super) const ANY_PARTITION: i32 = -1;
-
-/// A topic, and one of its partitions.
-pub(super) type KafkaPartition = (String, i32);
-
 /// One producer of the client library, and what it says beside its answers.
 pub(super) struct Producer {
     ear: Arc<Ear>,
@@ -73,9 +64,6 @@ pub(super) struct Producer {
     /// How long it may take until it sends its first message.
     patience: Duration,
     accepted: Mutex<Option<Instant>>,
-    first: OnceLock<Instant>,
-    /// Partitions that took something.
-    places: Mutex<HashSet<KafkaPartition>>,
     spent: AtomicBool,
 }
 
@@ -103,8 +91,6 @@ impl Producer {
             born: Instant::now(),
             patience,
             accepted: Mutex::default(),
-            first: OnceLock::new(),
-            places: Mutex::default(),
             spent: AtomicBool::new(false),
         })
     }
@@ -118,38 +104,15 @@ impl Producer {
         self.ear.last.lock().clone()
     }
 
-    /// A message was taken there: older complaints say nothing any more.
-    pub(super) fn took(&self, place: KafkaPartition) {
-        let now = Instant::now();
+    /// A message was taken: older complaints say nothing any more.
+    pub(super) fn took(&self) {
         *self.ear.last.lock() = None;
-        *self.accepted.lock() = Some(now);
-        self.first.get_or_init(|| now);
-        let mut places = self.places.lock();
-        if places.len() >= PLACES_MAX && !places.contains(&place) {
-            places.clear();
-        }
-        places.insert((place.0.clone(), ANY_PARTITION));
-        places.insert(place);
-    }
-
-    /// Whether something was ever taken there.
-    pub(super) fn has_taken(&self, place: &KafkaPartition) -> bool {
-        self.places.lock().contains(place)
-    }
-
-    /// Whether it had brought a message through before this moment.
-    pub(super) fn took_before(&self, moment: Instant) -> bool {
-        self.first.get().is_some_and(|first| *first < moment)
+        *self.accepted.lock() = Some(Instant::now());
     }
 
     /// Whether its brokers can be reached, going by what it brought through last.
     pub(super) fn is_connected(&self) -> bool {
         self.accepted.lock().is_some_and(|last| last.elapsed() < GREETED_FOR) && self.complaint().is_none()
-    }
-
-    /// Whether it brought a message through after this moment.
-    pub(super) fn took_since(&self, moment: Instant) -> bool {
-        self.accepted.lock().is_some_and(|last| last > moment)
     }
 
     /// A message given to it at `given` was not answered in time.

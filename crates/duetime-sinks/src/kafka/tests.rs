@@ -45,21 +45,18 @@ fn what_would_break_the_promise_or_makes_no_sense_is_refused_without_its_value()
 
 #[test]
 fn each_error_has_the_verdict_of_whom_it_concerns() {
-    let of = |code, varies| of_code(code, "said", "orders", varies);
-    assert!(matches!(of(Code::MessageSizeTooLarge, false), Verdict::Rejected { .. }));
-    assert!(
-        matches!(of(Code::UnknownTopicOrPartition, false), Verdict::Retry { reason, .. } if reason.contains("orders"))
-    );
-    assert!(matches!(of(Code::TopicAuthorizationFailed, true), Verdict::Retry { .. }));
-    assert!(matches!(of(Code::TopicAuthorizationFailed, false), Verdict::Unavailable { .. }));
-    assert!(matches!(of(Code::AllBrokersDown, false), Verdict::Unavailable { .. }));
-    assert!(matches!(of(Code::MessageTimedOut, false), Verdict::Unavailable { .. }));
-    for code in [Code::NotEnoughReplicas, Code::LeaderNotAvailable] {
-        assert!(matches!(of(code, false), Verdict::DestinationDown { .. }), "{code:?}");
+    let of = |code| of_code(code, "said", "orders");
+    assert!(matches!(of(Code::MessageSizeTooLarge), Verdict::Rejected { .. }));
+    assert!(matches!(of(Code::UnknownTopicOrPartition), Verdict::Retry { reason, .. } if reason.contains("orders")));
+    for code in [Code::AllBrokersDown, Code::MessageTimedOut] {
+        assert!(matches!(of(code), Verdict::NoAnswer { .. }), "{code:?}");
     }
-    assert!(matches!(of(Code::NotImplemented, false), Verdict::Retry { .. }));
+    for code in [Code::TopicAuthorizationFailed, Code::NotEnoughReplicas, Code::LeaderNotAvailable] {
+        assert!(matches!(of(code), Verdict::Retry { .. }), "{code:?}");
+    }
+    assert!(matches!(of(Code::NotImplemented), Verdict::Retry { .. }));
     for code in [Code::ProducerFenced, Code::UnknownProducerId, Code::OutOfOrderSequenceNumber, Code::Fatal] {
-        assert!(ends_producer(code) && matches!(of(code, false), Verdict::Unavailable { .. }), "{code:?}");
+        assert!(ends_producer(code) && matches!(of(code), Verdict::NoAnswer { .. }), "{code:?}");
     }
     assert!(!ends_producer(Code::MessageTimedOut) && !ends_producer(Code::MessageSizeTooLarge));
 }
@@ -82,7 +79,7 @@ async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_
     let working = start();
     let given = now();
     pass(1).await;
-    working.took(("t".to_owned(), 0));
+    working.took();
     working.timed_out(given);
     assert!(!working.is_spent(), "others were taken in the meantime");
     let given = now() + Duration::from_millis(1);
@@ -93,7 +90,7 @@ async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_
     let partly = start();
     let given = now();
     pass(61).await;
-    partly.took(("t".to_owned(), 0));
+    partly.took();
     partly.timed_out(given);
     assert!(partly.is_spent(), "one broker may have forgotten it");
 }

@@ -78,10 +78,9 @@ pub(super) fn ends_producer(code: Code) -> bool {
     )
 }
 
-/// The verdict. `varies`: another message of the same Duetime topic may go to another topic there.
-pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verdict {
+/// The verdict.
+pub(super) fn of_code(code: Code, said: &str, topic: &str) -> Verdict {
     let retry = |reason| Verdict::Retry { reason, after: None };
-    let unavailable = |reason| Verdict::Unavailable { reason, after: None, sent: true };
     match met(code) {
         ErrorScope::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
             Verdict::Rejected {
@@ -90,14 +89,13 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str, varies: bool) -> Verd
         }
         ErrorScope::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },
         ErrorScope::ItsTopic if code == Code::TopicAuthorizationFailed => {
-            let reason = format!("the user may not write to the topic {topic:?}; give it the right");
-            if varies { retry(reason) } else { unavailable(reason) }
+            retry(format!("the user may not write to the topic {topic:?}; give it the right"))
         }
         ErrorScope::ItsTopic => {
             retry(format!("Kafka has no topic {topic:?} (or not that partition); create it, or fix `topic`"))
         }
         ErrorScope::ThisTime => retry(format!("Kafka refuses it: {said}")),
-        ErrorScope::ItsPartition => Verdict::DestinationDown { reason: said.to_owned(), after: None, silent: false },
-        ErrorScope::Cluster => unavailable(said.to_owned()),
+        ErrorScope::ItsPartition => retry(said.to_owned()),
+        ErrorScope::Cluster => Verdict::NoAnswer { reason: said.to_owned() },
     }
 }

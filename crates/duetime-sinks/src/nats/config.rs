@@ -32,8 +32,10 @@ pub struct NatsConfig {
     /// A `.creds` file to log in with. Default none.
     #[serde(default)]
     pub credentials_file: Option<PathBuf>,
-    /// Longest wait for an acknowledgement. Default `10s`.
+    /// Longest wait for an acknowledgement while nothing is acknowledged on the connection; while others are, half as
+    /// long again. Default `10s`.
     ///
+    /// What may be unacknowledged, over all topics of the sink, is what JetStream acknowledges in an eighth of this.
     /// Keep it below half the topic's `visibility_timeout`.
     #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
     pub timeout: Duration,

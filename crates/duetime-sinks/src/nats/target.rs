@@ -17,7 +17,9 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::config::{KIND, NatsConfig, NatsSettings};
+use crate::confirm_wait::ConfirmWait;
 use crate::fault::SinkFault;
+use crate::gate::{Gate, GateMember};
 use crate::own_headers;
 use crate::settings;
 use crate::shared_connection::SharedConnection;
@@ -28,6 +30,8 @@ use crate::template::Template;
 const BATCH_MAX: usize = 128;
 /// Calls in flight for one topic.
 const CALLS_MAX: usize = 8;
+/// Calls in flight over all topics of a sink.
+const BATCHES_MAX: usize = 1_024;
 /// Acknowledgements awaited at once on a connection, over all topics: several times what a node has in flight, also
 /// where the client still waits for those that a call waits for no more. A topic is bounded by its calls; if this were
 /// reached, silent topics would hold up all others.
@@ -41,14 +45,27 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest text of what the server or the network said.
 const REASON_BYTES_MAX: usize = 300;
 /// Headers with these prefixes are instructions to the server.
-const RESERVED: &[&str] = &["nats-"];
+const RESERVED_PREFIXES: &[&str] = &["nats-"];
+/// Headers by which a server answers in place of a message: clients take a message that has one for such an answer.
+const RESERVED: &[&str] = &["status", "description"];
+/// Subjects that begin with these belong to the server (its API, its system account, its buckets), or are where clients
+/// wait for answers.
+const RESERVED_SUBJECTS: &[&str] = &["$", "_INBOX."];
+
+/// A connection, and when anything was acknowledged on it last.
+struct Jetstream {
+    context: Context,
+    acks: ConfirmWait,
+}
 
 /// A named sink of this type.
 #[derive(Debug)]
 pub(crate) struct NatsTarget {
     config: NatsConfig,
     servers: Vec<ServerAddr>,
-    link: SharedConnection<Context>,
+    link: SharedConnection<Jetstream>,
+    /// What is unacknowledged, over all topics.
+    gate: Arc<Gate>,
     /// Knows the credentials file too, as it was when it was last read.
     scrubber: Mutex<Scrubber>,
 }
@@ -58,7 +75,8 @@ impl NatsTarget {
     pub(crate) fn new(config: &NatsConfig) -> Result<Self, SinkFault> {
         config.check()?;
         let scrubber = Mutex::new(scrubber(config, ""));
-        Ok(Self { config: config.clone(), servers: config.servers()?, link: SharedConnection::default(), scrubber })
+        let (servers, gate) = (config.servers()?, Gate::of_broker(BATCHES_MAX, config.timeout));
+        Ok(Self { config: config.clone(), servers, link: SharedConnection::default(), gate, scrubber })
     }
 
     async fn options(&self) -> Result<ConnectOptions, String> {
@@ -88,7 +106,7 @@ impl NatsTarget {
         Ok(options)
     }
 
-    async fn context(&self) -> Result<Arc<Context>, String> {
+    async fn jetstream(&self) -> Result<Arc<Jetstream>, String> {
         let connect = async || {
             let place = &self.config.url;
             let connecting = self.options().await?.connect(self.servers.clone());
@@ -97,17 +115,18 @@ impl NatsTarget {
                 Ok(Err(error)) => return Err(self.clean(&format!("could not connect to {place}: {}", chain(&error)))),
                 Err(_) => return Err(format!("could not connect to {place} in time")),
             };
-            Ok(jetstream::ContextBuilder::new()
+            let context = jetstream::ContextBuilder::new()
                 .timeout(self.config.timeout)
-                .ack_timeout(self.config.timeout)
+                .ack_timeout(ConfirmWait::longest(self.config.timeout))
                 .max_ack_inflight(ACKS_MAX)
-                .build(client))
+                .build(client);
+            Ok(Jetstream { context, acks: ConfirmWait::new(self.config.timeout) })
         };
-        let context = self.link.get(connect).await?;
-        if context.client().connection_state() == State::Connected {
-            return Ok(context);
+        let link = self.link.get(connect).await?;
+        if link.context.client().connection_state() == State::Connected {
+            return Ok(link);
         }
-        self.link.give_up(&context).await;
+        self.link.give_up(&link).await;
         self.link.get(connect).await
     }
 
@@ -117,7 +136,7 @@ impl NatsTarget {
 
     /// The verdict for a failed publish, and whether the connection is of no more use.
     fn of_error(&self, subject: &str, error: &PublishError) -> (Verdict, bool) {
-        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None, sent: true };
+        let no_answer = |reason: String| Verdict::NoAnswer { reason };
         let retry = |reason: String| Verdict::Retry { reason, after: None };
         let said = self.clean(&chain(error));
         match error.kind() {
@@ -129,7 +148,7 @@ impl NatsTarget {
             }
             PublishErrorKind::TimedOut => (self.silent(), true),
             PublishErrorKind::BrokenPipe => {
-                (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true)
+                (no_answer(format!("lost the connection to {}: {said}", self.config.url)), true)
             }
             _ => {
                 let source = std::error::Error::source(error);
@@ -137,14 +156,9 @@ impl NatsTarget {
                     Some(own) if own.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => {
                         (Verdict::Rejected { reason: said }, false)
                     }
-                    // The server says that it cannot, not that it will not: 500 and 503.
-                    // That is a stream which is full or has no leader; others may be well.
-                    Some(own) if own.code() >= 500 => {
-                        (Verdict::DestinationDown { reason: said, after: None, silent: false }, false)
-                    }
                     Some(_) => (retry(said), false),
                     // It was not the server that said so: the connection is closing.
-                    None => (unavailable(format!("lost the connection to {}: {said}", self.config.url)), true),
+                    None => (no_answer(format!("lost the connection to {}: {said}", self.config.url)), true),
                 }
             }
         }
@@ -152,9 +166,9 @@ impl NatsTarget {
 
     /// Whether a stream takes `subjects`. For a user who may not ask, nothing is reported as wrong.
     async fn check_taken(&self, subjects: &str) -> Result<(), String> {
-        let context = self.context().await?;
+        let link = self.jetstream().await?;
         let question = serde_json::json!({"subject": subjects}).to_string();
-        let client = context.client();
+        let client = link.context.client();
         let asked = client.request(STREAMS, question.into());
         let Ok(Ok(answer)) = tokio::time::timeout(self.config.timeout, asked).await else { return Ok(()) };
         let answer: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
@@ -166,7 +180,7 @@ impl NatsTarget {
 
     fn silent(&self) -> Verdict {
         let reason = format!("JetStream did not acknowledge within {} ms", self.config.timeout.as_millis());
-        Verdict::Unavailable { reason, after: None, sent: true }
+        Verdict::NoAnswer { reason }
     }
 
     /// Whether JetStream answers at all. A user who may not ask is not answered.
@@ -176,12 +190,22 @@ impl NatsTarget {
         matches!(tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout / 4), asked).await, Ok(Ok(_)))
     }
 
-    async fn deliver(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
-        let context = match self.context().await {
-            Ok(context) => context,
-            Err(reason) => return vec![Verdict::Unavailable { reason, after: None, sent: false }; batch.len()],
+    async fn deliver(&self, sink: &NatsSink, batch: &[Delivery]) -> Vec<Verdict> {
+        let mut turn = match sink.turns.enter(batch.len()).await {
+            Ok(turn) => turn,
+            Err(full) => return vec![full.not_sent(); batch.len()],
         };
-        let until = Instant::now() + self.config.timeout;
+        let verdicts = self.deliver_now(&sink.subject, batch).await;
+        turn.confirmed(verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count());
+        verdicts
+    }
+
+    async fn deliver_now(&self, subject: &Template, batch: &[Delivery]) -> Vec<Verdict> {
+        let link = match self.jetstream().await {
+            Ok(link) => link,
+            Err(reason) => return vec![Verdict::Unavailable { reason }; batch.len()],
+        };
+        let (context, acks, began) = (&link.context, &link.acks, Instant::now());
         let mut broken = false;
         let mut sent = Vec::with_capacity(batch.len());
         for message in batch {
@@ -193,55 +217,50 @@ impl NatsTarget {
                         .headers(headers(message))
                         .message_id(message.delivery_id());
                     let sending = context.send_publish(subject.clone(), publish);
-                    match tokio::time::timeout_at(until, sending).await {
-                        Ok(Ok(ack)) => Ok((subject, ack)),
-                        Ok(Err(error)) => {
+                    match acks.within(began, sending).await {
+                        Some(Ok(ack)) => Ok((subject, ack)),
+                        Some(Err(error)) => {
                             let (verdict, lost) = self.of_error(&subject, &error);
                             broken |= lost;
                             Err(verdict)
                         }
-                        Err(_) => {
+                        None => {
                             let reason = format!("{} takes nothing for now", self.config.url);
-                            Err(Verdict::Unavailable { reason, after: None, sent: true })
+                            Err(Verdict::NoAnswer { reason })
                         }
                     }
                 }
             });
         }
         broken |= context.client().connection_state() != State::Connected;
-        let (mut verdicts, mut silent) = (Vec::with_capacity(batch.len()), Vec::new());
+        let (mut verdicts, mut silent) = (Vec::with_capacity(batch.len()), false);
         for sent in sent {
             verdicts.push(match sent {
                 Err(verdict) => verdict,
                 // All wait until the same moment: a silent server costs a batch no more than a message.
-                Ok((subject, ack)) => match tokio::time::timeout_at(until, ack.into_future()).await {
-                    Ok(Ok(_)) => Verdict::Accepted,
-                    Ok(Err(error)) if error.kind() != PublishErrorKind::TimedOut => {
+                Ok((subject, ack)) => match acks.within(began, ack.into_future()).await {
+                    Some(Ok(_)) => {
+                        acks.confirmed();
+                        Verdict::Accepted
+                    }
+                    Some(Err(error)) if error.kind() != PublishErrorKind::TimedOut => {
                         let (verdict, lost) = self.of_error(&subject, &error);
                         broken |= lost;
                         verdict
                     }
-                    Ok(Err(_)) | Err(_) => {
-                        silent.push(verdicts.len());
+                    Some(Err(_)) | None => {
+                        silent = true;
                         self.silent()
                     }
                 },
             });
         }
-        if !broken && !silent.is_empty() {
-            // Where JetStream answers, it is a stream that is silent. What was acknowledged before says less.
-            let answers = self.answers(&context).await;
-            let others = verdicts.contains(&Verdict::Accepted);
-            broken = !answers && !others;
-            for n in silent.into_iter().filter(|_| !broken) {
-                if let Verdict::Unavailable { reason, .. } = &mut verdicts[n] {
-                    let reason = std::mem::take(reason);
-                    verdicts[n] = Verdict::DestinationDown { reason, after: None, silent: !answers };
-                }
-            }
+        if !broken && silent {
+            // Where JetStream answers, it is a stream that is silent, and the connection is kept.
+            broken = !verdicts.contains(&Verdict::Accepted) && !self.answers(context).await;
         }
         if broken {
-            self.link.give_up(&context).await;
+            self.link.give_up(&link).await;
         }
         verdicts
     }
@@ -284,14 +303,25 @@ fn subject_of(template: &Template, message: &Delivery) -> Result<String, String>
     if subject.split('.').any(str::is_empty) {
         return Err(format!("its subject {subject:?} has an empty part, which NATS refuses"));
     }
+    check_reserved(&subject)?;
     Ok(subject)
+}
+
+fn check_reserved(subject: &str) -> Result<(), String> {
+    if RESERVED_SUBJECTS.iter().any(|reserved| subject.starts_with(reserved)) {
+        return Err(format!(
+            "the subject {subject:?} is refused: it is one of the server's own; choose another `subject`"
+        ));
+    }
+    Ok(())
 }
 
 fn headers(message: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in message.headers.iter() {
         let lower = name.to_ascii_lowercase();
-        if own_headers::hides(message, name) || RESERVED.iter().any(|prefix| lower.starts_with(prefix)) {
+        let reserved = RESERVED.contains(&&*lower) || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
+        if reserved || own_headers::hides(message, name) {
             continue;
         }
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
@@ -315,12 +345,13 @@ impl Target for NatsTarget {
         }
         let subject = Template::parse(text).map_err(|error| format!("subject {error}"))?;
         let subjects = subjects_of(&subject, topic);
-        Ok(Arc::new(NatsSink { target: self, subject, subjects }))
+        check_reserved(&subjects)?;
+        Ok(Arc::new(NatsSink { turns: self.gate.join(), target: self, subject, subjects }))
     }
 
     async fn check(&self) -> Result<(), String> {
-        let context = self.context().await?;
-        let client = context.client();
+        let link = self.jetstream().await?;
+        let client = link.context.client();
         let asked = client.request(ACCOUNT, bytes::Bytes::new());
         let help = |why: &str| format!("{} has no JetStream for us: {}", self.config.url, self.clean(why));
         match tokio::time::timeout(self.config.timeout, asked).await {
@@ -331,7 +362,7 @@ impl Target for NatsTarget {
                 _ => Ok(()),
             },
             Ok(Err(error)) => {
-                self.link.give_up(&context).await;
+                self.link.give_up(&link).await;
                 Err(help(&chain(&error)))
             }
             Err(_) => Err(format!("{} did not answer in time", self.config.url)),
@@ -342,6 +373,8 @@ impl Target for NatsTarget {
 #[derive(Debug)]
 struct NatsSink {
     target: Arc<NatsTarget>,
+    /// Its share of what all topics of the target may have unacknowledged.
+    turns: GateMember,
     subject: Template,
     /// All that it may become, with wildcards.
     subjects: String,
@@ -366,12 +399,57 @@ impl Sink for NatsSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        self.target.deliver(&self.subject, batch).await
+        self.target.deliver(self, batch).await
     }
 
     /// Besides the connection: whether a stream takes what the topic sends.
     async fn check(&self) -> Result<(), String> {
         self.target.check().await?;
         self.target.check_taken(&self.subjects).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::Headers;
+    use duetime_testkit::conformance::sink::message;
+    use serde_json::json;
+
+    use super::*;
+
+    fn with_headers(pairs: &[(&str, &str)]) -> Delivery {
+        let headers = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Delivery { headers: Headers::new(headers).unwrap(), ..message("$SYS", "") }
+    }
+
+    #[tokio::test]
+    async fn neither_a_topic_nor_a_message_chooses_a_subject_of_the_server() {
+        let config: NatsConfig = toml::from_str("url = \"nats://127.0.0.1:1\"").unwrap();
+        let target = Arc::new(NatsTarget::new(&config).map_err(|fault| fault.text).unwrap());
+        let bind = |subject: &str| {
+            let topic = TopicName::new("orders").unwrap();
+            target.clone().bind(&topic, json!({ "subject": subject }).as_object().unwrap())
+        };
+        for subject in ["$JS.API.STREAM.PURGE.X", "$KV.bucket.{id}", "${topic}.x", "_INBOX.x.{id}"] {
+            let error = bind(subject).unwrap_err();
+            assert!(error.contains("choose another `subject`"), "{subject}: {error}");
+        }
+        assert!(bind("orders.$JS").is_ok() && bind("{header.to}.x").is_ok() && bind("{id}").is_ok());
+        let message = with_headers(&[("to", "$JS")]);
+        for subject in ["{id}", "{header.to}.x"] {
+            let error = subject_of(&Template::parse(subject).unwrap(), &message).unwrap_err();
+            assert!(error.contains("the server's own"), "{subject}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_message_carries_no_header_that_clients_take_for_an_answer_of_the_server() {
+        let message = with_headers(&[("Status", "503"), ("DESCRIPTION", "x"), ("nats-rollup", "all"), ("Shop", "7")]);
+        let sent = headers(&message);
+        let names: Vec<String> = sent.iter().map(|(name, _)| name.to_string().to_ascii_lowercase()).collect();
+        assert!(names.contains(&"shop".to_owned()), "{names:?}");
+        for reserved in ["status", "description", "nats-rollup"] {
+            assert!(!names.contains(&reserved.to_owned()), "{names:?}");
+        }
     }
 }

@@ -19,8 +19,10 @@ pub struct RabbitMqConfig {
     ///
     /// Without a path the vhost is `/`; a vhost `orders` is written `/orders`.
     pub url: TargetUrl,
-    /// Longest wait for the confirms of a batch. Default `10s`.
+    /// Longest wait for a confirm while the broker confirms nothing on the connection; while it confirms others,
+    /// half as long again. Default `10s`.
     ///
+    /// What may be unconfirmed, over all topics of the sink, is what the broker confirms in an eighth of this.
     /// Keep it below half the topic's `visibility_timeout`.
     #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
     pub timeout: Duration,

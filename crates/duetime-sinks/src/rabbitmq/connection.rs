@@ -10,14 +10,27 @@ use lapin::tcp::OwnedTLSConfig;
 use lapin::uri::AMQPUri;
 use lapin::{Channel, ConnectionProperties, DefaultConnectionBuilder, Event};
 use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::confirm_wait::ConfirmWait;
 
 /// A peer that is silent for about twice this is given up. Seconds.
 const HEARTBEAT_S: u16 = 10;
 
+/// Most channels with a batch each, over all topics of a sink: half of what RabbitMQ allows a connection by default.
+pub(super) const CHANNELS_MAX: usize = 1_024;
+
+/// Channels of a connection that are left for checks, and for those that are still being closed.
+const CHANNELS_SPARE: usize = 32;
+
 /// The shared connection to a broker, and its channels.
 pub(super) struct Connection {
     inner: lapin::Connection,
+    /// As many batches as the broker allows channels.
+    places: Semaphore,
     idle: Mutex<Vec<Channel>>,
+    /// When the broker confirmed anything last.
+    pub(super) confirms: ConfirmWait,
     news: Mutex<News>,
 }
 
@@ -28,15 +41,16 @@ struct News {
 }
 
 impl Connection {
-    /// Connects and logs in.
-    pub(super) async fn open(uri: &AMQPUri, tls: &OwnedTLSConfig) -> lapin::Result<Self> {
+    /// Connects and logs in; a confirm is waited for as `confirms` says.
+    pub(super) async fn open(uri: &AMQPUri, tls: &OwnedTLSConfig, confirms: ConfirmWait) -> lapin::Result<Self> {
         let mut uri = uri.clone();
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let properties = ConnectionProperties::default().with_connection_name("duetime".into());
         let builder = DefaultConnectionBuilder::new()?.with_uri(uri).with_properties(properties);
         let inner = builder.with_tls_config(tls.clone()).connect().await?;
         let news = News { events: inner.events_listener().boxed(), blocked: None };
-        Ok(Self { inner, idle: Mutex::default(), news: Mutex::new(news) })
+        let places = Semaphore::new(channels_of(inner.configuration().channel_max()));
+        Ok(Self { inner, places, idle: Mutex::default(), confirms, news: Mutex::new(news) })
     }
 
     /// Why the broker takes nothing at the moment, if so.
@@ -56,6 +70,11 @@ impl Connection {
     /// Whether it can still be used.
     pub(super) fn is_open(&self) -> bool {
         self.inner.status().connected()
+    }
+
+    /// A place for a channel with a batch, of as many as the broker allows.
+    pub(super) async fn place(&self) -> SemaphorePermit<'_> {
+        self.places.acquire().await.expect("the places are never closed")
     }
 
     /// A channel with confirms that nobody else uses.
@@ -81,5 +100,25 @@ impl Connection {
     /// Keeps a channel whose messages all have their confirms. Any other one is dropped instead.
     pub(super) fn keep(&self, channel: Channel) {
         self.idle.lock().push(channel);
+    }
+}
+
+/// How many batches may have a channel each, where the broker allows a connection `channel_max` (0: any number).
+fn channels_of(channel_max: u16) -> usize {
+    match usize::from(channel_max) {
+        0 => CHANNELS_MAX,
+        most => most.saturating_sub(CHANNELS_SPARE).clamp(1, CHANNELS_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_never_take_all_channels_that_a_broker_allows() {
+        for (channel_max, channels) in [(0, 1_024), (2_047, 1_024), (128, 96), (32, 1), (1, 1)] {
+            assert_eq!(channels_of(channel_max), channels, "{channel_max}");
+        }
     }
 }

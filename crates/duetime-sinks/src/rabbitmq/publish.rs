@@ -1,14 +1,15 @@
 //! Publishes a batch on one channel and says for each message what the broker said.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use duetime_core::{Delivery, Timestamp, TopicName};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::config::RabbitMqSettings;
+use crate::confirm_wait::ConfirmWait;
 use crate::own_headers;
 use crate::template::Template;
 
@@ -34,9 +35,8 @@ pub(super) enum Outcome {
     Confirmed,
     /// The broker could not take it.
     Refused,
-    /// The broker did not say in time whether it has it. `others`: it did of others under the same routing key, so
-    /// that it is slow rather than their queue sick.
-    Unconfirmed { others: bool },
+    /// The broker did not say in time whether it has it.
+    Unconfirmed,
     /// Nor did it answer anything else at the end of that time, or it takes nothing for now.
     Silent(String),
     /// No queue takes it.
@@ -106,30 +106,26 @@ impl Route {
     }
 }
 
-/// Publishes `messages` in order and waits for their confirms until `until`, each for itself: a queue that does
+/// Publishes `messages` in order and waits for their confirms as `confirms` says, each for itself: a queue that does
 /// not confirm leaves the others theirs.
 pub(super) async fn publish(
     channel: &Channel,
     route: &Route,
     messages: &[&Delivery],
     prepared: Vec<Result<Prepared, String>>,
-    until: Instant,
+    confirms: &ConfirmWait,
 ) -> Vec<Outcome> {
+    let began = Instant::now();
     let options = BasicPublishOptions { mandatory: route.mandatory, immediate: false };
     let mut sent = Vec::with_capacity(messages.len());
-    let mut keys = Vec::with_capacity(messages.len());
     for (message, prepared) in messages.iter().zip(prepared) {
         sent.push(match prepared {
-            Err(why) => {
-                keys.push(ShortString::default());
-                Err(Outcome::Invalid(why))
-            }
+            Err(why) => Err(Outcome::Invalid(why)),
             Ok(Prepared { key, properties }) => {
-                keys.push(key.clone());
                 let sending = channel.basic_publish(route.exchange.clone(), key, options, &message.payload, properties);
-                match timeout_at(until, sending).await {
-                    Ok(sent) => sent.map_err(Outcome::Failed),
-                    Err(_) => Err(Outcome::Unconfirmed { others: false }),
+                match confirms.within(began, sending).await {
+                    Some(sent) => sent.map_err(Outcome::Failed),
+                    None => Err(Outcome::Unconfirmed),
                 }
             }
         });
@@ -139,28 +135,22 @@ pub(super) async fn publish(
     for confirm in sent {
         outcomes.push(match confirm {
             Err(outcome) => outcome,
-            Ok(confirm) => match timeout_at(until, confirm).await {
-                Err(_) => Outcome::Unconfirmed { others: false },
-                Ok(Ok(Confirmation::Ack(back))) => {
+            Ok(confirm) => match confirms.within(began, confirm).await {
+                None => Outcome::Unconfirmed,
+                Some(Ok(Confirmation::Ack(back))) => {
+                    confirms.confirmed();
                     remember(&mut returned, back);
                     Outcome::Confirmed
                 }
-                Ok(Ok(Confirmation::Nack(back))) => {
+                Some(Ok(Confirmation::Nack(back))) => {
+                    confirms.confirmed();
                     remember(&mut returned, back);
                     Outcome::Refused
                 }
-                Ok(Ok(Confirmation::NotRequested)) => Outcome::Refused,
-                Ok(Err(error)) => Outcome::Failed(error),
+                Some(Ok(Confirmation::NotRequested)) => Outcome::Refused,
+                Some(Err(error)) => Outcome::Failed(error),
             },
         });
-    }
-    let is_confirmed = |outcome: &Outcome| matches!(outcome, Outcome::Confirmed);
-    let confirmed: HashSet<&ShortString> =
-        keys.iter().zip(&outcomes).filter(|(_, outcome)| is_confirmed(outcome)).map(|(key, _)| key).collect();
-    for (key, outcome) in keys.iter().zip(&mut outcomes) {
-        if let Outcome::Unconfirmed { others } = outcome {
-            *others = confirmed.contains(key);
-        }
     }
     // A returned message is handed to us with any confirm, not with its own.
     for (message, outcome) in messages.iter().zip(&mut outcomes) {

@@ -13,12 +13,14 @@ use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
 use lapin::{ErrorKind, ExchangeKind};
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::config::{KIND, RabbitMqConfig, RabbitMqSettings};
-use super::connection::Connection;
+use super::connection::{CHANNELS_MAX, Connection};
 use super::publish::{self, Outcome, Route};
+use crate::confirm_wait::ConfirmWait;
 use crate::fault::SinkFault;
+use crate::gate::{Full, Gate, GateMember};
 use crate::settings;
 use crate::shared_connection::SharedConnection;
 use crate::target::Target;
@@ -38,6 +40,8 @@ pub(crate) struct RabbitMqTarget {
     uri: AMQPUri,
     tls: OwnedTLSConfig,
     link: SharedConnection<Connection>,
+    /// What is unconfirmed, over all topics.
+    gate: Arc<Gate>,
     scrubber: Scrubber,
     clock: Arc<dyn Clock>,
 }
@@ -48,13 +52,23 @@ impl std::fmt::Debug for RabbitMqTarget {
     }
 }
 
+/// Why none of a batch was published.
+enum NotPublished {
+    /// The broker cannot be used.
+    Unavailable(String),
+    /// Too much is unconfirmed already.
+    Full(Full),
+}
+
 /// What an error says of the messages it met.
 #[derive(Clone)]
 enum PublishErrorScope {
     /// One of them is not acceptable to the broker, but which?
     OneOfThem(String),
-    /// The target as a whole cannot be used.
+    /// The broker takes nothing there, from this user.
     Target(String),
+    /// The connection ended: what was published may have arrived.
+    Connection(String),
 }
 
 impl RabbitMqTarget {
@@ -69,13 +83,15 @@ impl RabbitMqTarget {
         let cert_chain = read.map_err(|fault| SinkFault::at("ca_file", fault))?;
         let scrubber = Scrubber::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };
-        Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), scrubber, clock })
+        let gate = Gate::of_broker(CHANNELS_MAX, config.timeout);
+        Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), gate, scrubber, clock })
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, String> {
         let connect = async || {
             let place = &self.config.url;
-            match tokio::time::timeout(self.config.connect_timeout, Connection::open(&self.uri, &self.tls)).await {
+            let opening = Connection::open(&self.uri, &self.tls, ConfirmWait::new(self.config.timeout));
+            match tokio::time::timeout(self.config.connect_timeout, opening).await {
                 Ok(Ok(connection)) => Ok(connection),
                 Ok(Err(error)) => Err(format!("could not connect to {place}: {}", self.said(&error))),
                 Err(_) => Err(format!("could not connect to {place} in time")),
@@ -107,35 +123,45 @@ impl RabbitMqTarget {
                 AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
                     PublishErrorScope::Target(format!("{said}; give the user the right to write there"))
                 }
-                _ => PublishErrorScope::Target(said),
+                _ => PublishErrorScope::Connection(said),
             },
-            _ => PublishErrorScope::Target(format!("lost the connection to {}: {said}", self.config.url)),
+            _ => PublishErrorScope::Connection(format!("lost the connection to {}: {said}", self.config.url)),
         }
     }
 
-    /// Publishes `messages` on a channel of their own. `Err`: none of them was sent.
-    async fn attempt(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
+    /// Publishes `messages` on a channel of their own, once they have their turn. `Err`: none of them was sent.
+    async fn attempt(&self, sink: &RabbitMqSink, messages: &[&Delivery]) -> Result<Vec<Outcome>, NotPublished> {
+        let mut turn = sink.turns.enter(messages.len()).await.map_err(NotPublished::Full)?;
+        let outcomes = self.attempt_now(&sink.route, messages).await.map_err(NotPublished::Unavailable)?;
+        turn.confirmed(outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Confirmed)).count());
+        Ok(outcomes)
+    }
+
+    async fn attempt_now(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
         let connection = self.connection().await?;
         if let Some(why) = connection.blocked() {
             return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, REASON_BYTES_MAX)));
         }
         let now = self.clock.now();
         let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
-        let until = Instant::now() + self.config.timeout;
-        let channel = match timeout_at(until, connection.channel()).await {
-            Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => {
+        let opening = async {
+            let place = connection.place().await;
+            connection.channel().await.map(|channel| (channel, place))
+        };
+        let (channel, _place) = match connection.confirms.within(Instant::now(), opening).await {
+            Some(Ok(opened)) => opened,
+            Some(Err(error)) => {
                 self.link.give_up(&connection).await;
                 return Err(self.said(&error));
             }
-            Err(_) => return Err(self.silent(&connection).await),
+            None => return Err(self.silent(&connection).await),
         };
-        let mut outcomes = publish::publish(&channel, route, messages, prepared, until).await;
-        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unconfirmed { .. })) {
+        let mut outcomes = publish::publish(&channel, route, messages, prepared, &connection.confirms).await;
+        if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Unconfirmed)) {
             // Confirms that came say nothing of a broker that fell silent after them.
             if connection.blocked().is_some() || !self.answers(&connection).await {
                 let why = self.silent(&connection).await;
-                let unconfirmed = outcomes.iter_mut().filter(|outcome| matches!(outcome, Outcome::Unconfirmed { .. }));
+                let unconfirmed = outcomes.iter_mut().filter(|outcome| matches!(outcome, Outcome::Unconfirmed));
                 unconfirmed.for_each(|outcome| *outcome = Outcome::Silent(why.clone()));
             }
         } else if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
@@ -145,11 +171,11 @@ impl RabbitMqTarget {
         Ok(outcomes)
     }
 
-    /// Whether the broker answers at all: it opens a channel in a moment.
+    /// Whether the broker answers at all: it has confirmed something just now, or opens a channel in a moment.
     async fn answers(&self, connection: &Connection) -> bool {
-        let opened =
-            tokio::time::timeout(ANSWERS_WITHIN.min(self.config.timeout / 4), connection.fresh_channel()).await;
-        matches!(opened, Ok(Ok(_)))
+        let moment = ANSWERS_WITHIN.min(self.config.timeout / 4);
+        let opened = tokio::time::timeout(moment, connection.fresh_channel());
+        connection.confirms.was_within(moment) || matches!(opened.await, Ok(Ok(_)))
     }
 
     /// Why a connection on which nothing is answered is of no use. A blocked one is kept, it will say when it is
@@ -168,11 +194,11 @@ impl RabbitMqTarget {
 
     /// Publishes what is large on a channel of its own: when the broker closes the channel over it,
     /// the others' confirms are not lost with it.
-    async fn deliver(&self, route: &Route, batch: &[Delivery]) -> Vec<Verdict> {
+    async fn deliver(&self, sink: &RabbitMqSink, batch: &[Delivery]) -> Vec<Verdict> {
         let large = |message: &&Delivery| message.payload.len() > LARGE_BYTES;
         let small: Vec<&Delivery> = batch.iter().filter(|message| !large(message)).collect();
-        let alone = batch.iter().filter(large).map(async |message| self.publish(route, &[message]).await.remove(0));
-        let together = async { if small.is_empty() { Vec::new() } else { self.publish(route, &small).await } };
+        let alone = batch.iter().filter(large).map(async |message| self.publish(sink, &[message]).await.remove(0));
+        let together = async { if small.is_empty() { Vec::new() } else { self.publish(sink, &small).await } };
         let (together, alone) = futures::join!(together, futures::future::join_all(alone));
         let (mut together, mut alone) = (together.into_iter(), alone.into_iter());
         let verdicts = batch.iter().map(|message| {
@@ -182,12 +208,14 @@ impl RabbitMqTarget {
         verdicts.collect()
     }
 
-    async fn publish(&self, route: &Route, messages: &[&Delivery]) -> Vec<Verdict> {
-        let unavailable = |reason: String| Verdict::Unavailable { reason, after: None, sent: true };
-        let destination_down = |reason: String| Verdict::DestinationDown { reason, after: None, silent: false };
-        let outcomes = match self.attempt(route, messages).await {
+    async fn publish(&self, sink: &RabbitMqSink, messages: &[&Delivery]) -> Vec<Verdict> {
+        let retry = |reason: String| Verdict::Retry { reason, after: None };
+        let outcomes = match self.attempt(sink, messages).await {
             Ok(outcomes) => outcomes,
-            Err(reason) => return vec![Verdict::Unavailable { reason, after: None, sent: false }; messages.len()],
+            Err(NotPublished::Unavailable(reason)) => {
+                return vec![Verdict::Unavailable { reason }; messages.len()];
+            }
+            Err(NotPublished::Full(full)) => return vec![full.not_sent(); messages.len()],
         };
         // The broker says once why it closes the channel; what was to be published after that only finds it closed.
         let why_closed = outcomes.iter().find_map(|outcome| match outcome {
@@ -202,24 +230,21 @@ impl RabbitMqTarget {
         for (message, outcome) in messages.iter().zip(outcomes) {
             verdicts.push(match outcome {
                 Outcome::Confirmed => Verdict::Accepted,
-                Outcome::Refused => destination_down("the broker refused it, its queue may be full".to_owned()),
-                // The broker was found to answer: it is its queue that is silent, or all of it is slow.
-                Outcome::Unconfirmed { others } => {
-                    Verdict::DestinationDown { reason: self.unconfirmed(), after: None, silent: others }
-                }
-                Outcome::Silent(reason) => unavailable(reason),
-                Outcome::Returned(reason) => Verdict::Retry { reason, after: None },
+                Outcome::Refused => retry("the broker refused it, its queue may be full".to_owned()),
+                Outcome::Unconfirmed => Verdict::NoAnswer { reason: self.unconfirmed() },
+                Outcome::Silent(reason) => Verdict::NoAnswer { reason },
+                Outcome::Returned(reason) => retry(reason),
                 Outcome::Invalid(reason) => Verdict::Rejected { reason },
                 Outcome::Failed(error) => match met(&error) {
-                    PublishErrorScope::Target(reason) => unavailable(reason),
+                    PublishErrorScope::Target(reason) => retry(reason),
+                    PublishErrorScope::Connection(reason) => Verdict::NoAnswer { reason },
                     PublishErrorScope::OneOfThem(reason) if messages.len() == 1 => Verdict::Rejected { reason },
                     // The broker closed the channel over one of them; alone, each speaks for itself.
-                    PublishErrorScope::OneOfThem(_) => {
-                        match Box::pin(self.publish(route, &[message])).await.remove(0) {
-                            Verdict::Unavailable { reason, .. } => unavailable(reason),
-                            verdict => verdict,
-                        }
-                    }
+                    PublishErrorScope::OneOfThem(_) => match Box::pin(self.publish(sink, &[message])).await.remove(0) {
+                        // It may have been taken the first time.
+                        Verdict::Unavailable { reason } => Verdict::NoAnswer { reason },
+                        verdict => verdict,
+                    },
                 },
             });
         }
@@ -232,7 +257,7 @@ impl Target for RabbitMqTarget {
     fn bind(self: Arc<Self>, topic: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: RabbitMqSettings = settings::read(KIND, RabbitMqSettings::KNOWN, given)?;
         let route = Route::new(&settings)?;
-        Ok(Arc::new(RabbitMqSink { queue: route.queue(topic), route, target: self }))
+        Ok(Arc::new(RabbitMqSink { queue: route.queue(topic), route, turns: self.gate.join(), target: self }))
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -244,6 +269,8 @@ impl Target for RabbitMqTarget {
 struct RabbitMqSink {
     target: Arc<RabbitMqTarget>,
     route: Route,
+    /// Its share of what all topics of the target may have unconfirmed.
+    turns: GateMember,
     /// The one queue it sends to, if it is that simple.
     queue: Option<String>,
 }
@@ -267,7 +294,7 @@ impl Sink for RabbitMqSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        self.target.deliver(&self.route, batch).await
+        self.target.deliver(self, batch).await
     }
 
     /// Besides the connection: whether the exchange exists, or the queue where none is named.
@@ -292,7 +319,9 @@ impl Sink for RabbitMqSink {
                 Err(format!("{}; declare the queue, or fix `routing_key` of the topic", self.target.said(&error)))
             }
             Ok(Err(error)) => match self.target.met(&error) {
-                PublishErrorScope::OneOfThem(reason) | PublishErrorScope::Target(reason) => Err(reason),
+                PublishErrorScope::OneOfThem(reason)
+                | PublishErrorScope::Target(reason)
+                | PublishErrorScope::Connection(reason) => Err(reason),
             },
             Err(_) => Err("the broker did not answer in time".to_owned()),
         }

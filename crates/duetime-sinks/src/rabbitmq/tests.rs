@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Sink, SinkBinder, Verdict};
+use duetime_core::{Namespace, Sink, SinkBinder, Verdict};
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, message};
 
@@ -10,10 +10,11 @@ use crate::registry::SinkRegistry;
 
 fn bind(config: &str, topic: serde_json::Value) -> Result<Arc<dyn Sink>, String> {
     let configs = toml::from_str(&format!("[mq]\ntype = \"rabbitmq\"\n{config}")).map_err(|error| error.to_string())?;
-    let registry = SinkRegistry::new(configs, Arc::new(WallClock))?;
+    let registry = SinkRegistry::new(configs, Arc::new(WallClock), &Namespace::default())?;
     let mut named = serde_json::json!({"name": "mq"});
     named.as_object_mut().unwrap().extend(topic.as_object().unwrap().clone());
-    registry.bind(&message("x", "").topic, &serde_json::from_value(named).unwrap())
+    let bound = registry.bind(&message("x", "").topic, &serde_json::from_value(named).unwrap());
+    bound.map_err(|error| error.to_string())
 }
 
 #[test]

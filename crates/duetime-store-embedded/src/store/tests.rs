@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use duetime_core::resize_store::{BatchPut, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
+use duetime_core::{ChangeId, Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
 
 use super::*;
 
+mod backup;
 mod damage;
+mod disk;
 mod writer;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -18,12 +20,17 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn shard() -> Shard {
-    Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch: duetime_core::routing::LIFE + 1 }
+    Shard {
+        topic: TopicName::new("orders").unwrap(),
+        index: 0,
+        epoch: duetime_core::routing::LIFE + 1,
+        change_id: ChangeId(1),
+    }
 }
 
 async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
     let store = open(folder);
-    let routing = Routing::first(2, "0123456789abcdef".to_owned());
+    let routing = Routing::first(2, ChangeId(1));
     let config = TopicConfig::default();
     let record = TopicRecord {
         name: shard().topic,
@@ -203,8 +210,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let (seen, mut new) = (record.routing_record(), record.routing_record());
     let state = duetime_core::RoutingState::Moving;
     let epoch = seen.routing.epoch + 1;
-    new.routing =
-        Routing { epoch, change_id: "fedcba9876543210".to_owned(), shards: 3, previous: 2, state, seed: None };
+    new.routing = Routing { epoch, change_id: ChangeId(2), shards: 3, previous: 2, state, seed: None };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
         store.fence(&record.name, index, &new.routing, &DeadlineFloor::default()).await.unwrap();

@@ -105,6 +105,7 @@ pub fn message(id: &str, payload: impl Into<Bytes>) -> Delivery {
         nonce: Nonce(0x0123_4567_89ab_cdef),
         headers: Headers::default(),
         payload: payload.into(),
+        not_after: Timestamp::from_millis(1_900_000_000_123),
         span: None,
     }
 }
@@ -248,7 +249,7 @@ pub async fn a_refused_message_takes_no_other_along(world: &mut impl SinkWorld) 
     messages.insert(4, refused);
     let verdicts = hand_over(&sink, &messages, world.verdict_within()).await;
     for (n, verdict) in verdicts.iter().enumerate() {
-        let own = matches!(verdict, Verdict::Rejected { .. } | Verdict::Retry { .. });
+        let own = matches!(verdict, Verdict::Rejected { .. } | Verdict::Refused { .. } | Verdict::Retry { .. });
         assert!(if n == 4 { own } else { *verdict == Verdict::Accepted }, "message {n}: {verdict:?}");
     }
     if let Some(received) = world.received().await {
@@ -312,7 +313,7 @@ pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(worl
     let messages: Vec<Delivery> = (0..20).map(|n| message(&format!("away-{n}"), "x")).collect();
     for again in [&sink, &world.sink()] {
         for verdict in hand_over(again, &messages, world.verdict_within()).await {
-            let (Verdict::Unavailable { reason, .. } | Verdict::DestinationDown { reason, .. }) = &verdict else {
+            let (Verdict::Unavailable { reason } | Verdict::NoAnswer { reason }) = &verdict else {
                 panic!("{verdict:?}")
             };
             assert!(!reason.is_empty() && !reason.contains(CANARY), "{reason}");

@@ -21,8 +21,8 @@ impl ShardState {
         request: &ClaimRequest,
     ) -> Result<Claim, StoreError> {
         agree(own, caller)?;
-        let now = own.min(caller);
-        let mut claim = Claim { now, ..Claim::default() };
+        let (now, later) = (own.min(caller), own.max(caller));
+        let mut claim = Claim { now, later, ..Claim::default() };
 
         if let Some(answered) = self.answered.iter().find(|a| a.request == request.request).cloned() {
             let still_held = answered.held.iter().filter(|(id, score)| self.live.get(id) == Some(score));
@@ -30,7 +30,7 @@ impl ShardState {
                 still_held.map(|(id, score)| self.claimed(id, *score, score.attempts(), answered.suspect)).collect();
         } else {
             let picked = self.pick(now, request, &mut claim);
-            self.hold(now, request, picked, &mut claim);
+            self.hold(request, picked, &mut claim);
         }
         claim.next_due = self.head();
         claim.due_left = self.due(now);
@@ -85,20 +85,14 @@ impl ShardState {
     }
 
     /// Hides what was picked until the claim's one deadline, or removes it (at most once).
-    fn hold(
-        &mut self,
-        now: Timestamp,
-        request: &ClaimRequest,
-        picked: Vec<(MessageId, Score, bool)>,
-        claim: &mut Claim,
-    ) {
+    fn hold(&mut self, request: &ClaimRequest, picked: Vec<(MessageId, Score, bool)>, claim: &mut Claim) {
         if picked.is_empty() {
             return;
         }
         let suspect = picked[0].2;
         let mut held = Vec::new();
         let (deadline, class) = match request.delivery {
-            DeliveryMode::AtLeastOnce => self.unique_deadline(now, request.visibility, request.class),
+            DeliveryMode::AtLeastOnce => self.unique_deadline(claim.later, request.visibility, request.class),
             DeliveryMode::AtMostOnce => (Timestamp::ZERO, request.class),
         };
         for (id, score, _) in picked {

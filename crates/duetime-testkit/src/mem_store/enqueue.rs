@@ -28,13 +28,13 @@ impl ShardState {
             }
         }
         let due_at = moment_of(item.due, now);
-        let is_held = self.live.get(&item.id).is_some_and(|score| score.class().is_held());
+        let may_arrive = self.live.get(&item.id).is_some_and(|score| score.class().may_arrive());
         self.forget(&item.id);
         self.live.insert(item.id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
         let (headers, payload) = (item.headers.clone(), item.payload.clone());
         let body = Envelope { due_at, nonce: item.nonce, redrives: 0, headers, payload };
         self.bodies.insert(item.id.clone(), body);
-        let outcome = match (lives, is_held) {
+        let outcome = match (lives, may_arrive) {
             (true, true) => EnqueueOutcome::ReplacedInFlight,
             (true, false) => EnqueueOutcome::Replaced,
             (false, _) => EnqueueOutcome::Scheduled,
@@ -45,10 +45,10 @@ impl ShardState {
     pub(super) fn edit(&mut self, now: Timestamp, edit: &Edit) -> Edited {
         match edit {
             Edit::Cancel(id) => {
-                let held = self.live.get(id).map(|score| score.class().is_held());
+                let may_arrive = self.live.get(id).map(|score| score.class().may_arrive());
                 let dead = self.dead.contains_key(id);
                 self.forget(id);
-                match held {
+                match may_arrive {
                     Some(true) => Edited::InFlight,
                     Some(false) => Edited::Cancelled,
                     None if dead => Edited::Cancelled,
@@ -57,9 +57,9 @@ impl ShardState {
             }
             Edit::Reschedule(id, due) => match self.live.get(id) {
                 Some(score) if score.class().is_held() => Edited::InFlight,
-                Some(_) => {
+                Some(score) => {
                     let due_at = moment_of(*due, now);
-                    self.live.insert(id.clone(), Score::new(due_at, LeaseClass::FREE, 0));
+                    self.live.insert(id.clone(), Score::new(due_at, score.class(), 0));
                     if let Some(body) = self.bodies.get_mut(id) {
                         body.due_at = due_at;
                     }

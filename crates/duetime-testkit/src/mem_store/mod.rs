@@ -152,7 +152,7 @@ impl MemStore {
 mod tests {
     use duetime_core::store::ClaimRequest;
     use duetime_core::{
-        ClaimStore as _, DeliveryMode, LeaseClass, MessageState, MessageStore as _, RetryPolicy, TopicConfig,
+        ChangeId, ClaimStore as _, DeliveryMode, LeaseClass, MessageState, MessageStore as _, RetryPolicy, TopicConfig,
         TopicRecord, TopicStore as _,
     };
 
@@ -164,7 +164,7 @@ mod tests {
 
     async fn with_one_due() -> (Arc<MemStore>, Shard, MessageId, ClaimRequest) {
         let store = MemStore::new();
-        let record = TopicRecord::new("t".parse().unwrap(), TopicConfig::default(), 1, "rid".to_owned(), START);
+        let record = TopicRecord::new("t".parse().unwrap(), TopicConfig::default(), 1, ChangeId(1), START);
         let record = store.put_topic(&record, None).await.unwrap();
         let shard = record.routing.shard(&record.name, 0);
         let message = message_due("a", duetime_core::Due::At(START));

@@ -88,16 +88,22 @@ impl ShardState {
         if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
             return BatchPut::Conflict { last };
         }
+        let fresh = self.bring_all(&batch.messages);
+        self.applied.insert(batch.from, batch.name);
+        BatchPut::Done { fresh, kept: Replication::Replicated }
+    }
+
+    /// What lives here stays as it is; how many were brought.
+    fn bring_all(&mut self, messages: &[Frozen]) -> u64 {
         let mut fresh = 0;
-        for frozen in &batch.messages {
+        for frozen in messages {
             if self.live.contains_key(&frozen.id) || self.dead.contains_key(&frozen.id) {
                 continue;
             }
             fresh += 1;
             self.bring(frozen);
         }
-        self.applied.insert(batch.from, batch.name);
-        BatchPut::Done { fresh, kept: Replication::Replicated }
+        fresh
     }
 
     fn bring(&mut self, frozen: &Frozen) {
@@ -141,6 +147,14 @@ impl ShardState {
         let is_it = self.outbox.as_ref().is_some_and(|batch| batch.name.nonce == nonce);
         if is_it {
             self.outbox = None;
+        }
+        is_it
+    }
+
+    pub(super) fn restore_batch(&mut self, nonce: u64) -> bool {
+        let is_it = self.outbox.as_ref().is_some_and(|batch| batch.name.nonce == nonce);
+        if let Some(batch) = self.outbox.take_if(|_| is_it) {
+            self.bring_all(&batch.messages);
         }
         is_it
     }

@@ -157,7 +157,7 @@ impl ResizeStore for MemStore {
         let mut before = None;
         let state = place
             .and_modify(|state| before = Some(state.routing.clone()))
-            .or_insert_with(|| ShardState::new(routing.clone()));
+            .or_insert_with(|| ShardState::new(index, routing.clone()));
         match state.routing.epoch.cmp(&routing.epoch) {
             Ordering::Greater => return Err(StoreError::Stale(Box::new(state.routing.clone()))),
             Ordering::Less => state.routing = routing.clone(),
@@ -196,6 +196,10 @@ impl ResizeStore for MemStore {
         self.on_shard(shard, |state| Ok(state.outbox.clone()))
     }
 
+    async fn check_room(&self, shard: &Shard) -> Result<(), StoreError> {
+        self.on_shard(shard, |_| Ok(()))
+    }
+
     async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
         self.on_shard(shard, |state| Ok(state.put(batch)))
     }
@@ -210,5 +214,9 @@ impl ResizeStore for MemStore {
 
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         self.on_shard(shard, |state| Ok(state.discard_batch(nonce)))
+    }
+
+    async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {
+        self.on_shard(shard, |state| Ok(state.restore_batch(batch.name.nonce)))
     }
 }

@@ -14,7 +14,7 @@ impl MemStore {
 
     /// Makes one shard, empty, whatever was there.
     pub fn make_shard(&self, topic: &TopicName, index: u32, routing: &Routing) {
-        self.inside.lock().shards.insert((topic.clone(), index), ShardState::new(routing.clone()));
+        self.inside.lock().shards.insert((topic.clone(), index), ShardState::new(index, routing.clone()));
     }
 
     /// Removes one shard; false: it was not there.

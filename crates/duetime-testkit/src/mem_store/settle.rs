@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::limits::REDRIVES_MAX;
+use duetime_core::resize_store::Frozen;
 use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
 use duetime_core::{LeaseClass, ListEntry, ListPage, ListRange, MessageId, Score, Timestamp};
 
@@ -29,6 +30,10 @@ impl ShardState {
             Settlement::Nack(delay) => {
                 self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts));
             }
+            Settlement::Unanswered { wait, charged } => {
+                let attempts = attempts - u8::from(!charged);
+                self.live.insert(id.clone(), Score::new(later.plus(*wait), LeaseClass::SUSPECT, attempts));
+            }
             Settlement::Defer(delay) => {
                 self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts - 1));
             }
@@ -38,7 +43,7 @@ impl ShardState {
             }
             Settlement::Extend(by, class) => {
                 let (deadline, class) =
-                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(now, *by, *class));
+                    *given.entry((*class, *by)).or_insert_with(|| self.unique_deadline(later, *by, *class));
                 let score = Score::new(deadline, class, attempts);
                 self.live.insert(id.clone(), score);
                 return Settled::Extended(score);
@@ -49,9 +54,11 @@ impl ShardState {
     }
 
     pub(super) fn dead_page(&self, from: Option<i64>, limit: usize) -> DeadPage {
-        let rest: Vec<_> = self.dead_in_order().into_iter().filter(|(at, _)| *at >= from.unwrap_or(0)).collect();
-        let messages = rest.iter().take(limit).filter_map(|(_, id)| self.read(id)).collect();
-        DeadPage { messages, next: rest.get(limit).map(|(at, _)| *at) }
+        let here = |at: &i64| *at >= from.unwrap_or(0);
+        let own = self.dead_in_order().into_iter().filter(|(at, _)| here(at));
+        let own = own.filter_map(|(at, id)| Some((at, self.read(&id)?))).collect();
+        let frozen = self.frozen().filter_map(Frozen::dead_letter).filter(|(at, _)| here(at));
+        DeadPage::merged(own, None, frozen, limit)
     }
 
     pub(super) fn list(&self, range: &ListRange, limit: usize) -> ListPage {
@@ -59,9 +66,12 @@ impl ShardState {
             range.after.as_ref().is_none_or(|last| (score.raw(), id.as_str()) > (last.score, last.tie.as_str()))
         };
         let inside = |score: Score| (range.lowest()..range.end()).contains(&score.raw());
-        let all = self.in_order().into_iter().filter(|(score, id)| inside(*score) && after(*score, id));
-        let found: Vec<_> = all.map(|(score, id)| ListEntry { tie: id.to_string(), id, score }).take(limit).collect();
-        ListPage { more: found.len() == limit, found }
+        let own = self.in_order().into_iter().map(|(score, id)| ListEntry { tie: id.to_string(), id, score });
+        let all = own.chain(self.frozen().filter_map(Frozen::listed));
+        let mut all: Vec<_> = all.filter(|one| inside(one.score) && after(one.score, &one.id)).collect();
+        all.sort_by(|a, b| (a.score, &a.id).cmp(&(b.score, &b.id)));
+        all.truncate(limit);
+        ListPage { more: all.len() == limit, found: all }
     }
 
     pub(super) fn resolve_dead_letters(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {

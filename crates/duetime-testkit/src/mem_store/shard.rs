@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bytes::Bytes;
 use duetime_core::envelope::Envelope;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
-use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor};
+use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor, Frozen};
+use duetime_core::store::ShardCounts;
 use duetime_core::{
-    Headers, LeaseClass, MessageId, MessageState, Nonce, Routing, Score, Shard, StoreError, StoredMessage, Timestamp,
-    deadlines,
+    LeaseClass, MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, deadlines,
 };
 
 /// Claims whose request is remembered.
@@ -37,6 +36,7 @@ pub(super) struct Answered {
 /// One shard.
 #[derive(Clone, Debug)]
 pub(super) struct ShardState {
+    index: u32,
     pub routing: Routing,
     pub live: BTreeMap<MessageId, Score>,
     pub bodies: BTreeMap<MessageId, Envelope>,
@@ -53,8 +53,9 @@ pub(super) struct ShardState {
 }
 
 impl ShardState {
-    pub fn new(routing: Routing) -> Self {
+    pub fn new(index: u32, routing: Routing) -> Self {
         Self {
+            index,
             routing,
             live: BTreeMap::new(),
             bodies: BTreeMap::new(),
@@ -75,11 +76,7 @@ impl ShardState {
 
     /// Refuses a caller whose routing record is another one than this shard's.
     pub fn check_epoch(&self, shard: &Shard) -> Result<(), StoreError> {
-        match shard.epoch.cmp(&self.routing.epoch) {
-            std::cmp::Ordering::Less => Err(StoreError::Stale(Box::new(self.routing.clone()))),
-            std::cmp::Ordering::Greater => Err(StoreError::NotReady(shard.to_string())),
-            std::cmp::Ordering::Equal => Ok(()),
-        }
+        StoreError::unless_present(&self.routing, shard)
     }
 
     /// Live messages by visible time; equal scores by id, as in a ZSET.
@@ -100,6 +97,24 @@ impl ShardState {
         self.live.values().filter(|score| **score <= last).count() as u64
     }
 
+    /// What is in its outbox.
+    pub fn frozen(&self) -> impl Iterator<Item = &Frozen> {
+        self.outbox.iter().flat_map(|batch| &batch.messages)
+    }
+
+    /// What is in it at `now`.
+    pub fn counts(&self, now: Timestamp) -> ShardCounts {
+        let held = self.live.values().filter(|score| score.class().is_held()).count() as u64;
+        ShardCounts {
+            scheduled: self.live.len() as u64 - held,
+            due: self.due(now),
+            in_flight: held,
+            dead: self.dead.len() as u64,
+            moving: self.frozen().count() as u64,
+            head: self.head(),
+        }
+    }
+
     /// A deadline for a claim that nobody in this shard and class had before, and the class.
     pub fn unique_deadline(
         &mut self,
@@ -107,7 +122,8 @@ impl ShardState {
         visibility: Duration,
         home: LeaseClass,
     ) -> (Timestamp, LeaseClass) {
-        deadlines::give(&mut self.last_deadlines, now.plus(visibility), visibility, home)
+        let parity = self.routing.deadlines(self.index);
+        deadlines::give(&mut self.last_deadlines, now.plus(visibility), visibility, home, parity)
     }
 
     /// Takes a message away, dead or alive.
@@ -134,17 +150,10 @@ impl ShardState {
 
     /// A message as readers see it, dead or alive.
     pub fn read(&self, id: &MessageId) -> Option<StoredMessage> {
-        let lost = Envelope {
-            due_at: Timestamp::ZERO,
-            nonce: Nonce(0),
-            redrives: 0,
-            headers: Headers::default(),
-            payload: Bytes::new(),
-        };
-        let body = self.bodies.get(id).cloned().unwrap_or(lost);
+        let body = self.bodies.get(id).cloned().unwrap_or_else(Envelope::lost);
         let (state, visible_at, attempts, death) = if let Some(score) = self.live.get(id) {
             let state = if score.class().is_held() { MessageState::InFlight } else { MessageState::Scheduled };
-            (state, score.visible_at(), score.attempts(), None)
+            (state, score.visible_at(), score.tries(), None)
         } else {
             let info = self.dead.get(id)?;
             let at = Timestamp::from_millis(info.cursor / 1000);

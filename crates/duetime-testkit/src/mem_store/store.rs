@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Edit, Edited, Enqueue, Enqueued, Kept, Settle,
-    Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
+    Kept, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard, StoreError,
-    StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
+    ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
+    TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -41,15 +42,20 @@ impl TopicStore for MemStore {
             inside.lives += 1;
             record = record.in_life(inside.lives);
             for index in 0..record.routing.shards {
-                inside.shards.insert((record.name.clone(), index), ShardState::new(record.routing.clone()));
+                inside.shards.insert((record.name.clone(), index), ShardState::new(index, record.routing.clone()));
             }
         }
         inside.topics.insert(record.name.clone(), record.clone());
         Ok(record)
     }
 
-    async fn delete_topic(&self, topic: &TopicName) -> Result<bool, StoreError> {
+    async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
         let mut inside = self.inside.lock();
+        if let Some(record) = inside.topics.get(topic).filter(|_| how == Deletion::IfEmpty) {
+            let of_it = inside.shards.iter().filter(|((name, _), _)| name == topic);
+            let messages = of_it.map(|(_, state)| state.counts(Timestamp::ZERO).messages()).sum();
+            record.check_deletable(messages)?;
+        }
         inside.shards.retain(|(name, _), _| name != topic);
         Ok(inside.topics.remove(topic).is_some())
     }
@@ -249,17 +255,7 @@ impl ClaimStore for MemStore {
 impl ScheduleStore for MemStore {
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
         let inside = self.inside.lock();
-        let survey = |state: &ShardState| {
-            let held = state.live.values().filter(|score| score.class().is_held()).count() as u64;
-            ShardCounts {
-                scheduled: state.live.len() as u64 - held,
-                due: state.due(now),
-                in_flight: held,
-                dead: state.dead.len() as u64,
-                head: state.head(),
-            }
-        };
-        Ok(shards.iter().map(|shard| inside.look(shard, survey)).collect())
+        Ok(shards.iter().map(|shard| inside.look(shard, |state| state.counts(now))).collect())
     }
 
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
@@ -269,6 +265,13 @@ impl ScheduleStore for MemStore {
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.wakeups.subscribe()
+    }
+}
+
+#[async_trait]
+impl BackupStore for MemStore {
+    async fn backup(&self) -> Result<Backup, BackupError> {
+        Err(BackupError::Elsewhere("this store is kept in memory, and nothing of it outlives the process"))
     }
 }
 

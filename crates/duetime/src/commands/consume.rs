@@ -1,9 +1,9 @@
-//! `duetime claim|ack|nack|extend`
+//! `duetime claim|ack|nack|release|extend`
 
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{Claim, Nack};
+use duetime_client::{Claim, ClaimedMessage, Nack};
 use duetime_core::units::parse_duration;
 use serde_json::json;
 
@@ -13,6 +13,9 @@ use crate::connection::{NodeArgs, read_delay};
 
 /// Receipts in one request.
 const RECEIPTS_AT_ONCE: usize = 1000;
+
+/// How long an interrupted claim waits for an answer that may be on its way already.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 /// What to claim.
 #[derive(Debug, Args)]
@@ -37,9 +40,12 @@ pub struct ClaimArgs {
 pub struct Receipts {
     /// The topic.
     topic: String,
-    /// The receipts; - reads them from standard input, one a line.
-    #[arg(required = true, value_name = "RECEIPT")]
+    /// The receipts.
+    #[arg(required_unless_present = "stdin", conflicts_with = "stdin", value_name = "RECEIPT")]
     receipts: Vec<String>,
+    /// Read receipts from standard input, one a line.
+    #[arg(long)]
+    stdin: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -47,6 +53,13 @@ pub struct Receipts {
 /// `duetime ack`
 #[derive(Debug, Args)]
 pub struct AckArgs {
+    #[command(flatten)]
+    these: Receipts,
+}
+
+/// `duetime release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
     #[command(flatten)]
     these: Receipts,
 }
@@ -77,29 +90,54 @@ pub struct ExtendArgs {
     visibility_timeout: Option<Duration>,
 }
 
-/// Claims. Nothing due is an answer, not a failure.
+/// Claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
+/// closed output, is released: nobody has begun to handle it.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
     let ask = Claim { max: args.max, wait: args.wait, visibility: args.visibility_timeout };
-    let messages = args.connection.client()?.claim(&args.topic, ask).await?;
-    if args.connection.json {
-        output::json(&json!({ "messages": messages }))?;
-        return Ok(true);
+    let client = args.connection.client()?;
+    let claim = client.claim(&args.topic, ask);
+    tokio::pin!(claim);
+    let claimed = tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => None,
+        messages = &mut claim => Some(messages?),
+    };
+    let (messages, shown) = match claimed {
+        Some(messages) => {
+            let shown = show(&messages, args.connection.json);
+            (messages, shown)
+        }
+        None => {
+            let late = tokio::time::timeout(LAST_ANSWER, claim).await;
+            (late.map_or(Ok(Vec::new()), |late| late)?, Err(anyhow::anyhow!("interrupted; nothing is claimed")))
+        }
+    };
+    if shown.is_err() && !messages.is_empty() {
+        let receipts: Vec<String> = messages.into_iter().map(|message| message.receipt).collect();
+        client.release(&args.topic, &receipts).await?;
+    }
+    shown.map(|()| true)
+}
+
+fn show(messages: &[ClaimedMessage], as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        return output::json(&json!({ "messages": messages }));
     }
     if messages.is_empty() {
         output::line("nothing is due")?;
     }
-    for message in &messages {
+    for message in messages {
         let payload = output::payload(message.payload.as_deref(), message.payload_base64.as_deref());
         let due = output::away(message.due_at);
         output::line(&format!("{}  due {due}, attempt {}  {payload}", message.id, message.attempt))?;
         output::line(&format!("  receipt {}", message.receipt))?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Acks.
 pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
+    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
         answers.extend(client.ack(&these.topic, some).await?);
@@ -107,9 +145,19 @@ pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
     outcomes(&receipts, &answers, "ok", these.connection.json)
 }
 
+/// Releases.
+pub async fn release(ReleaseArgs { these }: ReleaseArgs) -> anyhow::Result<bool> {
+    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
+    let mut answers = Vec::new();
+    for some in receipts.chunks(RECEIPTS_AT_ONCE) {
+        answers.extend(client.release(&these.topic, some).await?);
+    }
+    outcomes(&receipts, &answers, "ok", these.connection.json)
+}
+
 /// Nacks.
 pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
+    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
     let how = Nack { delay, reason, dead };
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
@@ -120,7 +168,7 @@ pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::
 
 /// Extends.
 pub async fn extend(ExtendArgs { these, visibility_timeout }: ExtendArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts)?, these.connection.client()?);
+    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
     let mut answers = Vec::new();
     for some in receipts.chunks(RECEIPTS_AT_ONCE) {
         answers.extend(client.extend(&these.topic, some, visibility_timeout).await?);

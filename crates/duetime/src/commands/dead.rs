@@ -1,7 +1,9 @@
 //! `duetime dead list|export|groups|redrive|purge`
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 use duetime_client::{Client, ClientError, DeadChoice, DeadDone};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -64,7 +66,17 @@ pub enum DeadCommand {
     /// Schedules them at once, with all attempts given back.
     Redrive(ChoiceArgs),
     /// Removes them for good.
-    Purge(ChoiceArgs),
+    Purge(PurgeArgs),
+}
+
+/// Which dead letters go for good.
+#[derive(Debug, Args)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    these: ChoiceArgs,
+    /// Do not ask before all are purged.
+    #[arg(long, requires = "all")]
+    yes: bool,
 }
 
 /// Which dead letters.
@@ -72,9 +84,12 @@ pub enum DeadCommand {
 pub struct ChoiceArgs {
     /// The topic.
     topic: String,
-    /// The messages; - reads ids from standard input, one a line.
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    /// The messages; those whose ids begin with - behind --.
+    #[arg(value_name = "ID", required_unless_present_any = ["all", "stdin"], conflicts_with_all = ["all", "stdin"])]
     ids: Vec<String>,
+    /// Read ids from standard input, one a line.
+    #[arg(long, conflicts_with = "all")]
+    stdin: bool,
     /// All there are.
     #[arg(long)]
     all: bool,
@@ -95,7 +110,12 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
             groups(&topic, usize::from(samples), limit, &connection).await
         }
         DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
-        DeadCommand::Purge(args) => act(args, "purged", Client::purge).await,
+        DeadCommand::Purge(PurgeArgs { these, yes }) => {
+            if these.all && !yes {
+                confirm_purge(&these).await?;
+            }
+            act(these, "purged", Client::purge).await
+        }
     }
 }
 
@@ -193,6 +213,20 @@ async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) 
     Ok(true)
 }
 
+/// Asks before all dead letters of a topic are removed; refused, where nobody can be asked.
+async fn confirm_purge(these: &ChoiceArgs) -> anyhow::Result<()> {
+    let dead = these.connection.client()?.topic(&these.topic).await?.dead;
+    let what = output::count(dead, "dead letter");
+    ensure!(
+        std::io::stdin().is_terminal(),
+        "{what} of {:?} would be removed for good; nobody can be asked here, so say so with --yes",
+        these.topic
+    );
+    let said = output::ask(&format!("{what} of {:?} are removed for good. Go on? [y/N] ", these.topic))?;
+    ensure!(matches!(said.trim(), "y" | "Y" | "yes"), "nothing was purged");
+    Ok(())
+}
+
 async fn act(
     args: ChoiceArgs,
     word: &str,
@@ -200,7 +234,7 @@ async fn act(
 ) -> anyhow::Result<bool> {
     let client = args.connection.client()?;
     if !args.all {
-        let ids = output::arguments(args.ids)?;
+        let ids = output::arguments(args.ids, args.stdin)?;
         let done = ask(&client, &args.topic, &DeadChoice::Ids(ids)).await?;
         let results = done.results.unwrap_or_default();
         if args.connection.json {

@@ -1,7 +1,7 @@
-//! `duetime cancel|get|explain|life|reschedule`
+//! `duetime cancel|get|explain|reschedule`
 
 use clap::Args;
-use duetime_client::{Answer, ClientError, Outcome, PastHandOver, PastSettlement};
+use duetime_client::{Answer, ClientError, Outcome};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,9 +16,12 @@ const IDS_AT_ONCE: usize = 1000;
 pub struct IdsArgs {
     /// The topic.
     topic: String,
-    /// The messages; - reads ids from standard input, one a line.
-    #[arg(required = true, value_name = "ID")]
+    /// The messages; those whose ids begin with - behind --.
+    #[arg(required_unless_present = "stdin", conflicts_with = "stdin", value_name = "ID")]
     ids: Vec<String>,
+    /// Read ids from standard input, one a line.
+    #[arg(long)]
+    stdin: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -39,7 +42,7 @@ pub struct RescheduleArgs {
 
 /// `duetime cancel`: all `cancelled` is a success.
 pub async fn cancel(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
+    let (ids, client) = (output::arguments(args.ids, args.stdin)?, args.connection.client()?);
     let mut answers = Vec::new();
     for some in ids.chunks(IDS_AT_ONCE) {
         answers.extend(client.cancel_many(&args.topic, some).await?);
@@ -74,7 +77,7 @@ fn reached(outcome: &Outcome) -> String {
 
 fn meaning(outcome: &str) -> &'static str {
     match outcome {
-        "in_flight" => " (being delivered now; it will not be tried again if it was cancelled)",
+        "in_flight" => " (being delivered, or was without an answer; it will not be tried again if it was cancelled)",
         "unknown" => " (never enqueued, cancelled, or delivered already)",
         "expired" => " (its claim is over: it is due again, in other hands or a dead letter)",
         "gone" => " (not there any more: cancelled meanwhile, or settled already)",
@@ -114,12 +117,12 @@ async fn each<T: Serialize>(
 
 /// `duetime get`
 pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
-    show(&args.topic, args.ids, &args.connection).await
+    show(&args.topic, output::arguments(args.ids, args.stdin)?, &args.connection).await
 }
 
 /// Shows each of these messages.
 pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(ids)?, connection.client()?);
+    let client = connection.client()?;
     let ask = async |id: &str| client.message(topic, id).await;
     each(&ids, connection.json, ask, |message| {
         let mut rows = vec![
@@ -142,62 +145,9 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
     .await
 }
 
-fn said(reason: Option<&String>) -> String {
-    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
-}
-
-fn by(token: Option<&String>) -> String {
-    token.map(|token| format!(" by {token}")).unwrap_or_default()
-}
-
-fn handed_over(one: &PastHandOver) -> String {
-    let PastHandOver { attempt, outcome, late_ms, took_ms, delivery_id, trace_id, .. } = one;
-    let (said, by) = (said(one.reason.as_ref()), by(one.by.as_ref()));
-    let free = if one.free { ", costs no attempt" } else { "" };
-    format!(
-        "attempt {attempt} {outcome}{by}{said}{free}, {late_ms} ms late, took {took_ms} ms, delivery {delivery_id}, \
-         trace {trace_id}"
-    )
-}
-
-/// `attempt 1 nack by shop: busy, again after 2000 ms`
-fn settled(one: &PastSettlement) -> String {
-    let attempt = one.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
-    let (said, by) = (said(one.reason.as_ref()), by(one.by.as_ref()));
-    let refused = if one.outcome == "ok" { String::new() } else { format!(", not done: {}", one.outcome) };
-    let delay = one.delay_ms.map(|delay| format!(", again after {delay} ms")).unwrap_or_default();
-    let until = one.deadline.map(|at| format!(", hidden until {}", output::moment(at))).unwrap_or_default();
-    format!("{attempt}{}{by}{said}{refused}{delay}{until}", one.action)
-}
-
-/// `duetime life`
-pub async fn life(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
-    let ask = async |id: &str| client.life(&args.topic, id).await;
-    each(&ids, args.connection.json, ask, |found| {
-        let state = found.state.clone().unwrap_or_else(|| "not there any more".to_owned());
-        let mut lines = vec![("id", found.id.clone()), ("state", state), ("as known to", found.node.clone())];
-        lines.extend(found.owner.clone().map(|owner| ("scanned by", owner)));
-        let hand_overs = found.hand_overs.iter().map(|one| (one.at, "hand-over", handed_over(one)));
-        let settlements = found.settlements.iter().map(|one| (one.at, "settlement", settled(one)));
-        let mut steps: Vec<_> = hand_overs.chain(settlements).collect();
-        steps.sort_by_key(|(at, ..)| *at);
-        lines.extend(steps.into_iter().map(|(at, what, text)| (what, format!("{} {text}", output::moment(at)))));
-        for line in found.changes.iter().rev() {
-            let who = line.who.as_deref().unwrap_or("no token");
-            lines.push(("change", format!("{} {} by {who}: {}", line.time, line.what(), line.outcome)));
-        }
-        lines.extend(found.trace_id.clone().map(|trace| ("came with", format!("trace {trace}"))));
-        lines.extend(found.forgotten_until.map(|at| ("may lack", format!("what was up to {}", output::moment(at)))));
-        lines.extend(found.not_known.iter().map(|what| ("not known", what.clone())));
-        output::pairs(lines)
-    })
-    .await
-}
-
 /// `duetime explain`
 pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
-    let (ids, client) = (output::arguments(args.ids)?, args.connection.client()?);
+    let (ids, client) = (output::arguments(args.ids, args.stdin)?, args.connection.client()?);
     let ask = async |id: &str| client.explain(&args.topic, id).await;
     each(&ids, args.connection.json, ask, |found| {
         let slot = found.slot.map(|slot| format!(", slot {slot}")).unwrap_or_default();

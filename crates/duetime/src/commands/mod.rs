@@ -1,5 +1,6 @@
 //! The commands: one file per family. Each answers whether all went well; errors are for people.
 
+pub mod backup;
 pub mod bulk;
 pub mod check_config;
 pub mod consume;

@@ -155,6 +155,13 @@ pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
         ("token", me.name.unwrap_or_else(|| "none is asked for".to_owned())),
         ("scopes", me.scopes.join(", ")),
         ("topics", me.topics.map_or_else(|| "all".to_owned(), |topics| topics.join(", "))),
+        (
+            "sinks",
+            me.sinks.map_or_else(
+                || "all".to_owned(),
+                |sinks| duetime_core::suggest::listed(&sinks.iter().map(String::as_str).collect::<Vec<_>>()),
+            ),
+        ),
         ("requests a second", limit(me.requests_per_second)),
         ("messages a second", limit(me.messages_per_second)),
         ("most topics", me.topics_max.map_or_else(|| "no limit".to_owned(), |most| most.to_string())),

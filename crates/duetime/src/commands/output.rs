@@ -126,27 +126,37 @@ pub fn payload(text: Option<&str>, base64: Option<&str>) -> String {
     format!("{mark}{shown}{more}")
 }
 
-/// Arguments, with `-` replaced by the lines of standard input.
-pub fn arguments(given: Vec<String>) -> anyhow::Result<Vec<String>> {
-    let mut all = Vec::new();
-    for one in given {
-        if one == "-" {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-            all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
-        } else {
-            all.push(one);
-        }
+/// Arguments as they are `given`, whatever they look like; or, from `stdin`, the lines of standard input.
+pub fn arguments(given: Vec<String>, stdin: bool) -> anyhow::Result<Vec<String>> {
+    if !stdin {
+        return Ok(given);
     }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let all: Vec<String> = lines.map(str::to_owned).collect();
     ensure!(!all.is_empty(), "standard input named nothing; write one a line");
     Ok(all)
 }
 
-/// Says on standard error what is wrong.
+/// Asks on standard error, and reads a line of the answer.
+pub fn ask(question: &str) -> anyhow::Result<String> {
+    eprint!("{}", harmless(question));
+    let mut said = String::new();
+    std::io::stdin().read_line(&mut said).context("reading the answer")?;
+    Ok(said)
+}
+
+/// Says on standard error what is wrong. What producers wrote may be in it, and must not steer a terminal.
 pub fn complain(text: &str) {
     let colour = std::io::stderr().is_terminal();
     let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{on}error{off}: {text}");
+    eprintln!("{on}error{off}: {}", harmless(text));
+}
+
+/// Says on standard error what is dangerous, though nothing is wrong.
+pub fn warn(text: &str) {
+    eprintln!("warning: {}", harmless(text));
 }
 
 /// An error with its causes.

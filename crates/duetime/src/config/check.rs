@@ -179,7 +179,8 @@ impl ConfigRules<'_> {
 
     fn sinks_and_topics(&mut self) {
         let config = self.config;
-        let (sinks, faults) = SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _));
+        let (sinks, faults) =
+            SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _), &config.store.namespace());
         for (name, fault) in &faults {
             self.add_at(&["sinks", name], fault.key, fault.text.clone());
         }
@@ -210,7 +211,7 @@ impl ConfigRules<'_> {
             if let (true, Ok(topic)) = (is_good, TopicName::new(name))
                 && let Err(fault) = sinks.bind(&topic, sink)
             {
-                self.add(&path, fault);
+                self.add(&path, fault.to_string());
             }
         }
     }

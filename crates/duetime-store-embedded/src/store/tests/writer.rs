@@ -25,7 +25,7 @@ async fn a_deleted_topic_is_gone_at_once_and_its_messages_bit_by_bit_also_after_
         let batch: Vec<Enqueue> = (0..250).map(|m| message(&format!("order-{n}-{m}"), Due::At(NOW))).collect();
         store.enqueue(&shard(), NOW, &batch).await.unwrap();
     }
-    assert!(store.delete_topic(&shard().topic).await.unwrap());
+    assert!(store.delete_topic(&shard().topic, duetime_core::Deletion::Force).await.unwrap());
     assert!(rows(folder.path(), "message") > 0, "it is answered before all is swept");
     assert!(matches!(store.get(&shard(), &[]).await, Err(StoreError::UnknownShard(_))));
     drop(store);

@@ -5,9 +5,9 @@
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Settled, Settlement, ShardCounts};
-use duetime_core::{LeaseClass, Role, Routing, StoreError, Timestamp};
+use duetime_core::{ChangeId, LeaseClass, Role, Routing, StoreError, Timestamp};
 
-use super::world::{MORE, World, ids};
+use super::world::{LONG, MORE, World, ids};
 use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{fresh_record, id, message};
 
@@ -58,6 +58,23 @@ pub async fn an_older_caller_learns_the_record_from_every_call(factory: &dyn Sto
     assert!(world.get(0, "a").await.is_some());
 }
 
+pub async fn a_caller_with_a_forgotten_change_of_the_same_epoch_learns_the_record_from_every_call(
+    factory: &dyn StoreFactory,
+) {
+    let world = World::moving(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    let forgotten = Routing { change_id: ChangeId(3), shards: 8, ..world.record.routing.clone() };
+    let mut all = refusals(&world, &forgotten.shard(&world.record.name, 0)).await;
+    let shard = forgotten.shard(&world.record.name, 0);
+    let request = world.request(1, LONG);
+    all.push(world.store.claim(&shard, world.now(), &request).await.unwrap_err());
+    for refusal in all {
+        let StoreError::Stale(present) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(*present, world.record.routing);
+    }
+    assert_eq!(world.claim_one(0).await.id, id("a"));
+}
+
 pub async fn a_shard_that_was_not_fenced_is_not_ready(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let early = world.next(MORE).shard(&world.record.name, 0);
@@ -92,6 +109,8 @@ async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError>
         store.last_applied_batch(shard, 0).await.unwrap_err(),
         store.rename_batch(shard, 1, name).await.unwrap_err(),
         store.discard_batch(shard, 1).await.unwrap_err(),
+        store.restore_batch(shard, &empty).await.unwrap_err(),
+        store.check_room(shard).await.unwrap_err(),
     ]
 }
 
@@ -106,7 +125,7 @@ pub async fn a_lower_fence_is_stale(factory: &dyn StoreFactory) {
 
 pub async fn another_change_of_the_same_epoch_is_damage(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
-    let rival = Routing { change_id: "ffffffffffffffff".to_owned(), ..world.record.routing.clone() };
+    let rival = Routing { change_id: ChangeId(3), ..world.record.routing.clone() };
     let refused = world.store.fence(&world.record.name, 0, &rival, &DeadlineFloor::default()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Damaged(_)), "{refused:?}");
     let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();

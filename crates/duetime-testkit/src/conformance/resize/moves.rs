@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::resize_store::{BatchName, BatchPut, FrozenState};
-use duetime_core::store::{DeadAction, Enqueue, Settled, Settlement};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
 use super::world::{LONG, SHORT, World};
@@ -75,6 +75,23 @@ pub async fn a_scan_in_pages_misses_nothing_that_stays(factory: &dyn StoreFactor
     assert!(round > 3, "it takes several pages");
     for n in 0..600 {
         assert!(seen.contains_key(&id(&format!("stays-{n}"))), "stays-{n} was missed");
+    }
+}
+
+pub async fn a_receipt_of_the_source_shard_settles_nothing_that_the_new_home_gave_out(factory: &dyn StoreFactory) {
+    let world = World::moving(factory).await;
+    // Both are claimed for the same time from the same moment on.
+    let (now, request) = (world.now(), || world.request(1, LONG));
+    for (source, home, text) in [(0, 3, "a"), (1, 4, "b")] {
+        world.put(source, text, world.ago(1000)).await;
+        let first = world.store.claim(&world.shard(source), now, &request()).await.unwrap().messages.remove(0);
+        let gone = world.store.edit(&world.shard(source), now, &[Edit::Cancel(id(text))]).await.unwrap();
+        assert_eq!(gone, [Edited::InFlight]);
+        world.put(home, text, world.ago(1000)).await;
+        let second = world.store.claim(&world.shard(home), now, &request()).await.unwrap().messages.remove(0);
+        assert_ne!(first.score, second.score);
+        assert_eq!(world.settle(home, &first, Settlement::Ack).await, Settled::Expired);
+        assert_eq!(world.settle(home, &second, Settlement::Ack).await, Settled::Ok);
     }
 }
 

@@ -5,19 +5,20 @@
 use bytes::Bytes;
 use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::resize_store::{BatchName, FrozenState};
-use duetime_core::store::Enqueue;
+use duetime_core::resize_store::{Batch, BatchName, FrozenState};
+use duetime_core::store::{Enqueue, Settled, Settlement};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
-use crate::conformance::store::world::{id, message};
+use crate::conformance::store::world::{all_time, id, message};
 
-pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: &dyn StoreFactory) {
+pub async fn a_frozen_message_is_claimed_by_nobody_and_shown_to_all(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
-    world.put(0, "a", world.ago(1000)).await;
     world.put_dead(0, "dead").await;
+    world.put(0, "a", world.ago(1000)).await;
     world.put(0, "held", world.ago(2000)).await;
     world.claim_one(0).await;
+    let died = world.get(0, "dead").await.unwrap();
     let batch = world.take(0, 3, &["held", "absent", "dead", "a"]).await;
     let texts: Vec<&str> = batch.messages.iter().map(|one| one.id.as_str()).collect();
     assert_eq!((batch.from, batch.to, texts), (0, 3, vec!["a", "dead", "held"]));
@@ -26,7 +27,22 @@ pub async fn a_frozen_message_is_claimed_by_nobody_and_counted_nowhere(factory: 
     assert_eq!((survey.scheduled, survey.due, survey.in_flight, survey.dead), (0, 0, 0, 0));
     assert_eq!(survey.head, None);
     assert_eq!(world.get(0, "a").await, None);
-    assert_eq!(world.store.dead_letters(&world.shard(0), None, 10).await.unwrap().messages, []);
+    assert_eq!((survey.moving, survey.messages()), (3, 3));
+    let dead = world.store.dead_letters(&world.shard(0), None, 10).await.unwrap();
+    assert_eq!((dead.messages, dead.next), (vec![died], None));
+    world.put(0, "b", world.ago(500)).await;
+    world.put(0, "later", world.ago(-90_000)).await;
+    for limit in [1, 2, 10] {
+        let (mut range, mut listed) = (all_time(), Vec::new());
+        loop {
+            let page = world.store.list(&world.shard(0), &range, limit).await.unwrap();
+            assert!(page.found.len() <= limit);
+            listed.extend(page.found.iter().map(|one| one.id.to_string()));
+            let Some(last) = page.found.last().filter(|_| page.more) else { break };
+            range.after = Some(last.place());
+        }
+        assert_eq!(listed, ["a", "b", "held", "later"], "in pages of {limit}");
+    }
     let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();
     assert_eq!(seen.outbox, Some((batch.name, 3, 3)));
 }
@@ -46,6 +62,33 @@ pub async fn a_batch_carries_all_a_message_has(factory: &dyn StoreFactory) {
         assert_eq!(body.payload, format!("payload of {}", one.id));
     }
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), Some(batch));
+}
+
+pub async fn a_batch_that_is_put_back_is_as_it_was(factory: &dyn StoreFactory) {
+    let world = World::moving(factory).await;
+    world.put_dead(0, "dead").await;
+    world.put(0, "held", world.ago(2000)).await;
+    let held = world.claim_one(0).await;
+    world.put(0, "waits", world.ago(1000)).await;
+    let texts = ["dead", "held", "waits"];
+    let mut before = Vec::new();
+    for text in texts {
+        before.push(world.get(0, text).await);
+    }
+    let counts = world.store.counts(&[world.shard(0)], world.now()).await.unwrap();
+    let batch = world.take(0, 3, &texts).await;
+    let another = Batch { name: BatchName { nonce: batch.name.nonce ^ 1, ..batch.name }, ..batch.clone() };
+    assert!(!world.store.restore_batch(&world.shard(0), &another).await.unwrap());
+    assert_eq!(world.get(0, "waits").await, None, "it is still frozen");
+    assert!(world.store.restore_batch(&world.shard(0), &batch).await.unwrap());
+    assert!(!world.store.restore_batch(&world.shard(0), &batch).await.unwrap(), "it is there already");
+    assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), None);
+    for (text, before) in texts.iter().zip(before) {
+        assert_eq!(world.get(0, text).await, before);
+    }
+    assert_eq!(world.store.counts(&[world.shard(0)], world.now()).await.unwrap(), counts);
+    assert_eq!(world.settle(0, &held, Settlement::Ack).await, Settled::Ok);
+    assert!(world.take(0, 4, &["waits"]).await.name.number > batch.name.number);
 }
 
 pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn StoreFactory) {

@@ -2,7 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
-use duetime_core::{RoutingRecord, StoreError, TopicConfig, TopicRecord};
+use duetime_core::{Deletion, RoutingRecord, StoreError, TopicConfig, TopicRecord};
 
 use super::world::{MORE, World};
 use crate::conformance::StoreFactory;
@@ -64,6 +64,20 @@ pub async fn a_change_of_the_topic_keeps_record_and_requested_count(factory: &dy
     assert_eq!((told.config.max_payload, told.version, told.max_shards_ever()), (77, 2, MORE));
 }
 
+pub async fn a_topic_whose_shard_count_changes_is_deleted_by_force_alone(factory: &dyn StoreFactory) {
+    let mut world = World::new(factory).await;
+    world.put(0, "a", world.ago(1000)).await;
+    world.begin(MORE).await;
+    let name = world.record.name.clone();
+    let batch = world.take(0, 4, &["a"]).await;
+    let refused = world.store.delete_topic(&name, Deletion::IfEmpty).await;
+    assert!(matches!(refused, Err(StoreError::NotEmpty { .. })), "{refused:?}");
+    assert_eq!(world.put_batch(&batch).await, 1);
+    world.discard_batch(&batch).await;
+    assert!(world.get(4, "a").await.is_some());
+    assert!(world.store.delete_topic(&name, Deletion::Force).await.unwrap());
+}
+
 pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn StoreFactory) {
     let mut world = World::moving(factory).await;
     let name = world.record.name.clone();
@@ -74,7 +88,7 @@ pub async fn a_topic_deleted_while_it_moves_leaves_nothing(factory: &dyn StoreFa
     // Shrunk since: shards 2 to 4 are retired, and go too.
     world.begin(2).await;
     world.begin(1).await;
-    assert!(world.store.delete_topic(&name).await.unwrap());
+    assert!(world.store.delete_topic(&name, duetime_core::Deletion::Force).await.unwrap());
     assert!(world.store.inspect(&name, 0..MORE).await.unwrap().iter().all(Option::is_none));
     let refused =
         world.store.fence(&name, 0, &world.next(2), &duetime_core::resize_store::DeadlineFloor::default()).await;

@@ -7,8 +7,8 @@ use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, RoutingRecord, Shard, Store, StoredMessage,
-    Timestamp, TopicRecord,
+    ChangeId, Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, RoutingRecord, Shard, Store,
+    StoredMessage, Timestamp, TopicRecord,
 };
 
 use crate::conformance::StoreFactory;
@@ -76,7 +76,7 @@ impl World {
         let now = &self.record.routing;
         Routing {
             epoch: now.epoch + 1,
-            change_id: format!("{:016x}", rand::random::<u64>()),
+            change_id: ChangeId(rand::random()),
             shards,
             previous: now.shards,
             state: RoutingState::Moving,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, Settled, Settlement};
-use duetime_core::{Due, MessageState};
+use duetime_core::{Due, MessageState, OnConflict};
 
 use super::world::{FIRST_WAIT, SHORT, World, every_settlement, id, ids, message};
 use crate::conformance::StoreFactory;
@@ -51,14 +51,63 @@ pub async fn cancel_of_a_claim_that_ran_out_unnoticed_says_in_flight(factory: &d
     assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
 }
 
-pub async fn cancel_of_a_suspect_says_cancelled(factory: &dyn StoreFactory) {
+pub async fn cancel_of_a_suspect_says_that_it_may_have_been_delivered(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("a", world.ago(1000)).await;
     world.claim_as(&world.short_request(1)).await;
     world.pass(SHORT).await;
     assert_eq!(world.claim(10).await.expired, 1);
-    assert_eq!(world.cancel("a").await, Edited::Cancelled);
+    assert_eq!(world.cancel("a").await, Edited::InFlight);
     assert_eq!(world.get("a").await, None);
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
+}
+
+pub async fn what_had_no_answer_may_have_been_delivered_whatever_is_done_to_it_next(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let unanswered = async |text: &str, charged| {
+        world.put(text, world.ago(1000)).await;
+        let claimed = world.claim_one().await;
+        let how = Settlement::Unanswered { wait: Duration::from_secs(60), charged };
+        assert_eq!(world.settle(&claimed, how).await, Settled::Ok);
+    };
+    for charged in [false, true] {
+        unanswered("a", charged).await;
+        let found = world.get("a").await.unwrap();
+        assert_eq!((found.state, found.attempts), (MessageState::Scheduled, 1), "it was sent at least once");
+        assert!(found.visible_at >= world.moment(30_000));
+        assert_eq!(world.survey().await.in_flight, 0);
+        assert_eq!(world.cancel("a").await, Edited::InFlight);
+        assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
+    }
+    unanswered("b", true).await;
+    assert!(matches!(world.reschedule("b", world.ago(-60_000)).await, Edited::Rescheduled(_)));
+    assert_eq!(world.cancel("b").await, Edited::InFlight);
+    unanswered("c", false).await;
+    let again = duetime_core::store::Enqueue { on_conflict: OnConflict::Replace, ..message("c", world.ago(-60_000)) };
+    assert_eq!(world.enqueue(&[again]).await[0].outcome, EnqueueOutcome::ReplacedInFlight);
+    assert_eq!(world.cancel("c").await, Edited::Cancelled, "nobody was given what took its place");
+    let twice = [id("d"), id("d")].map(Edit::Cancel);
+    unanswered("d", false).await;
+    assert_eq!(world.edit(&twice).await, [Edited::InFlight, Edited::Unknown]);
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
+}
+
+pub async fn what_had_no_answer_is_claimed_alone_and_keeps_its_attempt_only_if_it_is_charged(
+    factory: &dyn StoreFactory,
+) {
+    let world = World::new(factory).await;
+    for (charged, attempt) in [(false, 1), (true, 2)] {
+        world.put("a", world.ago(1000)).await;
+        let claimed = world.claim_one().await;
+        world.settle(&claimed, Settlement::Unanswered { wait: Duration::ZERO, charged }).await;
+        world.put("b", world.ago(-5)).await;
+        world.pass(Duration::from_millis(20)).await;
+        let claim = world.claim(10).await;
+        assert_eq!(ids(&claim), ["a"]);
+        assert_eq!((claim.messages[0].suspect, claim.messages[0].attempt), (true, attempt));
+        assert_eq!(world.settle(&claim.messages[0], Settlement::Ack).await, Settled::Ok);
+        assert_eq!(world.cancel("b").await, Edited::Cancelled);
+    }
 }
 
 pub async fn cancel_of_a_dead_letter_removes_it(factory: &dyn StoreFactory) {
@@ -143,7 +192,7 @@ pub async fn a_dead_letter_is_not_moved(factory: &dyn StoreFactory) {
     assert_eq!(world.claim(10).await.messages, []);
 }
 
-pub async fn a_moved_suspect_is_an_ordinary_message_again(factory: &dyn StoreFactory) {
+pub async fn a_moved_suspect_has_its_attempts_back_and_comes_alone(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("a", world.ago(1000)).await;
     world.claim_as(&world.short_request(1)).await;
@@ -152,8 +201,8 @@ pub async fn a_moved_suspect_is_an_ordinary_message_again(factory: &dyn StoreFac
     assert!(matches!(world.reschedule("a", world.ago(1000)).await, Edited::Rescheduled(_)));
     world.put("b", world.ago(500)).await;
     let claim = world.claim(10).await;
-    assert_eq!(ids(&claim), ["a", "b"]);
-    assert!(claim.messages.iter().all(|one| !one.suspect && one.attempt == 1));
+    assert_eq!((ids(&claim), claim.messages[0].suspect, claim.messages[0].attempt), (vec!["a"], true, 1));
+    assert_eq!(ids(&world.claim(10).await), ["b"]);
     world.pass(FIRST_WAIT).await;
     assert_eq!(world.claim(10).await.messages, []);
 }

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
-use duetime_core::{LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord};
+use duetime_core::{
+    ChangeId, Deletion, LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord,
+};
 
 use super::world::{World, all_time, fresh_record, id, message};
 use crate::conformance::StoreFactory;
@@ -77,14 +79,8 @@ pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let mut changed = world.record.clone();
     changed.version = 2;
-    changed.routing = Routing {
-        epoch: 9,
-        change_id: "another".to_owned(),
-        shards: 8,
-        previous: 3,
-        state: RoutingState::Moving,
-        seed: None,
-    };
+    changed.routing =
+        Routing { epoch: 9, change_id: ChangeId(9), shards: 8, previous: 3, state: RoutingState::Moving, seed: None };
     world.store.put_topic(&changed, Some(1)).await.unwrap();
     assert_eq!(stored(&world, &changed).await.unwrap().routing, world.record.routing);
     world.put("a", world.ago(1000)).await;
@@ -96,27 +92,75 @@ pub async fn a_deleted_topic_is_gone_and_its_shards_refuse(factory: &dyn StoreFa
     world.put("held", world.ago(1000)).await;
     world.claim_one().await;
     world.put("free", world.ago(1000)).await;
-    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    assert!(world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
     assert_eq!(stored(&world, &world.record).await, None);
     for shard in world.shards() {
         for refusal in every_refusal(&world, &shard).await {
             assert!(matches!(refusal, StoreError::UnknownShard(_)), "{refusal:?}");
         }
     }
-    assert!(!world.store.delete_topic(&world.record.name).await.unwrap());
+    assert!(!world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
+}
+
+pub async fn a_topic_that_holds_anything_is_deleted_by_force_alone(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let refused = async |what: &str| {
+        let answer = world.store.delete_topic(&world.record.name, Deletion::IfEmpty).await;
+        assert!(matches!(answer, Err(StoreError::NotEmpty { .. })), "with {what}: {answer:?}");
+        assert_eq!(stored(&world, &world.record).await.as_ref(), Some(&world.record), "with {what}");
+    };
+    world.put_dead("dead").await;
+    refused("a dead letter").await;
+    world.store.resolve_dead_letters(&world.shard(), world.now(), &[id("dead")], DeadAction::Purge).await.unwrap();
+    world.put("held", world.ago(1000)).await;
+    let held = world.claim_one().await;
+    refused("a message in flight").await;
+    world.settle(&held, Settlement::Ack).await;
+    world.put("later", world.ago(-60_000)).await;
+    refused("a message that is not due").await;
+    let edited = world.store.edit(&world.shard(), world.now(), &[Edit::Cancel(id("later"))]).await.unwrap();
+    assert_eq!(edited, [duetime_core::store::Edited::Cancelled]);
+    assert!(world.store.delete_topic(&world.record.name, Deletion::IfEmpty).await.unwrap(), "nothing is left");
+    assert_eq!(stored(&world, &world.record).await, None);
+    assert!(!world.store.delete_topic(&world.record.name, Deletion::IfEmpty).await.unwrap());
+}
+
+pub async fn an_enqueue_beside_a_deletion_without_force_is_refused_or_stays(factory: &dyn StoreFactory) {
+    for round in 0..30 {
+        let world = World::new(factory).await;
+        let (shard, now, batch) = (world.shard_at(1), world.now(), [message("a", world.ago(-60_000))]);
+        let (deleted, enqueued) =
+            futures::join!(world.store.delete_topic(&world.record.name, Deletion::IfEmpty), async {
+                // At another moment of the deletion each time.
+                for _ in 0..round % 10 {
+                    tokio::task::yield_now().await;
+                }
+                world.store.enqueue(&shard, now, &batch).await
+            });
+        let acknowledged = enqueued.is_ok();
+        let is_there = stored(&world, &world.record).await.is_some();
+        match deleted {
+            Ok(deleted) => assert!(deleted && !acknowledged && !is_there, "round {round}: {enqueued:?}"),
+            Err(StoreError::NotEmpty { .. }) => assert!(is_there, "round {round}"),
+            Err(other) => panic!("round {round}: {other}"),
+        }
+        if acknowledged {
+            assert_eq!(world.store.counts(&[shard], now).await.unwrap()[0].messages(), 1, "round {round}");
+        }
+    }
 }
 
 pub async fn a_topic_that_was_never_there_is_not_deleted(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let absent = fresh_record(world.now());
-    assert!(!world.store.delete_topic(&absent.name).await.unwrap());
+    assert!(!world.store.delete_topic(&absent.name, duetime_core::Deletion::Force).await.unwrap());
 }
 
 pub async fn a_topic_created_again_starts_empty(factory: &dyn StoreFactory) {
     let mut world = World::new(factory).await;
     world.put_dead("dead").await;
     world.put("free", world.ago(1000)).await;
-    world.store.delete_topic(&world.record.name).await.unwrap();
+    world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap();
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
     world.record = world.store.put_topic(&again, None).await.unwrap();
     assert_eq!((world.get("dead").await, world.get("free").await), (None, None));
@@ -131,7 +175,7 @@ pub async fn a_topic_of_many_messages_is_deleted_whole(factory: &dyn StoreFactor
         let batch: Vec<_> = (0..200).map(|n| message(&format!("m{part}-{n}"), world.ago(1000))).collect();
         world.enqueue(&batch).await;
     }
-    assert!(world.store.delete_topic(&world.record.name).await.unwrap());
+    assert!(world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
     let again = TopicRecord { name: world.record.name.clone(), ..fresh_record(world.now()) };
     world.record = world.store.put_topic(&again, None).await.unwrap();
     assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
@@ -154,7 +198,7 @@ pub async fn nothing_crosses_from_topic_to_topic(factory: &dyn StoreFactory) {
         let found = other.get("a").await.unwrap();
         assert_eq!((found.state, found.attempts), (MessageState::Scheduled, 0));
         assert_eq!(other.settle(&claimed, Settlement::Ack).await, duetime_core::store::Settled::Expired);
-        assert!(world.store.delete_topic(&other.record.name).await.unwrap());
+        assert!(world.store.delete_topic(&other.record.name, duetime_core::Deletion::Force).await.unwrap());
         assert_eq!(world.get("a").await.unwrap().state, MessageState::InFlight, "round {n}");
         assert_eq!(world.settle(&claimed, Settlement::Ack).await, duetime_core::store::Settled::Ok);
     }
@@ -175,7 +219,7 @@ pub async fn nothing_crosses_from_shard_to_shard(factory: &dyn StoreFactory) {
 /// The same topic, deleted and created again with the number of shards it had.
 async fn born_again(world: &mut World) -> TopicRecord {
     let before = world.record.clone();
-    assert!(world.store.delete_topic(&before.name).await.unwrap());
+    assert!(world.store.delete_topic(&before.name, duetime_core::Deletion::Force).await.unwrap());
     let again = TopicRecord { name: before.name.clone(), ..fresh_record(world.now()) };
     world.record = world.store.put_topic(&again, None).await.unwrap();
     before

@@ -8,8 +8,8 @@ use duetime_core::store::{
     Claim, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement, ShardCounts,
 };
 use duetime_core::{
-    Clock, DeliveryMode, Due, Headers, LeaseClass, ListRange, MessageId, Nonce, OnConflict, RetryPolicy, Routing,
-    Shard, ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ChangeId, Clock, DeliveryMode, Due, Headers, LeaseClass, ListRange, MessageId, Nonce, OnConflict, RetryPolicy,
+    Routing, Shard, ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 
 use crate::conformance::StoreFactory;
@@ -49,7 +49,7 @@ pub(super) const SOURCES: [(&str, &str); 14] = [
 ];
 
 /// Everything there is, however late.
-pub(super) fn all_time() -> ListRange {
+pub(in crate::conformance) fn all_time() -> ListRange {
     ListRange { from: Timestamp::ZERO, till: Timestamp::from_millis(9_000_000_000_000), after: None }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn fresh_name() -> TopicName {
 
 pub(crate) fn fresh_record(now: Timestamp) -> TopicRecord {
     let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    let change_id = format!("{:016x}", rand::random::<u64>());
+    let change_id = ChangeId(rand::random());
     TopicRecord::new(fresh_name(), config, 1, change_id, now)
 }
 
@@ -261,11 +261,12 @@ pub(super) fn settle(claimed: &ClaimedMessage, how: Settlement) -> Settle {
 }
 
 /// Each way to settle a claim.
-pub(super) fn every_settlement() -> [Settlement; 5] {
+pub(super) fn every_settlement() -> [Settlement; 6] {
     [
         Settlement::Ack,
         Settlement::Nack(Duration::ZERO),
         Settlement::Release,
+        Settlement::Unanswered { wait: Duration::ZERO, charged: false },
         Settlement::Extend(LONG, LeaseClass::TOPIC),
         Settlement::Bury("refused".to_owned()),
     ]

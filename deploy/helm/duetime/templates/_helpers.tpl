@@ -88,7 +88,7 @@ spec:
     - name: check-config
       image: {{ include "duetime.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      args: [check-config, /etc/duetime/duetime.toml]
+      args: [check-config, --offline, /etc/duetime/duetime.toml]
       env: &env
         # A node is named after its pod.
         - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}

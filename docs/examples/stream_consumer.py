@@ -3,7 +3,9 @@
 
     python3 stream_consumer.py --node http://127.0.0.1:3830 --redis redis://127.0.0.1:6379 --topic orders
 
-Start as many as you like, on any machine: the group shares the entries out. Needs redis-py.
+Start as many as you like, on any machine: the group shares the entries out. With --cluster the address is that of any
+node of a Redis Cluster. The shard count may change meanwhile: the shards are asked for again every few seconds, and a
+stream that no shard has any more is read until it is empty. Needs redis-py.
 """
 
 import argparse
@@ -15,17 +17,23 @@ import urllib.request
 
 import redis
 
+# Most entries of one stream at a time.
 BATCH = 100
-BLOCK_MS = 1000
+# With nothing to read, how long until the streams are looked at again.
+IDLE_S = 0.1
+# How often the shards are asked for, and entries of consumers that are gone are looked for.
+SHARDS_EVERY_S = 3
 # An entry that its consumer has not acked for this long is taken over.
 TAKE_OVER_MS = 60_000
 
 
 def streams_of(node, topic):
-    """The streams of the topic, one for each shard. Ask again now and then: the number of shards may change."""
-    with urllib.request.urlopen(f"{node}/v1/topics/{topic}/shards") as answer:
-        shards = json.load(answer)["shards"]
-    return [f"duetime:{{{shard['tag']}}}:{topic}:{shard['index']}:stream" for shard in shards]
+    """The keys of the topic's streams, one for each shard."""
+    request = urllib.request.Request(f"{node}/v1/topics/{topic}/shards")
+    if token := os.environ.get("DUETIME_TOKEN"):
+        request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return [shard["stream"] for shard in json.load(answer)["shards"]]
 
 
 def handle(fields):
@@ -33,39 +41,69 @@ def handle(fields):
     print(fields[b"id"].decode(), fields[b"payload"].decode(errors="replace"), flush=True)
 
 
+def join(server, stream, group):
+    """Makes the group, unless it is there; from the beginning, so that nothing handed over before is left out."""
+    try:
+        server.xgroup_create(stream, group, id="0", mkstream=True)
+    except redis.ResponseError as error:
+        if "BUSYGROUP" not in str(error):
+            raise
+
+
+def take(server, stream, group, me, take_over):
+    """Handles what one stream has for us, and returns how much that was. One stream a call: in a cluster each has a slot
+    of its own."""
+    found = server.xreadgroup(group, me, {stream: ">"}, count=BATCH) or []
+    entries = [entry for _, some in found for entry in some]
+    if take_over:
+        _, left, *_ = server.xautoclaim(stream, group, me, min_idle_time=TAKE_OVER_MS, count=BATCH)
+        entries += [(entry, fields) for entry, fields in left if fields]
+    for entry, fields in entries:
+        handle(fields)
+        # Acked and done with: without XDEL the stream keeps it until `max_length` cuts it off.
+        server.xack(stream, group, entry)
+        server.xdel(stream, entry)
+    return len(entries)
+
+
 def main():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--node", default="http://127.0.0.1:3830")
     ask.add_argument("--redis", default="redis://127.0.0.1:6379")
+    ask.add_argument("--cluster", action="store_true", help="the address is that of a node of a Redis Cluster")
     ask.add_argument("--topic", required=True)
     ask.add_argument("--group", default="consumers")
     ask.add_argument("--until-idle", type=float, help="end after so many seconds without an entry")
     ask = ask.parse_args()
 
-    server = redis.Redis.from_url(ask.redis)
+    server = (redis.RedisCluster if ask.cluster else redis.Redis).from_url(ask.redis)
     me = f"{socket.gethostname()}-{os.getpid()}"
-    streams = streams_of(ask.node, ask.topic)
-    for stream in streams:
-        try:
-            server.xgroup_create(stream, ask.group, id="0", mkstream=True)
-        except redis.ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
+    streams, current, asked_at = [], [], None
     last = time.monotonic()
     while ask.until_idle is None or time.monotonic() - last < ask.until_idle:
-        block = BLOCK_MS if ask.until_idle is None else int(min(BLOCK_MS, ask.until_idle * 1000 / 2))
-        found = server.xreadgroup(ask.group, me, {stream: ">" for stream in streams}, count=BATCH, block=block)
-        for stream in streams:
-            _, left, *_ = server.xautoclaim(stream, ask.group, me, min_idle_time=TAKE_OVER_MS, count=BATCH)
-            if left:
-                found.append((stream, left))
-        for stream, entries in found:
-            for _, fields in entries:
-                handle(fields)
-            done = [entry for entry, _ in entries]
-            # Acked and done with: without XDEL the stream keeps it until `max_length` cuts it off.
-            server.pipeline().xack(stream, ask.group, *done).xdel(stream, *done).execute()
+        due = asked_at is None or time.monotonic() - asked_at > SHARDS_EVERY_S
+        if due:
+            try:
+                current, asked_at = streams_of(ask.node, ask.topic), time.monotonic()
+            except OSError as error:
+                # The node may be restarting; the streams are there without it.
+                print(f"cannot ask for the shards: {error}", flush=True)
+                asked_at = time.monotonic()
+            for stream in current:
+                if stream not in streams:
+                    join(server, stream, ask.group)
+                    streams.append(stream)
+        count = 0
+        for stream in list(streams):
+            got = take(server, stream, ask.group, me, take_over=due)
+            count += got
+            # Of a shard that is no more, and empty: nothing is appended to it until a shard has this number again.
+            if stream not in current and not got and server.xlen(stream) == 0:
+                streams.remove(stream)
+        if count:
             last = time.monotonic()
+        else:
+            time.sleep(IDLE_S)
 
 
 if __name__ == "__main__":

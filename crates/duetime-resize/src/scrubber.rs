@@ -7,7 +7,7 @@ use std::time::Duration;
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::shard_of;
 use duetime_core::topic::by_name;
-use duetime_core::{StoreError, TopicName, TopicRecord};
+use duetime_core::{StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -48,7 +48,7 @@ pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
     let retired = record.routing.shards..record.max_shards_ever();
     let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
     for index in mine.chain(retired) {
-        match scrub_shard(context, &record.name, index).await {
+        match scrub_shard(context, record, index).await {
             Ok(0) => {}
             Ok(moved) => info!(topic = %record.name, index, moved, "messages were brought back to their homes"),
             Err(error) => debug!(topic = %record.name, index, %error, "shard could not be scrubbed this time"),
@@ -57,10 +57,12 @@ pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
     }
 }
 
-async fn scrub_shard(context: &Context, topic: &TopicName, index: u32) -> Result<u64, StoreError> {
+async fn scrub_shard(context: &Context, known: &TopicRecord, index: u32) -> Result<u64, StoreError> {
+    let topic = &known.name;
     let Some(record) = context.authority.routing(topic).await? else { return Ok(0) };
     let routing = record.routing;
-    if routing.is_moving() {
+    // By a record that the store went back to, a shard that is lost would be none of the topic's, and made anew.
+    if routing.is_moving() || routing.id() != known.routing.id() {
         return Ok(0);
     }
     // A retired shard may never have heard of this record.

@@ -1,4 +1,4 @@
-//! What a change leaves that the store has forgotten, and deadlines of two shards.
+//! What a change leaves that the store has forgotten, a store that went back, and deadlines of two shards.
 
 use duetime_core::store::{ClaimRequest, Settle, Settlement};
 use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy};
@@ -28,6 +28,15 @@ async fn no_change_ends_while_messages_are_on_their_way_to_a_shard_that_the_topi
     world.check(100).await;
 }
 
+/// Runs a resizer, whose node looks at no topic again meanwhile.
+async fn run_for(resizer: &Resizer, time: Duration) {
+    let shutdown = CancellationToken::new();
+    let run = tokio::spawn(resizer.clone().run(shutdown.clone()));
+    tokio::time::sleep(time).await;
+    shutdown.cancel();
+    run.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_scrubber_brings_messages_home_that_are_on_their_way_to_no_shard() {
     let world = World::with(2, 100).await;
@@ -36,13 +45,25 @@ async fn the_scrubber_brings_messages_home_that_are_on_their_way_to_no_shard() {
     let frozen = world.store.take(&routing.shard(&world.topic, 1), 7, &ids, 77).await.unwrap().unwrap();
     assert!(!frozen.messages.is_empty());
     let resizer = world.resizer(ResizeConfig::default());
-    let shutdown = CancellationToken::new();
     world.look().await;
-    let run = tokio::spawn(resizer.run(shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    shutdown.cancel();
-    run.await.unwrap();
+    run_for(&resizer, Duration::from_secs(60)).await;
     world.check(100).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalogue_went_back() {
+    let world = World::with(4, 100).await;
+    let resizer = world.resizer(ResizeConfig::default());
+    let before = world.store.routing(&world.topic).await.unwrap().unwrap();
+    world.request(&resizer, 8).await.unwrap();
+    world.settle(&resizer).await;
+    world.look().await;
+    // The catalogue and shard 6 were on a master that came back as it was before; the node knows the later record.
+    let later = world.store.routing(&world.topic).await.unwrap().unwrap();
+    world.store.swap_routing(&world.topic, &later, &before).await.unwrap();
+    assert!(world.store.remove_shard(&world.topic, 6));
+    run_for(&resizer, Duration::from_secs(60)).await;
+    assert_eq!(world.store.shard_holds(&world.topic, 6), None, "empty, it would pass for one that nothing was in");
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,8 +110,8 @@ pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
 /// Answers as they come in, each at its place.
 type OpenAnswers<T> = Vec<Option<Result<T, RouteError>>>;
 
-/// A record that a shard had not heard of, and which shard of which topic it was.
-type UnfencedShard = (TopicName, Routing, u32);
+/// A record that all shards of its topic were raised to, or one shard beside them.
+type RaisedTo = (TopicName, Routing, Option<u32>);
 
 /// What came of one shard's items.
 struct ShardOutcome<O: Op> {
@@ -190,7 +190,7 @@ pub(crate) struct Dispatcher {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) reports: Reports,
     /// The last shard that was sent a record because it had not heard of it, and when.
-    fencing: Mutex<Option<(UnfencedShard, Instant)>>,
+    fencing: Mutex<Option<(RaisedTo, Instant)>>,
 }
 
 impl Dispatcher {
@@ -432,7 +432,8 @@ impl Dispatcher {
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
                 let mut fenced = self.fencing.lock().await;
-                let seen = (topic.clone(), routing.clone(), index);
+                let beside = (index >= routing.shards.max(routing.previous)).then_some(index);
+                let seen = (topic.clone(), routing.clone(), beside);
                 if fenced.as_ref().is_some_and(|(last, at)| *last == seen && at.elapsed() < REROUTE_WAIT_MAX) {
                     return Ok(());
                 }
@@ -443,10 +444,9 @@ impl Dispatcher {
                     return Ok(());
                 }
                 let store = &*self.context.store;
-                let learnt = if index < routing.shards.max(routing.previous) {
-                    self.context.mover.fence_all(topic, routing).await
-                } else {
-                    store.fence(topic, index, routing, &DeadlineFloor::default()).await.map(drop)
+                let learnt = match beside {
+                    None => self.context.mover.fence_all(topic, routing).await,
+                    Some(index) => store.fence(topic, index, routing, &DeadlineFloor::default()).await.map(drop),
                 };
                 match learnt {
                     // Another one of the topic. An old shard needs nothing of the others.

@@ -1,9 +1,12 @@
 //! Where ids are looked for, with scripted shards.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
 use duetime_core::Draw;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::routing::RoutingState;
-use duetime_core::{ChangeId, Timestamp, TopicConfig, TopicStore as _};
+use duetime_core::{ChangeId, Mover, Timestamp, TopicConfig, TopicStore as _};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
@@ -130,4 +133,37 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
     assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
     let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
     assert_eq!(*script.calls.lock(), calls, "what is absent at a source shard may have been moved to another since");
+}
+
+/// Counts how often all shards are raised.
+#[derive(Debug, Default)]
+struct Raised(AtomicUsize);
+
+#[async_trait]
+impl Mover for Raised {
+    async fn finish(&self, _: &TopicName, _: &Routing, _: u32) -> Result<u64, StoreError> {
+        unreachable!("nothing is on its way")
+    }
+
+    async fn fence_all(&self, _: &TopicName, _: &Routing) -> Result<(), StoreError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_raised_once_however_many_of_them_have_not_heard_of_a_record() {
+    let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
+    let topic = TopicName::new("t").unwrap();
+    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, ChangeId(1), Timestamp::ZERO);
+    record.routing = moving(2, 4, 8);
+    let record = store.put_topic(&record, None).await.unwrap();
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
+    let (mover, meters) = (Arc::<Raised>::default(), Arc::new(duetime_metrics::Meters::new()));
+    let dispatcher = Dispatcher::new(OpContext { store, mover: mover.clone(), clock, meters }, catalog);
+    for index in 0..8 {
+        let refused = StoreError::NotReady(format!("t:{index}"));
+        dispatcher.refresh_routing(&topic, &record.routing, index, &refused).await.unwrap();
+    }
+    assert_eq!(mover.0.load(Ordering::Relaxed), 1);
 }

@@ -98,7 +98,8 @@ async fn check_scripts(servers: &Servers, node: &Node) -> Result<(), LinkError> 
             Err(LinkError::Refused { code, detail }) => {
                 return Err(LinkError::Setup(format!(
                     "redis at {} refuses {name} ({code} {detail}), and every operation of duetime is a script; take \
-                     rename-command for SCRIPT and EVALSHA out of redis.conf, or use a server that runs scripts",
+                     rename-command for SCRIPT and EVALSHA out of redis.conf, give the user `+evalsha +script|load`, or use a \
+                     server that runs scripts",
                     node.name
                 )));
             }

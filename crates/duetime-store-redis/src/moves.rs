@@ -10,6 +10,7 @@ use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
 use duetime_redis::{Backing, Sending};
 use redis::{Cmd, Value};
+use tracing::error;
 
 use crate::calls::Calls;
 use crate::carry::carry;
@@ -44,6 +45,13 @@ pub(crate) async fn fence_shard(
         return Err(StoreError::Stale(Box::new(seal::lift(calls, topic, record).await?)));
     }
     let fenced = fenced.inspect_err(|error| calls.refused(error))?;
+    if fenced.before.as_ref().is_some_and(|before| has_gone_back(before, record, index)) {
+        error!(
+            %shard,
+            "a shard came back as it was before a change of the shard count; what was moved since may be twice, and a \
+             cancel may be undone until all of it is home: see an empty master in docs/OPERATIONS.md"
+        );
+    }
     // The topic may have been deleted between the look above and the script. Where its record is gone without
     // that, the shard may hold messages by now, and stays for whoever adopts them.
     if fenced.before.is_none() && catalogue::life(calls, topic).await? != Some(record.life()) {
@@ -53,6 +61,12 @@ pub(crate) async fn fence_shard(
         return Err(StoreError::UnknownShard(shard.to_string()));
     }
     Ok(fenced)
+}
+
+/// Whether shard `index`, whose last record was `before`, has come back as it was before a change to `present` ended:
+/// until then every shard of the topic hears of the change.
+fn has_gone_back(before: &Routing, present: &Routing, index: u32) -> bool {
+    !present.is_moving() && index < present.shards && before.life() == present.life() && before.shards != present.shards
 }
 
 /// A shard that ids are to move into for the first time is noted before it takes any.
@@ -240,4 +254,24 @@ pub(crate) async fn rename_batch(
     let (reply, _) =
         calls.on_shard_replicated(doing, &calls.scripts.renumber, shard, Present::none(), None, fill).await?;
     Ok(int(&reply)? == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::ChangeId;
+    use duetime_core::routing::RoutingState;
+
+    use super::*;
+
+    #[test]
+    fn a_shard_that_missed_a_whole_change_has_gone_back() {
+        let first = Routing::first(4, ChangeId(1));
+        let moving = Routing { epoch: 2, previous: 4, shards: 8, state: RoutingState::Moving, ..first.clone() };
+        let stable = Routing { state: RoutingState::Stable, ..moving.clone() };
+        assert!(has_gone_back(&first, &stable, 3));
+        assert!(!has_gone_back(&first, &moving, 3), "it hears of the change now");
+        assert!(!has_gone_back(&moving, &stable, 3), "it heard of the change, and not yet of its end");
+        let fewer = Routing { epoch: 4, previous: 8, shards: 2, ..stable.clone() };
+        assert!(!has_gone_back(&stable, &fewer, 3), "nobody tells a retired shard");
+    }
 }

@@ -101,7 +101,8 @@ impl Client {
         self.settle(topic, "nack", receipts, extra).await
     }
 
-    /// Not begun: due again at once, without costing an attempt; `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
+    /// Not begun: due again at once, without costing an attempt; `ok`, `already`, `cancelled`, `expired` or `gone` for
+    /// each receipt, in order.
     ///
     /// # Errors
     ///

@@ -156,8 +156,8 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Claims of `shard` that a cancel ended, the oldest first: the last
-    /// [`CANCELS_KEPT`](crate::limits::CANCELS_KEPT) at least, as far as the shard remembers any. To explain to a holder
-    /// why its receipt is void, and for nothing else: what is not among them may have been cancelled all the same.
+    /// [`CANCELS_KEPT`](crate::limits::CANCELS_KEPT) at least, as far as the shard remembers any. To explain to a
+    /// holder why its receipt is void, and for nothing else: what is not among them may have been cancelled too.
     async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError>;
 
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.

@@ -93,7 +93,8 @@ pub struct TokenConfig {
     /// Most topics that there may be among those it is for when it makes another one. Default: no limit.
     #[serde(default)]
     pub topics_max: Option<usize>,
-    /// Most `max_messages` of a topic that it makes or changes, and what such a topic has by default. Default: no limit.
+    /// Most `max_messages` of a topic that it makes or changes, and what such a topic has by default. Default: no
+    /// limit.
     #[serde(default)]
     pub topic_messages_max: Option<u64>,
     /// Most `max_bytes` of such a topic, in the same way. Default: no limit.

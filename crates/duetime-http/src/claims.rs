@@ -320,7 +320,8 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn ack(
     State(app): State<Arc<HttpParts>>,
@@ -340,7 +341,8 @@ pub(crate) async fn ack(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = NackIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn nack(
     State(app): State<Arc<HttpParts>>,
@@ -375,7 +377,8 @@ pub(crate) async fn nack(
     post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn release(
     State(app): State<Arc<HttpParts>>,
@@ -394,7 +397,8 @@ pub(crate) async fn release(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ExtendIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",
+    responses((status = 200,
+        description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
 pub(crate) async fn extend(

@@ -97,8 +97,8 @@ pub(crate) async fn let_in(
     next.run(request).await
 }
 
-/// What is in an answer, a refusal too, is for its caller alone, and is what its type says. A page says itself how long it
-/// may be kept.
+/// What is in an answer, a refusal too, is for its caller alone, and is what its type says. A page says itself how long
+/// it may be kept.
 fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

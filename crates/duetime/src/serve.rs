@@ -101,3 +101,12 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with --listen"),
     })
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #[test]
+    fn the_memory_of_a_node_is_for_itself_alone() {
+        super::hide_memory();
+        assert!(!nix::sys::prctl::get_dumpable().unwrap());
+    }
+}

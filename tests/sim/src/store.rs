@@ -11,9 +11,9 @@ use duetime_core::store::{
     Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard,
-    StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
-    Whereabouts,
+    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
+    Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
+    TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 

@@ -1,8 +1,8 @@
 //! The HTTP client of one webhook: its connections, TLS, the time that a request may take, and what comes before the
 //! answer.
 //!
-//! A target may send any number of interim answers (1xx) before the one that counts, as fast as the network carries them.
-//! Those are counted, and the request is given up; while they are read, other work of the thread has its turns.
+//! A target may send any number of interim answers (1xx) before the one that counts, as fast as the network carries
+//! them. They are counted, and the request is given up; while they are read, other work of the thread has its turns.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -100,8 +100,8 @@ struct Interim {
 }
 
 impl Interim {
-    /// Another one came, on the task that reads the connection. It reads no more before others have had their turn: what a
-    /// fast target sends would keep the thread for as long as it comes.
+    /// Another one came, on the task that reads the connection. It reads no more before others have had their turn: what
+    /// a fast target sends would keep the thread for as long as it comes.
     fn came(&self) {
         if self.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_MAX {
             self.is_flood.notify_one();

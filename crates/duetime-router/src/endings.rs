@@ -141,7 +141,9 @@ mod tests {
             let batch: Vec<Settle> = (first..first + 256).map(settle).collect();
             endings.note(&topic, batch.iter().map(|settle| (settle, &Settled::Ok)));
         }
-        let kept = endings.ends.lock().young.len() + endings.ends.lock().old.len();
+        let all = endings.ends.lock();
+        let kept = all.young.len() + all.old.len();
+        drop(all);
         assert!((REMEMBERED..=2 * REMEMBERED).contains(&kept), "{kept}");
         assert_eq!(end(&endings, many - 1), (many - 1, Some(SettleKind::Release)));
         assert_eq!(end(&endings, 0), (0, None));

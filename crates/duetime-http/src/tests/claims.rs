@@ -76,7 +76,7 @@ async fn deploys_of_consumers_that_release_what_they_have_not_begun_burn_no_atte
         assert_eq!(claimed[0]["attempt"], 1);
         let receipt = &claimed[0]["receipt"];
         let results = settle(&api, "release", json!({"receipts": [receipt, receipt]})).await;
-        assert_eq!((&results[0]["outcome"], &results[1]["outcome"]), (&json!("ok"), &json!("expired")));
+        assert_eq!((&results[0]["outcome"], &results[1]["outcome"]), (&json!("ok"), &json!("already")));
     }
     let counts = api.get("/v1/topics/orders").await.json();
     assert_eq!((&counts["dead"], &counts["in_flight"], &counts["due"]), (&json!(0), &json!(0), &json!(1)), "{counts}");

@@ -2,7 +2,8 @@
 //! answer.
 //!
 //! A target may send any number of interim answers (1xx) before the one that counts, as fast as the network carries
-//! them. They are counted, and the request is given up; while they are read, other work of the thread has its turns.
+//! them. Over HTTP/1 they are counted, and the request is given up; over HTTP/2 its time ends it. While they are read,
+//! other work of the thread has its turns (`sliced`).
 
 use std::error::Error;
 use std::pin::Pin;
@@ -25,28 +26,26 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt as _;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tower_service::Service;
 
 use super::config::HttpConfig;
 use super::guard::GuardedResolver;
+use super::sliced::{Sliced, SlicedConnector};
 use crate::fault::SinkFault;
 
 /// An idle connection is closed after this, before most servers close it themselves.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// How often the system asks a silent connection whether it is there.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
-/// Longest head of an answer, and what is read of a connection before other work has its turn.
+/// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Interim answers that one request may bring.
 const INTERIM_MAX: usize = 32;
-/// More steps than the runtime gives a task before another has its turn.
-const STEPS_MAX: usize = 256;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Tls = HttpsConnector<HttpConnector<GuardedResolver>>;
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Tls = HttpsConnector<SlicedConnector>;
+type Stream = MaybeHttpsStream<TokioIo<Sliced>>;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -100,17 +99,10 @@ struct Interim {
 }
 
 impl Interim {
-    /// Another one came, on the task that reads the connection. It reads no more before others have had their turn: what
-    /// a fast target sends would keep the thread for as long as it comes.
+    /// Another one came.
     fn came(&self) {
         if self.seen.fetch_add(1, Ordering::Relaxed) == INTERIM_MAX {
             self.is_flood.notify_one();
-        }
-        for _ in 0..STEPS_MAX {
-            if !tokio::task::coop::has_budget_remaining() {
-                break;
-            }
-            let _ = tokio::task::coop::consume_budget().now_or_never();
         }
     }
 }
@@ -137,7 +129,7 @@ impl WebhookClient {
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE_EVERY));
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls(config, is_tls)?).https_or_http();
-        let tls = tls.enable_all_versions().wrap_connector(tcp);
+        let tls = tls.enable_all_versions().wrap_connector(SlicedConnector(tcp));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())

@@ -1,7 +1,8 @@
 //! The sink `http`: a webhook per Standard Webhooks, one request for each message.
 //!
 //! `config` is the manual of its settings, `request` builds what is sent, `guard` decides which
-//! addresses may be reached, `client` sends, `sign` signs, `verdict` judges the answers, `target` does it all.
+//! addresses may be reached, `client` sends on connections of `sliced`, `sign` signs, `verdict` judges the answers,
+//! `target` does it all.
 
 mod client;
 mod config;
@@ -10,6 +11,7 @@ pub(crate) mod fuzz;
 mod guard;
 mod request;
 mod sign;
+mod sliced;
 mod target;
 mod verdict;
 

@@ -152,8 +152,9 @@ async fn consume(
         recorder.delivered(&claimed.iter().map(seen).collect::<anyhow::Result<Vec<_>>>()?);
         let receipts: Vec<String> = claimed.into_iter().map(|message| message.receipt).collect();
         let answers = client.ack(&topic, &receipts).await?;
-        // Gone: the message was cancelled while we had it, and is not tried again.
-        let done = |answer: &&Answer<Outcome>| answer.done().is_some_and(|it| ["ok", "gone"].contains(&&*it.outcome));
+        // What was cancelled while we had it is not tried again.
+        const DONE: [&str; 4] = ["ok", "already", "cancelled", "gone"];
+        let done = |answer: &&Answer<Outcome>| answer.done().is_some_and(|it| DONE.contains(&&*it.outcome));
         let expired = answers.len() - answers.iter().filter(done).count();
         anyhow::ensure!(expired == 0, "{expired} of {} acks came too late", receipts.len());
     }

@@ -178,7 +178,7 @@ pub struct Outcome {
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `expired`, `gone` …
+    /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `already`, `expired`, `gone` …
     pub outcome: String,
     /// The due time it has now. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

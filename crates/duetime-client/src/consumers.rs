@@ -74,7 +74,7 @@ impl Client {
         self.send_json::<Results<_>>(Method::POST, &path, &body).await.map(|answer| answer.results)
     }
 
-    /// Done: `ok`, `expired` or `gone` for each receipt, in order.
+    /// Done: `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Client {
         self.settle(topic, "ack", receipts, Vec::new()).await
     }
 
-    /// Not done; see [`Nack`]: `ok`, `expired` or `gone` for each receipt, in order.
+    /// Not done; see [`Nack`]: `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///
@@ -101,7 +101,8 @@ impl Client {
         self.settle(topic, "nack", receipts, extra).await
     }
 
-    /// Not begun: due again at once, without costing an attempt; `ok`, `expired` or `gone` for each receipt, in order.
+    /// Not begun: due again at once, without costing an attempt; `ok`, `already`, `cancelled`, `expired` or `gone` for
+    /// each receipt, in order.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ impl Client {
         self.settle(topic, "release", receipts, Vec::new()).await
     }
 
-    /// More time: `ok` with a new receipt, `expired` or `gone` for each receipt, in order.
+    /// More time: `ok` with a new receipt, `cancelled`, `expired` or `gone` for each receipt, in order.
     ///
     /// # Errors
     ///

@@ -25,6 +25,15 @@ pub struct Me {
     /// Most topics among those it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topics_max: Option<usize>,
+    /// Most `max_messages` of a topic that it makes or changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_messages_max: Option<u64>,
+    /// Most `max_bytes` of such a topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_bytes_max: Option<u64>,
+    /// Most shards of such a topic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_shards_max: Option<u32>,
     /// The node that answers.
     #[serde(default)]
     pub node: String,

@@ -25,6 +25,7 @@ use crate::resize_store::{
     Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
+use crate::score::Score;
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,
@@ -125,6 +126,7 @@ surrounded! {
         resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
             -> Kept<Lookup<bool>>,
             role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
+        cancelled_claims(shard: &Shard) -> Vec<(MessageId, Score)>, "cancelled_claims", slice::from_ref(shard), 0;
         dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead_letters", slice::from_ref(shard), 0;
         list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;

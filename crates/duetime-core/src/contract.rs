@@ -30,6 +30,7 @@ use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
 use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
+use crate::score::Score;
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,
@@ -153,6 +154,11 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         let found = self.get_at(shard, Role::Home, ids).await?;
         Ok(found.into_iter().map(|one| if let Lookup::Found(message) = one { Some(message) } else { None }).collect())
     }
+
+    /// Claims of `shard` that a cancel ended, the oldest first: the last
+    /// [`CANCELS_KEPT`](crate::limits::CANCELS_KEPT) at least, as far as the shard remembers any. To explain to a
+    /// holder why its receipt is void, and for nothing else: what is not among them may have been cancelled too.
+    async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError>;
 
     /// Dead letters from `from` on (`None`: the oldest), at most `limit`.
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError>;

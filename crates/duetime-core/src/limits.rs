@@ -68,6 +68,9 @@ pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 /// A shard is polled no later than this after the last poll, hint or no hint.
 pub const SAFETY_POLL_EVERY: Duration = Duration::from_secs(1);
 
+/// Cancels of claimed messages that a shard remembers at least.
+pub const CANCELS_KEPT: usize = 50;
+
 /// Longest reason kept with a dead letter, in bytes; the rest is cut.
 pub const REASON_BYTES_MAX: usize = 500;
 

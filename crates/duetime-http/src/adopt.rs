@@ -17,7 +17,7 @@ use crate::fields;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
 use crate::state::HttpParts;
-use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, change_of, check_sink};
+use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, bounded, change_of, check_sink};
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 
@@ -95,6 +95,12 @@ pub(crate) async fn post(
             return Err(Refusal::new("invalid_topic_settings", "settings must be an object").at("settings").into());
         }
     };
-    settings.as_ref().map_or(Ok(()), |settings| check_sink(settings, &caller))?;
+    let settings = match settings {
+        None => None,
+        Some(settings) => {
+            check_sink(&settings, &caller)?;
+            Some(bounded(&app, &topic, settings, &caller).await?)
+        }
+    };
     Ok(Json(app.catalog.adopt(&topic, settings.as_ref(), accept_loss).await?.into()))
 }

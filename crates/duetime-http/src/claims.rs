@@ -291,6 +291,8 @@ async fn settle(
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
+                    SettleAnswer::Already => ("already", None),
+                    SettleAnswer::Cancelled => ("cancelled", None),
                     SettleAnswer::Gone => ("gone", None),
                     SettleAnswer::Extended(fresh) => ("ok", Some(fresh.to_string())),
                 };
@@ -310,14 +312,16 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 
 /// Ack: done
 ///
-/// `expired`: the claim is over, and the message is due again, in other hands or a dead letter. `gone`: it is not
-/// there any more, because it was cancelled meanwhile, or settled for good by this receipt or another. The same of
-/// nack, release and extend.
+/// `already`: an earlier request did the same with this receipt. `cancelled`: the message was cancelled while you had
+/// it, undo what was done. `expired`: the claim is over, and the message is due again, in other hands or a dead letter.
+/// `gone`: it is not there any more, and the node that answers does not know which of these it was. The same of nack,
+/// release and extend.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn ack(
     State(app): State<Arc<HttpParts>>,
@@ -337,7 +341,8 @@ pub(crate) async fn ack(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = NackIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn nack(
     State(app): State<Arc<HttpParts>>,
@@ -372,7 +377,8 @@ pub(crate) async fn nack(
     post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `expired`, `gone`", body = Outcomes))
+    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
+        body = Outcomes))
 )]
 pub(crate) async fn release(
     State(app): State<Arc<HttpParts>>,
@@ -391,7 +397,8 @@ pub(crate) async fn release(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ExtendIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok` with a new receipt, `expired`, `gone`",
+    responses((status = 200,
+        description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
 pub(crate) async fn extend(

@@ -42,7 +42,7 @@ fn method(request: &Request) -> &'static str {
     known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other")
 }
 
-/// Counts requests by route template, method and status, and times them.
+/// Counts requests by route template, method and status, and times them; the outermost of all.
 pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
     let (route, method, began) = (route(&request), method(&request), Instant::now());
     let span = match trace_of(request.headers()) {
@@ -61,7 +61,7 @@ pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request,
         app.meters.auth_refused(code);
     }
     app.meters.request(&route, method, response.status().as_u16(), began.elapsed());
-    response
+    with_no_trace(response)
 }
 
 /// The topic that a path under `/v1/topics/` names, decoded as the handlers decode it.
@@ -91,13 +91,14 @@ pub(crate) async fn let_in(
         });
         match checked {
             Ok(caller) => request.extensions_mut().insert(caller),
-            Err(problem) => return with_no_trace(problem.into_response()),
+            Err(problem) => return problem.into_response(),
         };
     }
-    with_no_trace(next.run(request).await)
+    next.run(request).await
 }
 
-/// What is in an answer of the API is for its caller alone, and is what its type says.
+/// What is in an answer, a refusal too, is for its caller alone, and is what its type says. A page says itself how long
+/// it may be kept.
 fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -75,6 +75,7 @@ mod tls;
 mod token_changes;
 mod token_hash;
 mod token_limits;
+mod topic_ceilings;
 mod topics;
 mod trace;
 mod unread;

@@ -48,6 +48,18 @@ pub(crate) struct MeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     topics_max: Option<usize>,
+    /// Most `max_messages` of a topic that it makes or changes; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    topic_messages_max: Option<u64>,
+    /// Most `max_bytes` of such a topic; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    topic_bytes_max: Option<u64>,
+    /// Most shards of such a topic; absent: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    topic_shards_max: Option<u32>,
     /// The node that answers.
     node: String,
     /// The version of its program.
@@ -72,6 +84,9 @@ pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Ex
         requests_per_second: per_second(&limits.requests),
         messages_per_second: per_second(&limits.messages),
         topics_max: limits.topics_max,
+        topic_messages_max: limits.ceilings.messages,
+        topic_bytes_max: limits.ceilings.bytes,
+        topic_shards_max: limits.ceilings.shards,
         node: app.node.id.clone(),
         version: env!("CARGO_PKG_VERSION"),
     })

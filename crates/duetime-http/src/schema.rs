@@ -75,7 +75,7 @@ words!(
 );
 words!(
     /// What became of a cancel, a reschedule, a settlement or a deletion.
-    Outcome: "cancelled" "rescheduled" "in_flight" "dead" "unknown" "ok" "expired" "gone" "deleted" "deleting"
+    Outcome: "cancelled" "rescheduled" "in_flight" "dead" "unknown" "ok" "already" "expired" "gone" "deleted" "deleting"
 );
 words!(
     /// What became of a dead letter: `unknown` is none, `refused` is not an id.

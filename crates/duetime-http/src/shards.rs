@@ -23,6 +23,7 @@ use crate::path::{Query, Topic};
 use crate::problem::Problem;
 use crate::schema;
 use crate::state::HttpParts;
+use crate::topics::bounded;
 
 /// Largest body of a request for another shard count.
 const SHARDS_BYTES_MAX: usize = 4 << 10;
@@ -299,6 +300,7 @@ pub(crate) async fn put(
     app.resizing.check(&topic).await.map_err(|error| refusal(&app, error))?;
     let count = serde_json::to_value(ask.shards).expect("a number or a word");
     let change = TopicChange::new(Map::from_iter([("shards".to_owned(), count)]));
+    let change = bounded(&app, &topic, change, &caller).await?;
     // A topic that is deleted meanwhile is not made again.
     if app.catalog.change(&topic, &change).await?.is_none() {
         return Err(ResizeError::UnknownTopic(topic).into());

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 
 use crate::problem::Problem;
 use crate::rates::RequestRate;
+use crate::topic_ceilings::TopicCeilings;
 
 /// What a token's holder may have at most.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(crate) struct TokenLimits {
     /// As `requests`, of messages that are enqueued.
     pub messages: Option<Arc<RequestRate>>,
     pub topics_max: Option<usize>,
+    /// Of each topic that it makes or changes.
+    pub ceilings: TopicCeilings,
 }
 
 /// Where no token is asked for.

@@ -178,6 +178,7 @@ pub(crate) async fn put(
     if is_limited && app.catalog.find(&topic).await?.is_none() {
         caller.limits().check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
     }
+    let change = bounded(&app, &topic, change, &caller).await?;
     let put = to_its_end({
         let (app, topic) = (app.clone(), topic.clone());
         async move { app.catalog.put(&topic, &change).await }
@@ -199,6 +200,21 @@ pub(crate) async fn put(
 /// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.
 pub(crate) fn check_sink(change: &TopicChange, caller: &Caller) -> Result<(), Problem> {
     change.sink().map_or(Ok(()), |sink| caller.check_sink(sink))
+}
+
+/// The change within what the caller may give a topic.
+pub(crate) async fn bounded(
+    app: &HttpParts,
+    topic: &TopicName,
+    change: TopicChange,
+    caller: &Caller,
+) -> Result<TopicChange, Problem> {
+    let ceilings = &caller.limits().ceilings;
+    if !ceilings.is_some() {
+        return Ok(change);
+    }
+    let present = app.catalog.find(topic).await?;
+    ceilings.bound(change, present.as_ref(), |count| app.catalog.shards_of(count))
 }
 
 /// The problem of a change that was refused; names no sink that the caller may not use.

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
+use crate::endings::Endings;
 use crate::error::RouteError;
 
 /// Most that waits in one queue, in KiB; a caller that finds it full waits.
@@ -40,6 +41,8 @@ pub(crate) struct OpContext {
     pub mover: Arc<dyn Mover>,
     pub clock: Arc<dyn Clock>,
     pub meters: Arc<Meters>,
+    /// How claims ended that were settled here.
+    pub endings: Arc<Endings>,
 }
 
 /// A kind of operation that works on a batch of items in one shard.

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use duetime_core::Draw;
 use duetime_core::store::{Adopt, Adopted, Deletion};
 use duetime_core::{
-    AutoShards, ChangeId, Clock, Routing, RoutingRecord, SinkBinder, StoreError, TopicConfig, TopicName, TopicRecord,
-    TopicStore, Topics,
+    AutoShards, ChangeId, Clock, Draw, Routing, RoutingRecord, ShardCount, SinkBinder, StoreError, TopicConfig,
+    TopicName, TopicRecord, TopicStore, Topics,
 };
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -98,13 +97,17 @@ impl Catalog {
     }
 
     async fn conflict_pause(&self) {
-        let share = self.draw.next() as f64 / u64::MAX as f64;
-        tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(share)).await;
+        tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(self.draw.next() as f64 / u64::MAX as f64)).await;
     }
 
     /// From now on `"auto"` of a new topic means this for so many nodes as there are. Only the first call counts.
     pub fn set_auto(&self, auto: AutoShards) {
         let _ = self.auto.set(auto);
+    }
+
+    /// How many shards a topic has that is made with `count` at present.
+    pub fn shards_of(&self, count: ShardCount) -> u32 {
+        count.resolve(*self.nodes.borrow(), self.auto.get().copied().unwrap_or_default())
     }
 
     /// How many nodes share the shards, which `"auto"` of a new topic follows.
@@ -113,7 +116,6 @@ impl Catalog {
     }
 
     /// How many nodes share the shards, now and as that changes.
-    #[must_use]
     pub fn nodes(&self) -> watch::Receiver<u32> {
         self.nodes.subscribe()
     }
@@ -412,8 +414,7 @@ impl Catalog {
     }
 
     fn fresh(&self, name: &TopicName, config: TopicConfig) -> TopicRecord {
-        let change_id = ChangeId(self.draw.next());
-        let shards = config.shards.resolve(*self.nodes.borrow(), self.auto.get().copied().unwrap_or_default());
+        let (change_id, shards) = (ChangeId(self.draw.next()), self.shards_of(config.shards));
         let mut record = TopicRecord::with_shards(name.clone(), config, shards, change_id, self.clock.now());
         // Nobody outside can choose ids that all have one home.
         record.routing.seed = Some(self.draw.next() as u32);

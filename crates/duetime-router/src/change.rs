@@ -100,6 +100,16 @@ impl TopicChange {
         self.fields.contains_key(field)
     }
 
+    /// The same, with `value` for a `field` that it puts back to the default, or, if `absent` too, does not name.
+    #[must_use]
+    pub fn with_default(mut self, field: &str, value: Value, absent: bool) -> Self {
+        let is_default = self.fields.get(field).map_or(absent, Value::is_null);
+        if is_default {
+            self.fields.insert(field.to_owned(), value);
+        }
+        self
+    }
+
     /// The sink that the change gives the topic.
     #[must_use]
     pub fn sink(&self) -> Option<&str> {

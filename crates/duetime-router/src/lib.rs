@@ -13,6 +13,7 @@ mod catalog;
 mod change;
 mod dead;
 mod dead_groups;
+mod endings;
 mod error;
 mod forecast;
 mod forecasts;

@@ -259,6 +259,9 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
 
     async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
         let called = QuietSettleOp::<KEPT>::call(context, shard, role, items).await;
+        // Here and not where it is answered: a client that has hung up asks again.
+        let settled = done(items, &called.answers).map(|(settle, (answer, _))| (settle, answer));
+        context.endings.note(&shard.topic, settled);
         let (meters, now) = (context.meters.topic(&shard.topic), context.clock.now());
         let happened = done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
             (_, Settled::Expired) => None,

@@ -3,22 +3,25 @@
 //! Upstream: the HTTP API. Downstream: `route`, queues, and through them the store. A shard that
 //! fails fails for its own items only.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::limits::SHARDS_MAX;
 use duetime_core::routing::{life_of, shard_of};
 use duetime_core::smear::offset;
 use duetime_core::store::{AckWait, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, LeaseClass, Lookup, MessageId, Mover, Receipt, Role, Shard, Store, StoreError, StoredMessage, Timestamp,
-    TopicName, TopicRecord,
+    Clock, LeaseClass, Lookup, MessageId, Mover, Receipt, Role, Score, Shard, Store, StoreError, StoredMessage,
+    Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
+use futures::StreamExt as _;
 
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
 use crate::dead::DeadLetters;
+use crate::endings::SettleKind;
 use crate::error::RouteError;
 use crate::forecast::Forecaster;
 use crate::list::LiveMessages;
@@ -27,6 +30,12 @@ use crate::review::Reviewer;
 use crate::route::{Aim, Answers, Dispatcher};
 use crate::survey::Surveyor;
 use crate::topic_limits::TopicLimits;
+
+/// Messages that are looked up at once to see whether they are there.
+const BODIES_AT_ONCE: usize = 64;
+
+/// Shards that are asked at once why receipts are void.
+const SHARDS_AT_ONCE: usize = 64;
 
 /// What became of one enqueue, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +87,13 @@ pub enum SettleAnswer {
     Ok,
     /// Extended: the receipt that counts from now on.
     Extended(Receipt),
+    /// Done as asked by an earlier request: this one is a repetition.
+    Already,
+    /// A cancel ended the claim.
+    Cancelled,
     /// The receipt proves nothing any more: the message is due again, in other hands, or a dead letter.
     Expired,
-    /// The message is not there any more: it was cancelled, or settled for good, by this receipt or another.
+    /// The message is not there any more, and neither this node nor the shard remembers why.
     Gone,
 }
 
@@ -127,7 +140,7 @@ impl Router {
         clock: Arc<dyn Clock>,
         meters: Arc<Meters>,
     ) -> Arc<Self> {
-        let context = OpContext { store, mover, clock, meters };
+        let context = OpContext { store, mover, clock, meters, endings: Arc::default() };
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), catalog));
         Arc::new(Self {
             surveyor: Surveyor::new(dispatcher.clone()),
@@ -290,6 +303,7 @@ impl Router {
                 places.push(place);
             }
         }
+        let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.how)).collect();
         let of = |at: usize, settle: &Settle| {
             let receipt: &Receipt = &receipts[at];
             Aim::claimed(&settle.id, receipt.shard, receipt.epoch)
@@ -300,7 +314,10 @@ impl Router {
             self.dispatcher.run(&self.settles, topic, items, of).await
         };
         let settled: Vec<_> = settled.into_iter().map(agreed).collect();
-        let gone = self.gone(topic, &receipts, &settled).await;
+        let is_void = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
+        let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
+        let mut whys =
+            self.why_void(topic, void.map(|((receipt, kind), _)| (receipt, *kind)).collect()).await.into_iter();
         for ((place, receipt), answer) in places.into_iter().zip(&receipts).zip(settled) {
             // Its message went with the life of the topic that it was in.
             if let Err(RouteError::EarlierLife(_)) = answer {
@@ -310,8 +327,7 @@ impl Router {
             answers[place] = Some(answer.map(|(shard, (settled, replicas))| {
                 let answer = match settled {
                     Settled::Ok => SettleAnswer::Ok,
-                    Settled::Expired if gone.contains(&receipt.id) => SettleAnswer::Gone,
-                    Settled::Expired => SettleAnswer::Expired,
+                    Settled::Expired => whys.next().expect("one for each that is void"),
                     Settled::Extended(score) => {
                         let extended = Receipt::new(topic, shard, receipt.epoch, receipt.id.clone(), score);
                         SettleAnswer::Extended(extended)
@@ -323,21 +339,50 @@ impl Router {
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
     }
 
-    /// Which messages of receipts that proved nothing are not there any more.
-    async fn gone<'a>(
-        &self,
-        topic: &TopicName,
-        receipts: &'a [Receipt],
-        settled: &[SettledIn],
-    ) -> HashSet<&'a MessageId> {
-        let expired = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
-        let all = receipts.iter().zip(settled).filter(|(_, answer)| expired(answer));
-        let ids: Vec<&MessageId> = all.map(|(receipt, _)| &receipt.id).collect();
-        if ids.is_empty() {
-            return HashSet::new();
+    /// Why each of these receipts proves nothing: what this node remembers of it, then whether its message is there,
+    /// then what the shards remember.
+    async fn why_void(&self, topic: &TopicName, void: Vec<(&Receipt, SettleKind)>) -> Vec<SettleAnswer> {
+        let endings = &self.dispatcher.context.endings;
+        let ends = void.iter().map(|(receipt, _)| endings.of(topic, &receipt.id, receipt.score));
+        let ends: Vec<(Score, Option<SettleKind>)> = ends.collect();
+        let mut whys = vec![SettleAnswer::Expired; void.len()];
+        let mut open = Vec::new();
+        for (at, ((_, asked), (_, done))) in void.iter().zip(&ends).enumerate() {
+            if *done == Some(*asked) {
+                whys[at] = SettleAnswer::Already;
+            } else {
+                open.push(at);
+            }
         }
-        let found = self.get(topic, ids.iter().map(|id| (*id).clone()).collect()).await;
-        ids.into_iter().zip(found).filter(|(_, found)| matches!(found, Ok((_, None)))).map(|(id, _)| id).collect()
+        let mut absent = Vec::new();
+        // Some at a time: their bodies are read too, and whoever asks may name any message.
+        for some in open.chunks(BODIES_AT_ONCE) {
+            let found = self.get(topic, some.iter().map(|at| void[*at].0.id.clone()).collect()).await;
+            absent
+                .extend(some.iter().zip(found).filter(|(_, found)| matches!(found, Ok((_, None)))).map(|(at, _)| *at));
+        }
+        let claims: Vec<(&Receipt, Score)> = absent.iter().map(|at| (void[*at].0, ends[*at].0)).collect();
+        for (at, is_cancelled) in absent.iter().zip(self.are_cancelled(topic, &claims).await) {
+            whys[*at] = if is_cancelled { SettleAnswer::Cancelled } else { SettleAnswer::Gone };
+        }
+        whys
+    }
+
+    /// Whether a cancel ended each of these claims, as far as the shards remember: those they were made in, and the
+    /// present homes of their messages.
+    async fn are_cancelled(&self, topic: &TopicName, claims: &[(&Receipt, Score)]) -> Vec<bool> {
+        let Ok(record) = self.topic(topic).await else { return vec![false; claims.len()] };
+        let (routing, seed) = (&record.routing, record.routing.seed(topic));
+        let shards_of = |receipt: &Receipt| [receipt.shard, shard_of(&receipt.id, seed, routing.shards)];
+        let all = claims.iter().flat_map(|(receipt, _)| shards_of(receipt));
+        let shards: BTreeSet<u32> = all.filter(|index| *index < SHARDS_MAX).collect();
+        let store = &self.dispatcher.context.store;
+        let ask = |index: u32| async move { store.cancelled_claims(&routing.shard(topic, index)).await };
+        // A shard that does not answer explains nothing.
+        let asked = futures::stream::iter(shards.into_iter().map(ask)).buffered(SHARDS_AT_ONCE);
+        let cancelled: HashSet<(MessageId, Score)> =
+            asked.filter_map(async |noted| noted.ok()).flat_map(futures::stream::iter).collect().await;
+        claims.iter().map(|(receipt, score)| cancelled.contains(&(receipt.id.clone(), *score))).collect()
     }
 
     /// Settles for the engine what it claimed in `shard`, wherever the messages are by now.

@@ -428,7 +428,7 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
         .collect();
     assert!(answers[..40].iter().enumerate().all(|(at, answer)| at == 8 || *answer == SettleAnswer::Ok));
     assert!(matches!(&answers[8], SettleAnswer::Extended(receipt) if receipt.id == asks[8].0.id));
-    assert_eq!(answers[40..], [SettleAnswer::Gone, SettleAnswer::Ok, SettleAnswer::Expired]);
+    assert_eq!(answers[40..], [SettleAnswer::Already, SettleAnswer::Ok, SettleAnswer::Expired]);
     assert_eq!((fixture.counted(Event::Delivered), fixture.counted(Event::Retried)), (38, 1));
 }
 

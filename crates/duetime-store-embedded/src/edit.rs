@@ -36,6 +36,9 @@ fn cancel(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite
         Some(raw) => {
             let score = Score::from_raw(raw);
             state.removed(score);
+            if score.class().is_held() {
+                state.view.cancelled(id, score);
+            }
             if score.class().may_arrive() { Edited::InFlight } else { Edited::Cancelled }
         }
     })

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::limits::{CANCELS_KEPT, CLOCK_SKEW_MAX};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::ShardCounts;
-use duetime_core::{LeaseClass, Routing, Score, Timestamp, TopicRecord, deadlines};
-use parking_lot::RwLock;
+use duetime_core::{LeaseClass, MessageId, Routing, Score, Timestamp, TopicRecord, deadlines};
+use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
@@ -32,16 +32,31 @@ pub struct LiveShard {
     pub key: i64,
     routing: RwLock<Arc<Routing>>,
     head: AtomicI64,
+    /// Claims that a cancel ended since the store was opened, the oldest first.
+    cancelled: Mutex<VecDeque<(MessageId, Score)>>,
 }
 
 impl LiveShard {
     fn new(key: i64, routing: Arc<Routing>) -> Self {
-        Self { key, routing: RwLock::new(routing), head: AtomicI64::new(EMPTY) }
+        Self { key, routing: RwLock::new(routing), head: AtomicI64::new(EMPTY), cancelled: Mutex::default() }
     }
 
     /// Its copy of the routing record.
     pub fn routing(&self) -> Arc<Routing> {
         self.routing.read().clone()
+    }
+
+    /// A cancel ended the claim of `id` under `score`.
+    pub fn cancelled(&self, id: &MessageId, score: Score) {
+        let mut cancelled = self.cancelled.lock();
+        cancelled.push_back((id.clone(), score));
+        let more = cancelled.len().saturating_sub(CANCELS_KEPT);
+        cancelled.drain(..more);
+    }
+
+    /// Claims that a cancel ended, the oldest first.
+    pub fn cancelled_claims(&self) -> Vec<(MessageId, Score)> {
+        self.cancelled.lock().iter().cloned().collect()
     }
 
     /// Visible time of the first message.

@@ -14,7 +14,7 @@ use duetime_core::store::{
     Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
+    ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard,
     StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
     Whereabouts,
 };
@@ -355,6 +355,10 @@ impl MessageStore for EmbeddedStore {
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
+    }
+
+    async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+        Ok(self.directory.look(shard).map(|view| view.cancelled_claims()).unwrap_or_default())
     }
 
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {

@@ -5,7 +5,7 @@
 -- Errors  FORGOTTEN, NEVER: see recall
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight or given to somebody who never answered,
 --          2 unknown
--- Cost  O(n log N), four calls
+-- Cost  O(n log N), four calls, two more where a claim ends
 if before then return before == '' and 0 or cmsgpack.unpack(before) end
 if refused then return refused end
 local n = #A - 4
@@ -48,5 +48,14 @@ if removed > 0 then
   call('HDEL', B, unpack(A, 5))
   call('HSET', B, slot, all and name or name .. ' ' .. cmsgpack.pack(out))
 end
-if gone > 0 then call('HSET', M, 'in_flight', int(flight - gone)) end
+if gone > 0 then
+  -- For the holders: SCORE ID in a line each, the last 16 KiB of them.
+  local noted, lines = call('HGET', M, 'cancelled') or '', {}
+  for i = 1, n do
+    if held[i] and out[i] == 1 then lines[#lines + 1] = scores[i] .. ' ' .. A[i + 4] .. '\n' end
+  end
+  noted = noted .. table.concat(lines)
+  if #noted > 16384 then noted = sub(noted, string.find(noted, '\n', -16384, true) + 1) end
+  call('HSET', M, 'in_flight', int(flight - gone), 'cancelled', noted)
+end
 return all and 0 or out

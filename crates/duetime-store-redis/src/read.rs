@@ -102,6 +102,19 @@ pub(crate) async fn read_messages(
     Ok(found)
 }
 
+/// Claims that a cancel ended, as cancel.lua notes them.
+pub(crate) async fn read_cancelled(calls: &Calls, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+    let mut pipeline = Pipeline::with_capacity(1);
+    pipeline.cmd("HGET").arg(calls.keys.meta(shard)).arg("cancelled");
+    let noted = read(calls, "read cancelled claims", &pipeline).await?.into_iter().next();
+    let noted = noted.and_then(text).unwrap_or_default();
+    let of = |line: &str| {
+        let (score, id) = line.split_once(' ')?;
+        Some((MessageId::new(id).ok()?, Score::from_raw(score.parse().ok()?)))
+    };
+    Ok(noted.lines().filter_map(of).collect())
+}
+
 pub(crate) async fn read_dead(
     calls: &Calls,
     shard: &Shard,

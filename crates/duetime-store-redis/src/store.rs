@@ -13,7 +13,7 @@ use duetime_core::store::{
 };
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
-    Role, ScheduleStore, Shard, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    Role, ScheduleStore, Score, Shard, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Checks, Link, LinkError};
@@ -216,6 +216,10 @@ impl MessageStore for RedisStore {
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         role.ask(|| read::read_messages(&self.calls, shard, ids), || source::read_at_source(&self.calls, shard, ids))
             .await
+    }
+
+    async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+        read::read_cancelled(&self.calls, shard).await
     }
 
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {

@@ -10,7 +10,7 @@ use duetime_resize::Steps;
 use duetime_supervisor::Policy;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::commands::output;
 use crate::config::{self, ReadConfig};
@@ -51,6 +51,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     };
     panics::hide(config.secrets());
     logs::start(config.node.log_format).context("starting the log")?;
+    hide_memory();
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
     let listener = listen(&config.node.address()).await?;
@@ -80,6 +81,15 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     Ok(is_wanted)
 }
 
+/// Keeps other programs of the same user from reading this one's memory, and the system from writing it into a core:
+/// messages and secrets are in it.
+fn hide_memory() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        warn!(%error, "other programs of this user can read the memory of this one, where messages and secrets are");
+    }
+}
+
 async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     listener::listen(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
@@ -90,4 +100,13 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
         }
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with --listen"),
     })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #[test]
+    fn the_memory_of_a_node_is_for_itself_alone() {
+        super::hide_memory();
+        assert!(!nix::sys::prctl::get_dumpable().unwrap());
+    }
 }

@@ -147,7 +147,7 @@ impl Client {
                     let answer = door.router.settle(&self.topic, vec![(receipt, ask.clone())]).await.pop();
                     answer
                         .and_then(Result::ok)
-                        .map(|(answer, _)| !matches!(answer, SettleAnswer::Expired | SettleAnswer::Gone))
+                        .map(|(answer, _)| matches!(answer, SettleAnswer::Ok | SettleAnswer::Extended(_)))
                 }
                 Ask::Engine(how) => {
                     let settle = Settle { id: message.id.clone(), score, how: how.clone() };

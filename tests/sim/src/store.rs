@@ -11,9 +11,9 @@ use duetime_core::store::{
     Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Shard,
-    StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
-    Whereabouts,
+    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
+    Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
+    TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
 
@@ -291,6 +291,10 @@ impl MessageStore for SimStore {
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
+    }
+
+    async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+        self.quick(shard, false, move |server, shard, _| at_once(server.mem.cancelled_claims(shard))).await
     }
 
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {

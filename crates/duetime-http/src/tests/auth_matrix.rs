@@ -273,6 +273,45 @@ async fn a_token_has_its_requests_messages_and_topics() {
     assert_eq!(ask(&api, "makes", "PUT", "/v1/topics/m-3", "{}").await.0, 201);
 }
 
+#[tokio::test]
+async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says() {
+    let config: AuthConfig = serde_json::from_str(&format!(
+        r#"{{"tokens":[{{"name":"root","secret":"{}","scopes":["admin"]}},
+            {{"name":"some","secret":"{}","scopes":["admin"],"topics":["m-*"],"topic_messages_max":100,
+              "topic_bytes_max":"1MiB","topic_shards_max":8}}]}}"#,
+        secret("root"),
+        secret("some")
+    ))
+    .unwrap();
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
+    let put = async |name: &str, path: &str, body: &str| {
+        let (status, text) = ask(&api, name, "PUT", path, body).await;
+        (status, serde_json::from_str::<serde_json::Value>(&text).unwrap())
+    };
+    let (status, made) = put("some", "/v1/topics/m-1", "{}").await;
+    assert_eq!((status, &made["max_messages"], &made["max_bytes"]), (201, &100.into(), &(1 << 20).into()), "{made}");
+    for (body, field) in [
+        (r#"{"max_messages":101}"#, "max_messages"),
+        (r#"{"max_bytes":"2MiB"}"#, "max_bytes"),
+        (r#"{"shards":16}"#, "shards"),
+    ] {
+        for topic in ["m-1", "m-2"] {
+            let (status, refused) = put("some", &format!("/v1/topics/{topic}"), body).await;
+            assert_eq!((status, &refused["code"], &refused["field"]), (403, &"forbidden".into(), &field.into()));
+        }
+    }
+    assert_eq!(put("some", "/v1/topics/m-1/shards", r#"{"shards":16}"#).await.0, 403);
+    let (status, changed) =
+        put("some", "/v1/topics/m-1", r#"{"max_messages":null,"max_bytes":"512KiB","shards":8}"#).await;
+    assert_eq!((status, &changed["max_messages"], &changed["max_bytes"]), (200, &100.into(), &(512 << 10).into()));
+    // What others gave it stays.
+    assert_eq!(put("root", "/v1/topics/m-1", r#"{"max_messages":1000}"#).await.0, 200);
+    let (status, changed) = put("some", "/v1/topics/m-1", r#"{"visibility_timeout":"1m"}"#).await;
+    assert_eq!((status, &changed["max_messages"]), (200, &1000.into()));
+    let (_, me) = ask(&api, "some", "GET", "/v1/me", "").await;
+    assert!(me.contains(r#""topic_messages_max":100,"topic_bytes_max":1048576,"topic_shards_max":8"#), "{me}");
+}
+
 #[test]
 fn a_hash_stands_for_its_secret_and_a_variable_holds_one() {
     let (secret, hash) = crate::new_token();

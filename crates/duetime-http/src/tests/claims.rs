@@ -33,7 +33,7 @@ async fn a_claim_is_acked_once() {
     let receipt = &message["receipt"];
     let results = settle(&api, "ack", json!({"receipts": [receipt, receipt, "x"]})).await;
     assert_eq!((&results[0]["outcome"], &results[0]["id"]), (&json!("ok"), &json!("a")));
-    assert_eq!(results[1]["outcome"], "gone");
+    assert_eq!(results[1]["outcome"], "already");
     assert_eq!(results[2]["error"]["code"], "invalid_receipt");
     let text = api.get("/metrics").await.text;
     assert!(text.contains("duetime_messages_total{event=\"delivered\",topic=\"orders\"} 1"));
@@ -76,7 +76,7 @@ async fn deploys_of_consumers_that_release_what_they_have_not_begun_burn_no_atte
         assert_eq!(claimed[0]["attempt"], 1);
         let receipt = &claimed[0]["receipt"];
         let results = settle(&api, "release", json!({"receipts": [receipt, receipt]})).await;
-        assert_eq!((&results[0]["outcome"], &results[1]["outcome"]), (&json!("ok"), &json!("expired")));
+        assert_eq!((&results[0]["outcome"], &results[1]["outcome"]), (&json!("ok"), &json!("already")));
     }
     let counts = api.get("/v1/topics/orders").await.json();
     assert_eq!((&counts["dead"], &counts["in_flight"], &counts["due"]), (&json!(0), &json!(0), &json!(1)), "{counts}");
@@ -100,7 +100,7 @@ async fn a_consumer_gives_up_a_message_at_once_and_says_why() {
 }
 
 #[tokio::test]
-async fn what_was_cancelled_in_flight_is_gone_and_what_is_due_again_has_expired() {
+async fn what_was_cancelled_in_flight_says_so_and_what_is_due_again_has_expired() {
     let api = TestApi::with_orders().await;
     api.enqueue(r#"{"id":"paid"}"#).await;
     api.enqueue(r#"{"id":"slow"}"#).await;
@@ -112,10 +112,54 @@ async fn what_was_cancelled_in_flight_is_gone_and_what_is_due_again_has_expired(
     let how = json!({"receipts": [receipt("paid"), receipt("slow")]});
     for verb in ["ack", "nack", "extend"] {
         let results = settle(&api, verb, how.clone()).await;
-        assert_eq!([&results[0]["outcome"], &results[1]["outcome"]], ["gone", "expired"], "{verb}");
+        assert_eq!([&results[0]["outcome"], &results[1]["outcome"]], ["cancelled", "expired"], "{verb}");
     }
     let text = api.get("/metrics").await.text;
     assert!(text.contains("duetime_cancels_total{topic=\"orders\",verdict=\"in_flight\"} 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_settlement_that_is_sent_again_was_done_already_and_another_one_was_not() {
+    let api = TestApi::with_orders().await;
+    for id in ["acked", "nacked", "released", "buried"] {
+        api.enqueue(&json!({ "id": id }).to_string()).await;
+    }
+    let claimed = claim(&api, r#"{"max":4}"#).await;
+    let how = |id: &str| {
+        let receipt = claimed.iter().find(|message| message["id"] == id).unwrap()["receipt"].clone();
+        match id {
+            "nacked" => ("nack", json!({"receipts": [receipt], "delay": "1h"})),
+            "buried" => ("nack", json!({"receipts": [receipt], "dead": true})),
+            "released" => ("release", json!({"receipts": [receipt]})),
+            _ => ("ack", json!({"receipts": [receipt]})),
+        }
+    };
+    for id in ["acked", "nacked", "released", "buried"] {
+        let (verb, body) = how(id);
+        assert_eq!(settle(&api, verb, body.clone()).await[0]["outcome"], "ok", "{id}");
+        assert_eq!(settle(&api, verb, body).await[0]["outcome"], "already", "{id}");
+    }
+    let late = settle(&api, "ack", json!({"receipts": how("nacked").1["receipts"]})).await;
+    assert_eq!(late[0]["outcome"], "expired", "it will be tried again");
+    let late = settle(&api, "nack", how("acked").1).await;
+    assert_eq!(late[0]["outcome"], "gone", "it is done");
+}
+
+#[tokio::test]
+async fn both_receipts_of_an_extended_claim_say_how_it_ended() {
+    let api = TestApi::with_orders().await;
+    for id in ["acked", "cancelled"] {
+        api.enqueue(&json!({ "id": id }).to_string()).await;
+    }
+    let claimed = claim(&api, r#"{"max":2}"#).await;
+    let old = |id: &str| claimed.iter().find(|message| message["id"] == id).unwrap()["receipt"].clone();
+    let all = json!({"receipts": [old("acked"), old("cancelled")], "visibility_timeout": "1m"});
+    let fresh = settle(&api, "extend", all).await;
+    assert_eq!(api.call("DELETE", "/v1/topics/orders/messages/cancelled", "", "").await.status, 409);
+    let receipts = [&old("acked"), &fresh[0]["receipt"], &old("cancelled"), &fresh[1]["receipt"]];
+    let results = settle(&api, "ack", json!({ "receipts": receipts })).await;
+    let words: Vec<&str> = results.iter().map(|result| result["outcome"].as_str().unwrap()).collect();
+    assert_eq!(words, ["already", "ok", "cancelled", "cancelled"]);
 }
 
 #[tokio::test]

@@ -296,7 +296,10 @@ async fn a_reload_gives_a_token_no_rates_anew() {
 #[tokio::test]
 async fn answers_of_the_api_are_not_stored_on_the_way_and_are_what_their_type_says() {
     let api = api_with(512 << 20).await;
-    for answer in [ask(&api, "shop", "GET", "/v1/me", "").await, api.get("/v1/me").await] {
+    let late = Request::delete("/v1/topics/orders").header("duetime-not-after", "1").body(Body::empty()).unwrap();
+    let foreign = Request::get("/v1/me").header(header::HOST, "evil.example").body(Body::empty()).unwrap();
+    let (known, unknown) = (ask(&api, "shop", "GET", "/v1/me", "").await, api.get("/v1/nothing").await);
+    for answer in [known, api.get("/v1/me").await, unknown, api.send(late).await, api.send(foreign).await] {
         assert_eq!(answer.headers[header::CACHE_CONTROL], "no-store", "{}", answer.status);
         assert_eq!(answer.headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{}", answer.status);
     }

@@ -80,7 +80,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
     catalog.learn(topic, &routing);
     let meters = Arc::new(duetime_metrics::Meters::new());
     let mover = Arc::new(duetime_resize::MoveDeps::new(store.clone()));
-    let context = OpContext { store, mover, clock, meters };
+    let context = OpContext { store, mover, clock, meters, endings: Arc::default() };
     (catalog.clone(), Dispatcher::new(context.clone(), catalog), BatchQueues::new(context))
 }
 

@@ -3,12 +3,16 @@
 //! The connection goes to the very address that was checked: a name cannot point elsewhere between
 //! the two. Public addresses are allowed; others only if the configuration names them or the host.
 
+use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
+use tower_service::Service;
 
 use crate::fault::SinkFault;
 
@@ -199,8 +203,16 @@ fn class_v6(address: Ipv6Addr) -> Option<&'static str> {
 #[derive(Clone, Debug)]
 pub struct GuardedResolver(pub Arc<Guard>);
 
-impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
+impl Service<Name> for GuardedResolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
         let guard = self.0.clone();
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
@@ -214,7 +226,7 @@ impl Resolve for GuardedResolver {
             }
             match refused {
                 Some(why) if allowed.is_empty() => Err(why.into()),
-                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+                _ => Ok(allowed.into_iter()),
             }
         })
     }

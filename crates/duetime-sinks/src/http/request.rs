@@ -2,8 +2,8 @@
 
 use duetime_core::trace::is_trace_header;
 use duetime_core::{Delivery, Timestamp};
-use reqwest::Url;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use url::Url;
 
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;

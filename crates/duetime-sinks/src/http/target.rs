@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Sink, Timestamp, TopicName, Verdict};
 use duetime_settings::Scrubber;
-use reqwest::header::RETRY_AFTER;
-use reqwest::{Certificate, Client, Response, Url, redirect};
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, RETRY_AFTER};
+use hyper::{Method, Response};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
+use url::Url;
 
+use super::client::{ConnectedLate, SendError, WebhookClient, chunk};
 use super::config::{HttpConfig, HttpSettings, KIND};
 use super::guard::{Guard, GuardedResolver, Refused};
 use super::request::RequestTemplate;
@@ -26,8 +30,6 @@ use crate::target::Target;
 const BATCH_MAX: usize = 1;
 /// How long an accepted request's answer may take to be read to its end, to keep the connection.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// An idle connection is closed after this, before most servers close it themselves.
-const IDLE_MAX: Duration = Duration::from_secs(30);
 /// The wait before a message is offered again that the target did not process.
 const UNPROCESSED_WAIT: Duration = Duration::from_millis(100);
 /// How much of a refusal's text is kept in the reason.
@@ -39,7 +41,7 @@ const ERROR_BYTES: usize = 300;
 #[derive(Debug)]
 pub(crate) struct HttpTarget {
     config: HttpConfig,
-    client: Client,
+    client: WebhookClient,
     template: RequestTemplate,
     signer: Signer,
     gate: Arc<Gate>,
@@ -75,7 +77,7 @@ impl HttpTarget {
             bare.into_iter().chain(key).chain([text.to_owned()])
         });
         Ok(Self {
-            client: client(config, &url, guard)?,
+            client: WebhookClient::new(config, url.scheme() == "https", GuardedResolver(guard))?,
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
@@ -116,23 +118,22 @@ impl HttpTarget {
         message: &Delivery,
         not_after: Timestamp,
         within: Duration,
-    ) -> reqwest::Result<Response> {
-        let request = self.client.post(template.url.clone()).timeout(within);
+    ) -> Result<Response<Incoming>, SendError> {
         let headers = template.headers(message, &self.signer, self.clock.now(), not_after);
-        request.headers(headers).body(message.payload.clone()).send().await
+        self.client.send(Method::POST, template.url.as_str(), headers, message.payload.clone(), within).await
     }
 
-    async fn verdict_of(&self, mut answer: Response) -> Verdict {
+    async fn verdict_of(&self, mut answer: Response<Incoming>) -> Verdict {
         let status = answer.status();
         let now = self.clock.now();
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let after = after.and_then(|value| verdict::retry_after(value, now));
         let excerpt = if status.is_success() {
             // The verdict is in; the rest is only read so that the connection can be used again.
-            let _ = tokio::time::timeout(DRAIN_MAX, self.read(&mut answer)).await;
+            let _ = tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await;
             Vec::new()
         } else {
-            tokio::time::timeout(DRAIN_MAX, self.read(&mut answer)).await.unwrap_or_default()
+            tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await.unwrap_or_default()
         };
         let excerpt = self.scrubber.clean(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
         let phrase = status.canonical_reason().unwrap_or_default();
@@ -141,11 +142,11 @@ impl HttpTarget {
     }
 
     /// Reads at most `response_max`, and answers its beginning.
-    async fn read(&self, answer: &mut Response) -> Vec<u8> {
+    async fn read(&self, answer: &mut Incoming) -> Vec<u8> {
         let mut begin = Vec::new();
         let mut bytes = 0;
         while bytes <= self.config.response_max
-            && let Ok(Some(chunk)) = answer.chunk().await
+            && let Some(chunk) = chunk(answer).await
         {
             bytes += chunk.len() as u64;
             // More than is shown, so that a secret at its end is whole when it is looked for.
@@ -156,59 +157,54 @@ impl HttpTarget {
     }
 
     /// `sent`: it may have been sent before.
-    fn of_error(&self, error: &reqwest::Error, sent: bool) -> Verdict {
+    fn of_error(&self, error: &SendError, sent: bool) -> Verdict {
         let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
-        if error.is_builder() {
-            Verdict::Rejected { reason }
-        } else if sent {
-            Verdict::NoAnswer { reason }
-        } else if error.is_connect() {
-            Verdict::Unavailable { reason }
-        } else if is_unprocessed(error) {
-            Verdict::NotSent { reason, after: UNPROCESSED_WAIT }
-        } else {
-            Verdict::NoAnswer { reason }
+        match error {
+            SendError::Request(_) => Verdict::Rejected { reason },
+            SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
+            SendError::Connection(lost) if lost.is_connect() => Verdict::Unavailable { reason },
+            SendError::Connection(_) if is_unprocessed(error) => Verdict::NotSent { reason, after: UNPROCESSED_WAIT },
+            SendError::Connection(_) | SendError::Late | SendError::Interim => Verdict::NoAnswer { reason },
         }
     }
 
     /// What went wrong, in one sentence, with the innermost cause and without the URL's query.
-    fn explain(&self, error: &reqwest::Error) -> String {
-        let mut cause: &dyn Error = error;
-        loop {
-            if let Some(refused) = cause.downcast_ref::<Refused>() {
-                return refused.to_string();
-            }
-            let Some(source) = cause.source() else { break };
-            cause = source;
-        }
+    fn explain(&self, error: &SendError) -> String {
         let url = &self.config.url;
-        if error.is_connect() && error.is_timeout() {
+        let SendError::Connection(lost) = error else {
+            return match error {
+                SendError::Late => format!("the target did not answer within {} ms", self.config.timeout.as_millis()),
+                other => format!("no answer of {url}: {other}"),
+            };
+        };
+        if let Some(refused) = causes::<Refused>(error).next() {
+            return refused.to_string();
+        }
+        if causes::<ConnectedLate>(error).next().is_some() {
             return format!("could not connect to {url} in time");
         }
-        if error.is_timeout() {
-            return format!("the target did not answer within {} ms", self.config.timeout.as_millis());
-        }
         let what = match () {
-            () if error.is_connect() => "could not connect to",
+            () if lost.is_connect() => "could not connect to",
             () if is_unreadable(error) => "cannot read the answer of",
             () => "lost the connection to",
         };
-        format!("{what} {url}: {cause}")
+        let innermost = std::iter::successors(Some(lost as &dyn Error), |cause| (*cause).source()).last();
+        format!("{what} {url}: {}", innermost.expect("itself at least"))
     }
 }
 
 /// The causes of an error that are a `T`.
-fn causes<T: Error + 'static>(error: &reqwest::Error) -> impl Iterator<Item = &T> {
+fn causes<T: Error + 'static>(error: &dyn Error) -> impl Iterator<Item = &T> {
     std::iter::successors(error.source(), |cause| (*cause).source()).filter_map(|cause| cause.downcast_ref())
 }
 
 /// Whether there was an answer that is none of HTTP.
-fn is_unreadable(error: &reqwest::Error) -> bool {
+fn is_unreadable(error: &dyn Error) -> bool {
     causes(error).any(hyper::Error::is_parse)
 }
 
 /// Whether the target certainly did not process the request: RFC 9113, 8.7.
-pub(super) fn is_unprocessed(error: &reqwest::Error) -> bool {
+pub(super) fn is_unprocessed(error: &dyn Error) -> bool {
     let says_so = |cause: &h2::Error| {
         cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
     };
@@ -216,8 +212,8 @@ pub(super) fn is_unprocessed(error: &reqwest::Error) -> bool {
 }
 
 /// Whether the connection was lost before there was an answer. One that cannot be read is an answer.
-fn was_cut(error: &reqwest::Error) -> bool {
-    error.is_request() && !error.is_connect() && !error.is_timeout() && !is_unreadable(error)
+fn was_cut(error: &SendError) -> bool {
+    matches!(error, SendError::Connection(lost) if !lost.is_connect()) && !is_unreadable(error)
 }
 
 /// Where the configuration leads, if a webhook may go there at all.
@@ -243,37 +239,6 @@ pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, SinkFau
     Ok(url)
 }
 
-fn client(config: &HttpConfig, url: &Url, guard: Arc<Guard>) -> Result<Client, SinkFault> {
-    // The program has installed the same provider already; in a library or a test it may be missing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = Client::builder()
-        .user_agent(concat!("duetime/", env!("CARGO_PKG_VERSION")))
-        .redirect(redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .no_proxy()
-        .dns_resolver(GuardedResolver(guard))
-        .timeout(config.timeout)
-        .connect_timeout(config.connect_timeout)
-        .pool_max_idle_per_host(config.concurrency)
-        .pool_idle_timeout(IDLE_MAX);
-    if let Some(file) = &config.certificates.ca_file {
-        let refused = |fault: String| SinkFault::at("ca_file", fault);
-        let authorities = Certificate::from_pem_bundle(&file.read("ca_file").map_err(refused)?)
-            .map_err(|error| refused(file.refused("ca_file", error)))?;
-        if authorities.is_empty() {
-            return Err(refused(file.refused("ca_file", "it has no certificate; give a PEM file")));
-        }
-        builder = builder.tls_certs_only(authorities);
-    } else if url.scheme() == "http" {
-        // Nothing is verified, so the system's authorities need not exist.
-        builder = builder.tls_certs_only([]);
-    }
-    builder.build().map_err(|error| {
-        SinkFault::whole(format!("cannot set up TLS: {error}; install ca-certificates or set `ca_file`"))
-    })
-}
-
 #[async_trait]
 impl Target for HttpTarget {
     fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
@@ -283,8 +248,8 @@ impl Target for HttpTarget {
     }
 
     async fn check(&self) -> Result<(), String> {
-        let asked = self.client.request(reqwest::Method::OPTIONS, self.template.url.clone()).send().await;
-        match asked {
+        let (to, within) = (self.template.url.as_str(), self.config.timeout);
+        match self.client.send(Method::OPTIONS, to, HeaderMap::new(), Bytes::new(), within).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.scrubber.clean(&self.explain(&error), ERROR_BYTES)),
         }

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Headers, Namespace, Sink, SinkBinder, Timestamp, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -272,6 +276,40 @@ async fn an_answer_that_cannot_be_read_is_an_answer_and_nothing_is_posted_again(
 }
 
 #[tokio::test]
+async fn interim_answers_are_passed_over_and_a_flood_of_them_ends_the_request_at_once() {
+    const INTERIM: &str = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    for is_flood in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/in", listener.local_addr().unwrap());
+        let target = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 4096];
+            assert!(socket.read(&mut head).await.unwrap() > 0);
+            let mut sent = 0;
+            if !is_flood {
+                let answer = INTERIM.repeat(8) + "HTTP/1.1 204 No Content\r\n\r\n";
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+            // Until the connection is closed.
+            while is_flood && socket.write_all(INTERIM.repeat(1000).as_bytes()).await.is_ok() {
+                sent += 1;
+            }
+            sent
+        });
+        // Longer than the test may take.
+        let text = format!("[hook]\ntype = \"http\"\nurl = {url:?}\nallow = [\"127.0.0.1\"]\ntimeout = \"5m\"\n");
+        let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+        let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+        match verdict(&sink).await {
+            Verdict::NoAnswer { reason } if is_flood => assert!(reason.contains("more than 32 interim"), "{reason}"),
+            Verdict::Accepted if !is_flood => {}
+            other => panic!("{is_flood}: {other:?}"),
+        }
+        target.await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_http_2_refuses_was_certainly_not_processed() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (reason, unprocessed) in [(h2::Reason::REFUSED_STREAM, true), (h2::Reason::INTERNAL_ERROR, false)] {
@@ -288,8 +326,8 @@ async fn a_stream_that_http_2_refuses_was_certainly_not_processed() {
                 });
             }
         });
-        let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
-        let error = client.post(&url).body("x").send().await.unwrap_err();
+        let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Empty<Bytes>>();
+        let error = client.get(url.parse().unwrap()).await.unwrap_err();
         assert_eq!(is_unprocessed(&error), unprocessed, "{error:?}");
         target.abort();
     }

@@ -1,6 +1,7 @@
 //! Scheduling, and changes to what is scheduled: enqueue, cancel, reschedule.
 
 use duetime_core::envelope::Envelope;
+use duetime_core::limits::CANCELS_KEPT;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Enqueued};
 use duetime_core::{Due, LeaseClass, OnConflict, Score, Timestamp};
 
@@ -46,6 +47,10 @@ impl ShardState {
         match edit {
             Edit::Cancel(id) => {
                 let may_arrive = self.live.get(id).map(|score| score.class().may_arrive());
+                if let Some(score) = self.live.get(id).filter(|score| score.class().is_held()) {
+                    self.cancelled.push_back((id.clone(), *score));
+                    self.cancelled.drain(..self.cancelled.len().saturating_sub(CANCELS_KEPT));
+                }
                 let dead = self.dead.contains_key(id);
                 self.forget(id);
                 match may_arrive {

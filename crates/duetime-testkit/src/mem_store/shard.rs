@@ -50,6 +50,8 @@ pub(super) struct ShardState {
     /// The last batch put here, by source.
     pub applied: BTreeMap<u32, BatchName>,
     pub last_dead: i64,
+    /// Claims that a cancel ended, the oldest first.
+    pub cancelled: VecDeque<(MessageId, Score)>,
 }
 
 impl ShardState {
@@ -66,6 +68,7 @@ impl ShardState {
             last_number: 0,
             applied: BTreeMap::new(),
             last_dead: 0,
+            cancelled: VecDeque::new(),
         }
     }
 

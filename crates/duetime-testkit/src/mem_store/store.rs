@@ -176,6 +176,10 @@ impl MessageStore for MemStore {
         role.ask(|| self.get_at_home(shard, ids), || self.get_at_source(shard, ids)).await
     }
 
+    async fn cancelled_claims(&self, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+        self.on_shard(shard, |state| Ok(state.cancelled.iter().cloned().collect()))
+    }
+
     async fn dead_letters(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, StoreError> {
         self.on_shard(shard, |state| Ok(state.dead_page(from, limit)))
     }

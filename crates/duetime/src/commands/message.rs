@@ -67,7 +67,7 @@ pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_
             }
         }
     }
-    Ok(answers.iter().all(|answer| answer.done().is_some_and(|outcome| outcome.outcome == wanted)))
+    Ok(answers.iter().all(|answer| answer.done().is_some_and(|it| [wanted, "already"].contains(&&*it.outcome))))
 }
 
 /// How many replicas have it, where that was waited for.
@@ -80,7 +80,8 @@ fn meaning(outcome: &str) -> &'static str {
         "in_flight" => " (being delivered, or was without an answer; it will not be tried again if it was cancelled)",
         "unknown" => " (never enqueued, cancelled, or delivered already)",
         "expired" => " (its claim is over: it is due again, in other hands or a dead letter)",
-        "gone" => " (not there any more: cancelled meanwhile, or settled already)",
+        "already" => " (an earlier request did it)",
+        "gone" => " (not there any more; whether it was settled or cancelled is not known)",
         "dead" => " (a dead letter; redrive it with `duetime dead redrive`)",
         _ => "",
     }

@@ -151,6 +151,7 @@ pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let limit = |limit: Option<f64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+    let most = |most: Option<u64>| most.map_or_else(|| "no limit".to_owned(), |most| most.to_string());
     output::pairs(vec![
         ("token", me.name.unwrap_or_else(|| "none is asked for".to_owned())),
         ("scopes", me.scopes.join(", ")),
@@ -164,7 +165,10 @@ pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
         ),
         ("requests a second", limit(me.requests_per_second)),
         ("messages a second", limit(me.messages_per_second)),
-        ("most topics", me.topics_max.map_or_else(|| "no limit".to_owned(), |most| most.to_string())),
+        ("most topics", most(me.topics_max.map(|most| most as u64))),
+        ("most messages of a topic", most(me.topic_messages_max)),
+        ("most bytes of a topic", most(me.topic_bytes_max)),
+        ("most shards of a topic", most(me.topic_shards_max.map(u64::from))),
     ])?;
     Ok(true)
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use duetime_core::limits::{CANCELS_KEPT, ID_BYTES_MAX};
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, Settled, Settlement};
 use duetime_core::{Due, MessageState, OnConflict};
 
@@ -39,6 +40,26 @@ pub async fn cancel_of_a_message_in_flight_removes_it_and_says_so(factory: &dyn 
         assert_eq!(world.settle(&claimed, how).await, Settled::Expired);
         assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
     }
+}
+
+pub async fn a_shard_remembers_the_claims_that_cancels_ended(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let mut ended = Vec::new();
+    for n in 0..CANCELS_KEPT + 3 {
+        // As long as an id may be.
+        let name = format!("{n:0>ID_BYTES_MAX$}");
+        world.put(&name, world.ago(1000)).await;
+        let claimed = world.claim_one().await;
+        assert_eq!(world.cancel(&name).await, Edited::InFlight);
+        ended.push((claimed.id, claimed.score));
+    }
+    world.put("waits", world.ago(-60_000)).await;
+    assert_eq!(world.cancel("waits").await, Edited::Cancelled);
+    world.put("acked", world.ago(1000)).await;
+    assert_eq!(world.settle(&world.claim_one().await, Settlement::Ack).await, Settled::Ok);
+    let noted = world.store.cancelled_claims(&world.shard()).await.unwrap();
+    assert!((CANCELS_KEPT..=ended.len()).contains(&noted.len()), "{}", noted.len());
+    assert_eq!(noted, ended[ended.len() - noted.len()..], "the last ones, and no others");
 }
 
 pub async fn cancel_of_a_claim_that_ran_out_unnoticed_says_in_flight(factory: &dyn StoreFactory) {

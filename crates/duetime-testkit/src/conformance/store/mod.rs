@@ -90,6 +90,7 @@ macro_rules! store_conformance {
             edit::a_cancelled_message_is_never_claimed,
             edit::what_is_not_there_is_unknown,
             edit::cancel_of_a_message_in_flight_removes_it_and_says_so,
+            edit::a_shard_remembers_the_claims_that_cancels_ended,
             edit::cancel_of_a_claim_that_ran_out_unnoticed_says_in_flight,
             edit::cancel_of_a_suspect_says_that_it_may_have_been_delivered,
             edit::what_had_no_answer_may_have_been_delivered_whatever_is_done_to_it_next,

@@ -36,7 +36,7 @@ fn threads_and_sets_of_tasks_are_where_it_is_known_what_becomes_of_them() {
         ("crates/duetime-ownership/src/etcd/session.rs", "a write and a look, one each; they end with their loop"),
         ("crates/duetime-ownership/src/round_robin.rs", "a look and a heartbeat, one each; they end with their loop"),
         ("crates/duetime-redis/src/pubsub.rs", "a subscription per master, looked after by a supervised loop"),
-        ("crates/duetime-request/src/standstill.rs", "it notes that time passes, and can only end with the process"),
+        ("crates/duetime-request/src/stall.rs", "it notes that time passes, and can only end with the process"),
         ("crates/duetime-resize/src/controller.rs", "a change per topic; the supervised loop begins it anew"),
         ("crates/duetime-sinks/src/kafka/producer.rs", "the end of a client of a library, which would block its task"),
         (

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use duetime_request::Generation;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -176,21 +177,27 @@ impl HttpBody for Answering {
     }
 }
 
-/// A connection's bytes, watched for a client that does not take them.
+/// A connection's bytes, watched for a client that does not take them, and for a stall of this process: nothing is read
+/// after one.
 pub(crate) struct Watched<T> {
     stream: T,
     activity: Arc<Activity>,
+    generation: Generation,
 }
 
 impl<T> Watched<T> {
-    pub fn new(stream: T, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
+    pub fn new(stream: T, activity: Arc<Activity>, generation: Generation) -> Self {
+        Self { stream, activity, generation }
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() && self.generation.has_ended() {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
+        }
+        read
     }
 }
 

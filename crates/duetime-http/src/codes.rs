@@ -67,7 +67,6 @@ pub(crate) const CODES: &[&str] = &[
     "draining",
     "timeout",
     "too_late",
-    "stood_still",
     "busy",
     "audit_full",
     "store_full",

@@ -394,11 +394,6 @@ impl EnqueueStream {
 
     async fn step(&mut self) -> Vec<u8> {
         let mut batch = self.batch().await;
-        if self.end.stood_still() {
-            self.ended = true;
-            let detail = "the node stood still; open another stream, and send again what was not answered";
-            batch = EnqueueBatch::refused(Refusal::new("stood_still", detail));
-        }
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
         self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
         if !batch.entries.is_empty() {

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
 
 use crate::memory::FoundCaller;
-use crate::peer::FromBefore;
 use crate::problem::{Problem, ProblemCode};
 use crate::query_routes::QueryRoutes;
 use crate::scopes::scopes_of;
@@ -124,22 +123,13 @@ pub(crate) async fn in_time(State(app): State<Arc<HttpParts>>, request: Request,
     }
 }
 
-/// How long the client waits for this request; `None`: it does not say. Refused, where that is over, and where nobody
-/// can say how old the request is.
+/// How long the client waits for this request; `None`: it does not say. Refused where that is over.
 fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Problem> {
     if request.method().is_safe() {
         return Ok(None);
     }
     let mut ends = request.headers().get_all(NOT_AFTER).iter().peekable();
     if ends.peek().is_none() {
-        if let Some(FromBefore(connection)) = request.extensions().get() {
-            connection.cancel();
-            let detail = format!(
-                "the node stood still, and this request may have waited for long; it was not carried out, send it again \
-                 (with a {NOT_AFTER} header, it would be known how old it is)"
-            );
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stood_still", detail).retry_in(1));
-        }
         return Ok(None);
     }
     let read = |value: &HeaderValue| value.to_str().ok()?.parse::<i64>().ok().filter(|end| *end >= 0);

@@ -2,13 +2,6 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use tokio_util::sync::CancellationToken;
-
-/// Its connection was there, or waited to be taken, when this process stood still: what is read from it is of an unknown
-/// age. Cancelled to end one whose requests are not in line, once its answers are out.
-#[derive(Clone, Debug)]
-pub(crate) struct FromBefore(pub CancellationToken);
-
 /// The other end of its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);

@@ -245,14 +245,9 @@ impl From<&RouteError> for Problem {
                 "topic_full",
                 format!("{error}; slow down, let its backlog and dead letters drain, or raise {limit}"),
             ),
-            RouteError::RequestOver { stood_still } => {
-                let code = if *stood_still { "stood_still" } else { "timeout" };
-                Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    code,
-                    format!("{error}; send it again if it is still wanted"),
-                )
-                .retry_in(1)
+            RouteError::RequestOver => {
+                let detail = format!("{error}; send it again if it is still wanted");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).retry_in(1)
             }
             RouteError::Store(error) => Self::from(&**error),
             other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", other.to_string()),

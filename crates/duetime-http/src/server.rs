@@ -1,8 +1,8 @@
 //! Listens, serves connections, and ends on a signal: open requests are answered first.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
-use duetime_request::standstill;
-use futures::FutureExt as _;
+use duetime_request::Generation;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -27,7 +26,7 @@ use tracing::{debug, warn};
 use crate::activity::{Activity, IDLE_MAX, Watched};
 use crate::connections::{ConnectionAdmission, ConnectionBounds, Connections};
 use crate::observe;
-use crate::peer::{FromBefore, Peer};
+use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::HttpParts;
 use crate::tls::Tls;
@@ -48,12 +47,6 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Once the server ends, open requests have this long.
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether connections wait, where none comes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// The answers on a connection that is ended after a refusal go out within this.
-const ANSWERS_OUT: Duration = Duration::from_secs(1);
-
 /// Pause after the system refused a connection, when none could make way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -66,8 +59,8 @@ struct Serving {
     router: axum::Router,
     builder: Arc<Builder<TokioExecutor>>,
     tls: Option<Tls>,
-    /// The standstills of this process when a connection was made; `None`: it may have waited through one.
-    born: Option<u64>,
+    /// Its connections end with it.
+    generation: Generation,
 }
 
 /// How connections are taken.
@@ -94,7 +87,7 @@ impl Listening {
 ///
 /// # Errors
 ///
-/// None after it has begun; the signature allows for listeners that break.
+/// The system has no second descriptor for the listener. None after it has begun.
 pub async fn serve(
     listener: TcpListener,
     router: axum::Router,
@@ -106,25 +99,22 @@ pub async fn serve(
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX).max_buf_size(BUFFER_BYTES_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
-    let serving = Serving { router, builder: Arc::new(builder), tls, born: None };
+    let mut serving = Serving { router, builder: Arc::new(builder), tls, generation: Generation::current() };
+    let backlog = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
     let open = GracefulShutdown::new();
-    // Up to which standstill of this process all connections are taken that waited meanwhile.
-    let mut caught_up = standstill::count();
     loop {
-        // Without the runtime's budget, which looks like nobody waiting.
-        let waiting = tokio::task::unconstrained(listener.accept()).now_or_never();
-        if waiting.is_none() && !standstill::is_recent() {
-            caught_up = standstill::count();
-        }
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            Some(accepted) = std::future::ready(waiting) => accepted,
-            accepted = listener.accept() => accepted,
-            // Whether nobody waits any more is to be known before the next one comes.
-            () = tokio::time::sleep(LOOK_EVERY) => continue,
+            () = serving.generation.ended() => None,
+            accepted = listener.accept() => Some(accepted),
         };
-        let is_fresh = caught_up == standstill::count() && !standstill::is_recent();
+        if serving.generation.has_ended() {
+            serving.generation = Generation::current();
+            close_waiting(&backlog, &connections).await;
+            continue;
+        }
+        let Some(accepted) = accepted else { continue };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -136,8 +126,7 @@ pub async fn serve(
         };
         let _ = stream.set_nodelay(true);
         let admission = connections.admit(peer.ip());
-        let born = is_fresh.then_some(caught_up);
-        tokio::spawn(Serving { born, ..serving.clone() }.connection(stream, peer, admission, open.watcher()));
+        tokio::spawn(serving.clone().connection(stream, peer, admission, open.watcher()));
     }
     drop(listener);
     // Claims that wait would keep their connections open.
@@ -146,6 +135,23 @@ pub async fn serve(
         warn!("requests are still open, leaving them");
     }
     Ok(())
+}
+
+/// Closes the connections that wait to be accepted. Asks the system, and not the runtime, which does not know yet what
+/// came while the process did not run.
+async fn close_waiting(backlog: &std::net::TcpListener, connections: &Connections) {
+    loop {
+        match backlog.accept() {
+            Ok(closed) => drop(closed),
+            Err(none) if none.kind() == io::ErrorKind::WouldBlock => return,
+            Err(gone) if gone.kind() == io::ErrorKind::ConnectionAborted => {}
+            // No descriptor is free: those of connections from before are closed right now.
+            Err(_) => {
+                connections.shed(SHED);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 impl Serving {
@@ -189,47 +195,38 @@ impl Serving {
         }
     }
 
-    /// Serves until the client, the drain or a long silence ends it.
+    /// Serves until the client, the drain, a long silence or a stall of this process ends it.
     async fn served<T>(self, stream: T, peer: SocketAddr, activity: Arc<Activity>, brief: bool, watcher: Watcher)
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (router, seen, over) = (self.router, activity.clone(), CancellationToken::new());
-        let (born, ends) = (self.born, over.clone());
-        let service = service_fn(move |mut request: Request<Incoming>| {
+        let (router, seen, generation) = (self.router, activity.clone(), self.generation);
+        let service = service_fn(move |request: Request<Incoming>| {
             let (router, activity) = (router.clone(), seen.clone());
-            let is_over = born != Some(standstill::count());
-            if is_over {
-                request.extensions_mut().insert(FromBefore(ends.clone()));
-            }
             async move {
+                // Read before, and dispatched only now: the rest of a pipeline, or a stream among many.
+                if generation.has_ended() {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+                }
                 let version = request.version();
                 let mut response = answer(router, activity, peer, brief, request).await;
-                // What lies behind it on the connection is as old.
-                if (brief || is_over) && version <= Version::HTTP_11 {
+                if brief && version <= Version::HTTP_11 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(response)
+                Ok(response)
             }
         });
-        let stream = TokioIo::new(Watched::new(stream, activity.clone()));
+        let stream = TokioIo::new(Watched::new(stream, activity.clone(), generation));
         let connection = self.builder.serve_connection(stream, service).into_owned();
         let mut connection = pin!(watcher.watch(connection));
-        let mut refused = pin!(async {
-            over.cancelled().await;
-            tokio::time::sleep(ANSWERS_OUT).await;
-        });
         while let Some(again) = activity.look_again() {
             tokio::select! {
                 biased;
+                () = generation.ended() => return debug!(%peer, "closed: opened before a stall of this process"),
                 ended = &mut connection => {
                     if let Err(error) = ended {
                         debug!(%peer, %error, "connection ended");
                     }
-                    return;
-                }
-                () = &mut refused => {
-                    debug!(%peer, "a connection from before this process stood still is ended");
                     return;
                 }
                 () = tokio::time::sleep_until(again) => {}

@@ -6,6 +6,7 @@
 //! none (sinks, background loops) never ends so. Upstream: the HTTP API, which makes ends. Downstream: tokio.
 
 mod request_end;
-pub mod standstill;
+pub mod stall;
 
 pub use request_end::RequestEnd;
+pub use stall::Generation;

@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::standstill;
+use crate::stall::Generation;
 
 tokio::task_local! {
     static OF_TASK: RequestEnd;
 }
 
-/// When nothing is begun any more for a request: at a time, and once the process has stood still.
+/// When nothing is begun any more for a request: at a time, and once the process has stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestEnd {
     at: Instant,
-    standstills: u64,
+    generation: Generation,
 }
 
 impl RequestEnd {
     /// This long from now.
     #[must_use]
     pub fn after(limit: Duration) -> Self {
-        Self { at: Instant::now() + limit, standstills: standstill::count() }
+        Self { at: Instant::now() + limit, generation: Generation::current() }
     }
 
     /// That of the request that this task works for.
@@ -56,7 +56,7 @@ impl RequestEnd {
     /// Nothing is to be begun any more.
     #[must_use]
     pub fn is_over(self) -> bool {
-        Instant::now() >= self.at || self.stood_still()
+        Instant::now() >= self.at || self.generation.has_ended()
     }
 
     /// This long from now, of a request that began with this one: a long one has an end for each of its parts.
@@ -65,16 +65,10 @@ impl RequestEnd {
         Self { at: Instant::now() + limit, ..self }
     }
 
-    /// The process has stood still since the request began.
-    #[must_use]
-    pub fn stood_still(self) -> bool {
-        self.standstills != standstill::count()
-    }
-
     /// The earlier one.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
-        Self { at: self.at.min(other.at), standstills: self.standstills.min(other.standstills) }
+        Self { at: self.at.min(other.at), generation: self.generation.min(other.generation) }
     }
 }
 

@@ -120,8 +120,8 @@ impl<O: Op> BatchJob<O> {
     }
 
     fn refuse(self) {
-        let over = RouteError::RequestOver { stood_still: self.end.is_some_and(RequestEnd::stood_still) };
-        let _ = self.answer.send(Done { answers: Vec::new(), failed: Some((over, self.items)) });
+        let failed = Some((RouteError::RequestOver, self.items));
+        let _ = self.answer.send(Done { answers: Vec::new(), failed });
     }
 }
 

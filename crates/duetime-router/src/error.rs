@@ -25,11 +25,8 @@ pub enum RouteError {
         most: u64,
     },
     /// The request that it came with has ended before its turn came; nothing was begun for it.
-    #[error("{}; nothing was begun for it", if *.stood_still { "this process stood still" } else { "its request has ended" })]
-    RequestOver {
-        /// Not by time: the process stood still since, so nobody knows whether it is still wanted.
-        stood_still: bool,
-    },
+    #[error("its request has ended; nothing was begun for it")]
+    RequestOver,
     /// The store's own answer for the batch this item was in.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -54,7 +51,7 @@ impl From<RouteError> for StoreError {
         match error {
             RouteError::UnknownTopic(topic) | RouteError::EarlierLife(topic) => Self::UnknownShard(topic.to_string()),
             full @ RouteError::TopicFull { .. } => Self::Full(full.to_string()),
-            over @ RouteError::RequestOver { .. } => {
+            over @ RouteError::RequestOver => {
                 Self::Unavailable { doing: "begin a call", source: over.to_string().into() }
             }
             RouteError::Store(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {

@@ -153,7 +153,7 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
         since_ms: clock.now().as_millis(),
         ..Member::default()
     };
-    duetime_request::standstill::watch()?;
+    duetime_request::stall::watch()?;
     let me_id = me.id.clone();
     let parts = OwnershipDeps {
         me,

@@ -3,7 +3,7 @@
 //! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
 //! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
-//! or nothing more is due. What is in hand does not wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
+//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -275,11 +275,12 @@ impl Asker {
             self.began = self.asked_at;
         }
         // An answer that surely brings some of what is missing is waited for as long as the one before took.
-        let is_sure = taken.has_left || self.owed > 0;
+        let is_first = self.given.is_empty() && self.asking.is_empty();
+        let is_sure = is_first || taken.has_left || self.owed > 0;
         if is_sure && let (Some(at), Some(since)) = (self.goes_out_at, self.in_hand_since) {
             self.goes_out_at = Some(at.max((self.asked_at + self.took).min(since + GATHER_MAX.min(self.held_max))));
         }
-        self.owed = match self.given.is_empty() && self.asking.is_empty() {
+        self.owed = match is_first {
             true => work.schedule.due_now(self.bounds()).0,
             false => self.owed.saturating_sub(1),
         };

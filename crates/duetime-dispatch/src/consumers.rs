@@ -3,7 +3,8 @@
 //! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
 //! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
-//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
+//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
+//! is not handed out goes back, see `asks`.
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -60,9 +60,10 @@ impl RetryPolicy {
         Ok(())
     }
 
-    /// Whether a message that had so many attempts, the last of them without a verdict, is claimed alone. One that kills
-    /// its consumer is to take nobody along. But most consumers that vanish were stopped, with many messages: these come
-    /// together once more, unless that would be the last attempt of those beside it.
+    /// Whether a message that had so many attempts, the last of them without a verdict, is claimed alone.
+    ///
+    /// One that kills its consumer is to take nobody along. But most consumers that vanish were stopped, with many
+    /// messages: these come together once more, unless that would be the last attempt of those beside it.
     #[must_use]
     pub fn suspect_is_alone(&self, attempts: u8) -> bool {
         attempts > 1 || self.max_attempts < 3

@@ -1,6 +1,6 @@
 -- Takes the oldest messages that are due: hidden until a deadline of this claim's own, or, at most
--- once, removed. Messages whose last claim ended without a verdict are taken apart from the others, and one that had two
--- attempts, or has only one left, alone.
+-- once, removed. Messages whose last claim ended without a verdict are taken apart from the others, and
+-- one that had two attempts, or has only one left, alone.
 --
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most

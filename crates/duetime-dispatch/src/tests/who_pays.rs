@@ -199,7 +199,7 @@ async fn check(trace: Trace) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_outage_costs_at_most_one_attempt_and_makes_no_dead_letter_and_a_bad_message_ends(trace in traces()) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
-use duetime_core::{Delivery, Sink, Verdict};
+use duetime_core::{Delivery, Nonce, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
@@ -153,9 +153,6 @@ impl Deliverer {
         let Failure { id, nonce, attempt, claim, said } = failure;
         let past = Past { attempt, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
         let how = settlement(&said, ruling, past, &self.work.record.config.retry, rand::random());
-        if ruling == Ruling::Pays && matches!(said, Verdict::Refused { .. }) {
-            self.refused.insert(nonce, Instant::now());
-        }
         let ClaimInfo { guard, index, deadline, score, .. } = claim;
         Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
     }
@@ -272,7 +269,11 @@ impl Deliverer {
             self.settle(call, Duration::ZERO).await;
         }
         let paying = self.judge.paying();
+        // What pays when it fails again does so for the failure before, which may have been another.
+        let is_refused = |failure: &&Failure| matches!(failure.said, Verdict::Refused { .. });
+        let refused: Vec<Nonce> = paying.iter().filter(is_refused).map(|failure| failure.nonce).collect();
         self.rule(paying, |_| Ruling::Pays).await;
+        refused.into_iter().for_each(|nonce| self.refused.insert(nonce, Instant::now()));
         self.stop_if_down().await;
     }
 

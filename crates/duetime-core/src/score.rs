@@ -23,8 +23,8 @@ impl LeaseClass {
     pub const FREE: Self = Self(0);
     /// The first class that means "in flight": of the shortest claims, and where the length is all one.
     pub const TOPIC: Self = Self(1);
-    /// Nobody holds it, but its last claim ended without a verdict, or a hand-over without an answer: it is handed over
-    /// alone, and may have arrived.
+    /// Nobody holds it, but its last claim ended without a verdict, or a hand-over without an answer: it may have
+    /// arrived, and is claimed apart from the others.
     pub const SUSPECT: Self = Self(9);
     /// Classes that mean "in flight".
     pub const HELD: std::ops::RangeInclusive<u8> = 1..=8;

@@ -46,6 +46,12 @@ impl Given {
         &self.messages
     }
 
+    /// Whether it is one message that may kill its consumer.
+    pub(crate) fn is_alone(&self) -> bool {
+        let retry = &self.work.record.config.retry;
+        self.messages.iter().any(|message| message.suspect && retry.suspect_is_alone(message.attempt - 1))
+    }
+
     /// Whether so little is left of the claim that nobody is to begin with its messages: others may have had them by
     /// now, and a user may have been answered that they are cancelled.
     pub(crate) fn is_too_late(&self) -> bool {

@@ -3,7 +3,8 @@
 //! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
 //! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
-//! or nothing more is due. What is in hand does not wait for a shard whose answer is slow. Whatever is not handed out goes back, see `asks`.
+//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
+//! is not handed out goes back, see `asks`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -88,6 +89,8 @@ struct UnderWay {
     asked_at: Instant,
     /// Its server was in doubt when it was asked.
     is_doubtful: bool,
+    /// Its shard was known to be due.
+    is_sure: bool,
 }
 
 /// What came of the claim with this number.
@@ -128,8 +131,8 @@ struct Asker {
     in_hand_since: Option<Instant>,
     /// What is in hand goes out then, unless more is known to be due.
     goes_out_at: Option<Instant>,
-    /// The message in hand may have killed its consumer: it goes out alone, so that it takes nobody along.
-    has_suspect: bool,
+    /// The message in hand may have killed its consumers: it goes out alone, so that it takes nobody along.
+    is_alone: bool,
     /// Some server answered, if only that nothing is due.
     answered: bool,
     /// What a server answered came when too little was left of its visibility timeout, and went back.
@@ -158,7 +161,7 @@ impl Asker {
             asked_at: now,
             began: now,
             goes_out_at: None,
-            has_suspect: false,
+            is_alone: false,
             answered: false,
             came_too_late: false,
             failed: None,
@@ -181,7 +184,7 @@ impl Asker {
     }
 
     fn is_full(&self) -> bool {
-        self.has_suspect || self.bytes >= ANSWER_BYTES_MAX || self.count >= self.max
+        self.is_alone || self.bytes >= ANSWER_BYTES_MAX || self.count >= self.max
     }
 
     /// The claims whose answer is waited for: those that do not hesitate.
@@ -201,11 +204,11 @@ impl Asker {
         self.out_at(work).is_some_and(|at| in_vain || at <= Instant::now())
     }
 
-    /// When what is in hand goes out: later while more is known to be due.
+    /// When what is in hand goes out: later while more is known to be due, or surely on its way.
     fn out_at(&self, work: &Work) -> Option<Instant> {
         let at = self.goes_out_at?;
         let (due, left) = work.schedule.due_now(self.bounds());
-        let is_more = self.room() > 0 && (left || self.owed.min(due) > 0);
+        let is_more = self.room() > 0 && (left || self.owed.min(due) > 0) || self.awaited().any(|claim| claim.is_sure);
         Some(if is_more { at.max(self.in_hand_since? + GATHER_MAX.min(self.held_max)) } else { at })
     }
 
@@ -221,10 +224,10 @@ impl Asker {
             (self.answered, self.came_too_late) = (true, true);
             return;
         }
-        if more.messages().iter().any(|message| message.suspect) {
+        if more.is_alone() {
             // What was in hand goes back, and is due at once.
             self.given.clear();
-            (self.count, self.bytes, self.has_suspect) = (0, 0, true);
+            (self.count, self.bytes, self.is_alone) = (0, 0, true);
         }
         let mut fits = 0;
         for bytes in more.messages().iter().take(self.max - self.count).map(bytes_of) {
@@ -273,12 +276,12 @@ impl Asker {
             self.began = self.asked_at;
         }
         // An answer that surely brings some of what is missing is waited for as long as the one before took.
-        if (taken.has_left || self.owed > 0)
-            && let (Some(at), Some(since)) = (self.goes_out_at, self.in_hand_since)
-        {
+        let is_first = self.given.is_empty() && self.asking.is_empty();
+        let is_sure = is_first || taken.has_left || self.owed > 0;
+        if is_sure && let (Some(at), Some(since)) = (self.goes_out_at, self.in_hand_since) {
             self.goes_out_at = Some(at.max((self.asked_at + self.took).min(since + GATHER_MAX.min(self.held_max))));
         }
-        self.owed = match self.given.is_empty() && self.asking.is_empty() {
+        self.owed = match is_first {
             true => work.schedule.due_now(self.bounds()).0,
             false => self.owed.saturating_sub(1),
         };
@@ -288,7 +291,7 @@ impl Asker {
         self.number += 1;
         let (number, asked_at) = (self.number, self.asked_at);
         let (messages, bytes, is_doubtful) = (permit.messages(), permit.bytes(), taken.is_doubtful);
-        self.under_way.push(UnderWay { number, messages, bytes, asked_at, is_doubtful });
+        self.under_way.push(UnderWay { number, messages, bytes, asked_at, is_doubtful, is_sure });
         let answer = ask(work.clone(), tracker.clone(), taken, permit, self.visibility, longest);
         self.asking.push(Box::pin(async move { AskedClaim { number, answer: answer.await } }));
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
-use duetime_core::{Delivery, Sink, Verdict};
+use duetime_core::{Delivery, Nonce, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ use crate::sink_call::{Failure, SinkCall};
 use crate::spans;
 use crate::throughput::Throughput;
 use crate::unsent::Unsent;
-use crate::verdicts::{Ruling, error_kind, is_failure, is_overdue, reason, settlement, unsent};
+use crate::verdicts::{Past, Ruling, error_kind, is_failure, is_overdue, reason, settlement, unsent};
 use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
@@ -48,6 +48,8 @@ pub(crate) struct Deliverer {
     judge: Judge<Failure>,
     /// Hand-overs of this node that had no answer. They are suspects of the store, but killed no node.
     unanswered: Failures,
+    /// Messages that paid for a refusal at this node. One that is forgotten pays with all its attempts.
+    refused: Failures,
     /// Messages claimed at most once that were not sent.
     unsent: Unsent,
 }
@@ -74,6 +76,7 @@ impl Deliverer {
             probe: Vec::new(),
             judge,
             unanswered: Failures::default(),
+            refused: Failures::default(),
             unsent: Unsent::default(),
         }
     }
@@ -127,7 +130,7 @@ impl Deliverer {
         }
         let retry = self.work.record.config.retry;
         let wait = |attempt| if is_down { Duration::ZERO } else { retry.backoff(attempt, rand::random()) };
-        self.rule(held, |failure| self.free(&failure.said, &failure.claim, wait(failure.attempt))).await;
+        self.rule(held, |failure| free(&failure.said, &failure.claim, wait(failure.attempt))).await;
         self.stop_if_down().await;
     }
 
@@ -135,26 +138,21 @@ impl Deliverer {
     async fn stop_if_down(&mut self) {
         if !self.breaker.is_closed() {
             let held = self.judge.take();
-            self.rule(held, |failure| self.free(&failure.said, &failure.claim, Duration::ZERO)).await;
+            self.rule(held, |failure| free(&failure.said, &failure.claim, Duration::ZERO)).await;
             self.give_back_queue_but_probe(false).await;
         }
     }
 
-    /// The ruling on a failure of which nobody knows whose it is.
-    fn free(&self, said: &Verdict, claim: &ClaimInfo, wait: Duration) -> Ruling {
-        if is_overdue(said, claim.lateness(Instant::now())) { Ruling::Pays } else { Ruling::Free(wait) }
-    }
-
-    async fn rule(&self, failures: Vec<Failure>, ruling: impl Fn(&Failure) -> Ruling) {
+    async fn rule(&mut self, failures: Vec<Failure>, ruling: impl Fn(&Failure) -> Ruling) {
         let ruled: Vec<Unsettled> = failures.into_iter().map(|it| (ruling(&it), it)).map(|it| self.ruled(it)).collect();
         self.work.budget.set_offered(self.judge.len());
         self.settle_later(ruled).await;
     }
 
-    fn ruled(&self, (ruling, failure): (Ruling, Failure)) -> Unsettled {
-        let Failure { id, attempt, claim, said } = failure;
-        let retry = &self.work.record.config.retry;
-        let how = settlement(&said, ruling, (attempt, claim.suspect), retry, rand::random());
+    fn ruled(&mut self, (ruling, failure): (Ruling, Failure)) -> Unsettled {
+        let Failure { id, nonce, attempt, claim, said } = failure;
+        let past = Past { attempt, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
+        let how = settlement(&said, ruling, past, &self.work.record.config.retry, rand::random());
         let ClaimInfo { guard, index, deadline, score, .. } = claim;
         Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
     }
@@ -271,7 +269,11 @@ impl Deliverer {
             self.settle(call, Duration::ZERO).await;
         }
         let paying = self.judge.paying();
+        // What pays when it fails again does so for the failure before, which may have been another.
+        let is_refused = |failure: &&Failure| matches!(failure.said, Verdict::Refused { .. });
+        let refused: Vec<Nonce> = paying.iter().filter(is_refused).map(|failure| failure.nonce).collect();
         self.rule(paying, |_| Ruling::Pays).await;
+        refused.into_iter().for_each(|nonce| self.refused.insert(nonce, Instant::now()));
         self.stop_if_down().await;
     }
 
@@ -351,13 +353,14 @@ impl Deliverer {
             if matches!(said, Verdict::Accepted | Verdict::Rejected { .. }) {
                 self.judge.forget(nonce);
                 self.unanswered.remove(nonce);
+                self.refused.remove(nonce);
             }
             if matches!(said, Verdict::NoAnswer { .. }) {
                 self.unanswered.insert(nonce, ended);
             }
             let settle_by = claim.deadline.checked_sub(self.work.decision_margin()).unwrap_or(ended);
-            let ruling = if pays { Ruling::Pays } else { self.free(&said, &claim, wait) };
-            let failure = Failure { id, attempt, claim, said };
+            let ruling = if pays { Ruling::Pays } else { free(&said, &claim, wait) };
+            let failure = Failure { id, nonce, attempt, claim, said };
             if !pays && !is_down && is_failure(&failure.said) {
                 self.judge.hold(nonce, ended, settle_by, failure);
             } else {
@@ -472,4 +475,9 @@ impl Deliverer {
         }
         self.give_back_queue_but_probe(true).await;
     }
+}
+
+/// The ruling on a failure of which nobody knows whose it is.
+fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> Ruling {
+    if is_overdue(said, claim.lateness(Instant::now())) { Ruling::Pays } else { Ruling::Free(wait) }
 }

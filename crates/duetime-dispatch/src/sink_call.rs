@@ -2,7 +2,7 @@
 //!
 //! Upstream: `deliverer`.
 
-use duetime_core::{Delivery, MessageId, Verdict};
+use duetime_core::{Delivery, MessageId, Nonce, Verdict};
 use tokio::time::Instant;
 
 use crate::work::ClaimInfo;
@@ -32,6 +32,7 @@ impl SinkCall {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) id: MessageId,
+    pub(crate) nonce: Nonce,
     pub(crate) attempt: u8,
     pub(crate) claim: ClaimInfo,
     pub(crate) said: Verdict,

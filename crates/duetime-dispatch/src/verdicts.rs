@@ -9,8 +9,6 @@ use duetime_core::{RetryPolicy, Verdict};
 const ASKED_RETRY_MAX: Duration = Duration::from_secs(86_400);
 /// The longest wait before a message is offered again that was not taken for no reason of its own.
 const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// A message that its target refuses for good is a dead letter at this attempt: what answers so may not be the target.
-const REFUSED_ATTEMPTS: u8 = 2;
 /// What its target has answered for and not taken for this long after its due time pays, whatever becomes of others:
 /// a message that is alone is not tried for ever. Longer than a weekend.
 const UNPAID_LATENESS_MAX: Duration = Duration::from_secs(3 * 86_400);
@@ -24,11 +22,22 @@ pub(crate) enum Ruling {
     Free(Duration),
 }
 
-/// What becomes of one message. `suspect`: a hand-over before this one had no answer.
+/// What is known of a message from before its hand-over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past {
+    /// The attempt that it is.
+    pub(crate) attempt: u8,
+    /// A hand-over before this one had no answer.
+    pub(crate) is_suspect: bool,
+    /// It has paid for a refusal. One alone makes no dead letter: what answers so may not be the target.
+    pub(crate) was_refused: bool,
+}
+
+/// What becomes of one message.
 pub(crate) fn settlement(
     said: &Verdict,
     ruling: Ruling,
-    (attempt, suspect): (u8, bool),
+    Past { attempt, is_suspect: suspect, was_refused }: Past,
     retry: &RetryPolicy,
     random: f64,
 ) -> Settlement {
@@ -38,15 +47,14 @@ pub(crate) fn settlement(
         (Verdict::NotSent { after, .. }, _) => (false, (*after).min(NOT_SENT_WAIT_MAX)),
         (Verdict::Unavailable { .. }, Ruling::Free(wait)) => (false, wait),
         (Verdict::Unavailable { .. }, Ruling::Pays) => (false, retry.backoff(attempt, random)),
-        // It is claimed by itself from now on, so that others are to be claimed, and probed with, before it.
+        // It is claimed apart from the others from now on: they are to be claimed, and probed with, before it.
         (Verdict::NoAnswer { .. }, Ruling::Free(wait)) => (false, wait.max(retry.backoff(attempt, random))),
         (_, Ruling::Free(wait)) => (false, wait.max(asked(said))),
         // A call that the target left unanswered as it went away may end when it is back: excused once.
         (Verdict::NoAnswer { .. }, Ruling::Pays) if !suspect => (false, retry.backoff(attempt, random)),
         (_, Ruling::Pays) => {
-            let refused = matches!(said, Verdict::Refused { .. });
-            let most = if refused { REFUSED_ATTEMPTS.min(retry.max_attempts) } else { retry.max_attempts };
-            if attempt >= most {
+            let is_refused_again = was_refused && matches!(said, Verdict::Refused { .. });
+            if attempt >= retry.max_attempts || is_refused_again {
                 return Settlement::Bury(cut(reason(said)));
             }
             (true, retry.backoff(attempt, random).max(asked(said)))
@@ -128,7 +136,11 @@ mod tests {
     }
 
     fn settle(said: &Verdict, ruling: Ruling, attempt: u8) -> Settlement {
-        settlement(said, ruling, (attempt, false), &policy(), 0.5)
+        settle_as(said, ruling, Past { attempt, is_suspect: false, was_refused: false })
+    }
+
+    fn settle_as(said: &Verdict, ruling: Ruling, past: Past) -> Settlement {
+        settlement(said, ruling, past, &policy(), 0.5)
     }
 
     fn retry(after_s: u64) -> Verdict {
@@ -160,7 +172,10 @@ mod tests {
     fn a_refusal_is_tried_once_more_and_what_cannot_be_delivered_is_not() {
         let refused = Verdict::Refused { reason: "400".to_owned() };
         assert_eq!(settle(&refused, Ruling::Pays, 1), Settlement::Nack(SECOND));
-        assert_eq!(settle(&refused, Ruling::Pays, 2), Settlement::Bury("400".to_owned()));
+        assert_eq!(settle(&refused, Ruling::Pays, 2), Settlement::Nack(2 * SECOND), "the one before was none");
+        let again = Past { attempt: 2, is_suspect: false, was_refused: true };
+        assert_eq!(settle_as(&refused, Ruling::Pays, again), Settlement::Bury("400".to_owned()));
+        assert_eq!(settle_as(&retry(0), Ruling::Pays, again), Settlement::Nack(2 * SECOND));
         assert_eq!(settle(&refused, FREE, 2), Settlement::Release);
         let rejected = Verdict::Rejected { reason: "ü".repeat(500) };
         assert_eq!(settle(&rejected, FREE, 1), Settlement::Bury("ü".repeat(250)));
@@ -172,7 +187,8 @@ mod tests {
         let marked = |wait, charged| Settlement::Unanswered { wait, charged };
         assert_eq!(settle(&silent, FREE, 1), marked(SECOND, false), "others go before it");
         assert_eq!(settle(&silent, Ruling::Pays, 3), marked(4 * SECOND, false), "excused once");
-        let suspect = |said: &Verdict, ruling| settlement(said, ruling, (1, true), &policy(), 0.5);
+        let suspect =
+            |said: &Verdict, ruling| settle_as(said, ruling, Past { attempt: 1, is_suspect: true, was_refused: false });
         assert_eq!(suspect(&silent, Ruling::Pays), marked(SECOND, true));
         assert_eq!(suspect(&retry(0), Ruling::Pays), marked(SECOND, true), "the call before may still arrive");
         assert_eq!(suspect(&Verdict::Unavailable { reason: String::new() }, FREE), marked(Duration::ZERO, false));

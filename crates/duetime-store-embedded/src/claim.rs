@@ -131,7 +131,7 @@ fn take(
     Ok(taken)
 }
 
-/// Which messages this claim takes: the longest run of ordinary ones, or one suspect alone.
+/// Which messages this claim takes: the longest run of ordinary ones, or of suspects, or one that is claimed alone.
 fn pick(
     conn: &Connection,
     state: &mut ShardState,
@@ -147,33 +147,32 @@ fn pick(
     while let Some(found) = source.next(conn, state)? {
         let score = found.score;
         let ran_out = score.class().is_held();
-        let lonely = ran_out || score.class() == LeaseClass::SUSPECT;
-        if lonely && !picked.is_empty() {
+        let is_suspect = ran_out || score.class() == LeaseClass::SUSPECT;
+        let attempts = score.attempts();
+        let is_alone = is_suspect && request.retry.suspect_is_alone(attempts);
+        if !picked.is_empty() && (is_alone || is_suspect != suspect) {
             break;
         }
-        claim.expired += u64::from(ran_out);
-        let attempts = score.attempts();
+        let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
+        let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
         if attempts >= request.retry.max_attempts {
-            let how = if lonely { "; the last claim ended without a verdict" } else { "" };
+            let how = if is_suspect { "; the last claim ended without a verdict" } else { "" };
             to_bury.push((found, format!("used up its {attempts} attempts{how}")));
         } else if let Err(reason) = body::check(&found.id, &found.body) {
             to_bury.push((found, reason.to_owned()));
-        } else if lonely {
-            let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
-            let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
-            if ran_out && waits > last {
-                to_wait.push((found, waits));
-                continue;
-            }
-            picked.push(found);
-            suspect = true;
-            break;
+        } else if ran_out && waits > last {
+            to_wait.push((found, waits));
         } else {
             bytes += found.body.len();
             if bytes > CLAIM_BYTES_MAX && !picked.is_empty() {
                 break;
             }
             picked.push(found);
+            suspect = is_suspect;
+        }
+        claim.expired += u64::from(ran_out);
+        if is_alone && !picked.is_empty() {
+            break;
         }
     }
     claim.buried = to_bury.len() as u64;

@@ -4,7 +4,7 @@
 //! any descriptor of a file releases all its POSIX locks on it, and SQLite's are such: these files are closed after the
 //! connections, and nothing else opens the database by itself.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -38,6 +38,7 @@ impl StoreFiles {
     /// Opens the files of a database that is open, with their names safe on the disk.
     pub fn open(folder: &Path) -> io::Result<Self> {
         let database = StoreFile::open(folder.join(DATABASE))?;
+        database.lock()?;
         let log = StoreFile::open(log_path(folder))?;
         log.file.sync_all()?;
         File::open(folder)?.sync_all()?;
@@ -83,10 +84,30 @@ impl StoreFiles {
     }
 }
 
+impl Drop for StoreFile {
+    fn drop(&mut self) {
+        // Closing alone would not do while a process forked a moment ago still has its copy.
+        let _ = self.file.unlock();
+    }
+}
+
 impl StoreFile {
     fn open(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).mode(FILE_MODE).open(&path)?;
         Ok(Self { path, file })
+    }
+
+    /// Locks the file itself: another folder may have a hard link of it. SQLite's locks are of another kind, which the
+    /// lock of a whole file leaves alone on Linux only.
+    fn lock(&self) -> io::Result<()> {
+        if cfg!(target_os = "linux") {
+            match self.file.try_lock() {
+                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::ResourceBusy.into()),
+                // Some file systems lock no files.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+        }
+        Ok(())
     }
 
     pub fn file(&self) -> &File {

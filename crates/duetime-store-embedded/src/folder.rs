@@ -184,8 +184,10 @@ fn connect(folder: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 /// that it can be opened on a full disk.
 pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| Fault::Sql(error).into_store_error("open the store", folder);
-    // SQLite gives the log and its index the mode of the database.
-    let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(folder.join(DATABASE));
+    // SQLite gives the log and its index the mode of the database. The file is closed before SQLite locks it: closing
+    // any descriptor of it ends the locks of the process, and another one would take itself for the last and remove the
+    // log.
+    let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(folder.join(DATABASE)).map(drop);
     if let Err(error) = made
         && error.kind() != ErrorKind::AlreadyExists
     {

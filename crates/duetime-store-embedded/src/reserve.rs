@@ -59,15 +59,17 @@ impl DiskReserve {
     pub fn accepts(&mut self, conn: &Connection) -> bool {
         if !self.there && self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN_AFTER) {
             self.refill();
-            let free = conn.query_row(
-                "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size",
-                [],
-                |row| row.get(0),
-            );
-            // Not knowing is no reason to take messages in.
-            self.room = free.is_ok_and(|free: i64| free >= BYTES as i64);
+            self.room = Self::is_inside(conn);
         }
         self.there || self.room
+    }
+
+    /// Whether the database has as much free space inside.
+    pub fn is_inside(conn: &Connection) -> bool {
+        let sql = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size";
+        let free = conn.query_row(sql, [], |row| row.get(0));
+        // Not knowing is no reason to take messages in.
+        free.is_ok_and(|free: i64| free >= BYTES as i64)
     }
 
     fn refill(&mut self) {

@@ -1,5 +1,6 @@
 //! The contract: each call becomes a job for the writer, or a read beside it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,8 +114,14 @@ impl EmbeddedStore {
             topic.shards.iter().map(|(index, shard)| place(&topic.record.name, (*index, shard.view.key)))
         });
         let places: Vec<ShardRows> = all.collect();
-        let files = StoreFiles::open(folder)
-            .map_err(|error| StoreError::Unavailable { doing: "open the store", source: Box::new(error) })?;
+        let files = StoreFiles::open(folder).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => StoreError::Setup(format!(
+                "{} has files that another duetime uses under other names (hard links); stop it, or choose another \
+                 folder with --store embedded:PATH",
+                folder.display()
+            )),
+            _ => StoreError::Unavailable { doing: "open the store", source: Box::new(error) },
+        })?;
         let files = Arc::new(files);
         if !files.make_space(&conn) && DiskReserve::release_in(folder) {
             warn!(folder = %folder.display(), "no space left to copy the log, the reserve is used up for it");

@@ -231,8 +231,9 @@ impl Writer {
         if !self.shortage.is_looked_at() {
             return;
         }
-        if self.reserve.accepts(&self.ctx.conn) && self.ctx.files.hold_pages(&self.ctx.conn, SMALL_BYTES as u64).is_ok()
-        {
+        // What a drain leaves free is inside the database, which keeps its size: a full disk does not matter then.
+        let grows = || self.ctx.files.hold_pages(&self.ctx.conn, SMALL_BYTES as u64).is_ok();
+        if self.reserve.accepts(&self.ctx.conn) && (DiskReserve::is_inside(&self.ctx.conn) || grows()) {
             self.shortage = Shortage::default();
             self.ctx.damages.full(None);
         }

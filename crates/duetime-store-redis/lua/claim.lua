@@ -1,5 +1,6 @@
 -- Takes the oldest messages that are due: hidden until a deadline of this claim's own, or, at most
--- once, removed. A message whose last claim ended without a verdict is taken alone.
+-- once, removed. Messages whose last claim ended without a verdict are taken apart from the others, and
+-- one that had two attempts, or has only one left, alone.
 --
 -- KEYS  the shard's five, see prelude
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
@@ -45,13 +46,14 @@ if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
 local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
-local alone, expired, waits, dead = 0, 0, {}, {}
+local alone, expired, waits, dead, ran_out = 0, 0, {}, {}, {}
 for i = 1, #got, 2 do
   local id, s = got[i], got[i + 1]
   if #s < 3 then s = '00' .. s end
   local c1, c2, c3 = byte(s, -3, -1)
   local held, tries = c1 - 48, (c2 - 48) * 10 + c3 - 48
-  if held > 0 and n > 0 then break end
+  local single = held > 0 and (tries > 1 or most < 3)
+  if n > 0 and (single or (held > 0) ~= (alone > 0)) then break end
   local take = tries < most
   if held > 0 and held < 9 then expired = expired + 1 end
   if not take then
@@ -69,7 +71,9 @@ for i = 1, #got, 2 do
     if not score[tries] then score[tries] = int(base + tries) end
     ids[n], attempts[n], z[2 * n - 1], z[2 * n] = id, tries, score[tries], id
     if tries ~= attempts[1] then mixed = true end
-    if held > 0 then alone = 1 break end
+    ran_out[n] = held > 0 and held < 9
+    if held > 0 then alone = 1 end
+    if single then break end
   end
 end
 -- Brings the bodies, then writes what was decided.
@@ -78,7 +82,10 @@ if n > 1 and tonumber(meta[2]) * n > tonumber(ARGV[8]) then
   for i = 1, n do
     bytes = bytes + call('HSTRLEN', B, ids[i])
     if bytes > max and i > 1 then
-      for k = i, n do ids[k], attempts[k], z[2 * k - 1], z[2 * k] = nil, nil, nil, nil end
+      for k = i, n do
+        if ran_out[k] then expired = expired - 1 end
+        ids[k], attempts[k], z[2 * k - 1], z[2 * k] = nil, nil, nil, nil
+      end
       n = i - 1
       break
     end

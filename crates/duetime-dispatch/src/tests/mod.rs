@@ -14,3 +14,4 @@ mod silent_server;
 mod store_outage;
 mod supervision;
 mod topics;
+mod who_pays;

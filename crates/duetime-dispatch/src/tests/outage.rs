@@ -210,6 +210,26 @@ async fn a_refusal_of_one_among_others_is_confirmed_by_a_second_and_is_a_dead_le
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_outage_that_refuses_makes_no_dead_letter_of_what_failed_before_for_another_reason() {
+    let node = TestNode::new(with_sink()).await;
+    let good = |message: &duetime_core::Delivery| message.id.as_str().starts_with("good");
+    node.put("o", ms(0)).await;
+    let answers: [fn() -> Verdict; 3] = [retry, refused, refused];
+    for (paid, answer) in (1..).zip(answers) {
+        node.sink.behave(each(move |message| if good(message) { Verdict::Accepted } else { answer() }));
+        let has_paid = async || {
+            let message = node.get("o").await.unwrap();
+            message.attempts == paid && message.state != duetime_core::MessageState::InFlight
+        };
+        while !has_paid().await {
+            node.put("good", ms(0)).await;
+            node.pass(ms(200)).await;
+        }
+        assert_eq!(node.dead().await.len(), usize::from(paid == 3), "the second refusal is one too many");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bad_message_ends_too_where_others_come_seldom() {
     let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
     let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;

@@ -64,7 +64,19 @@ async fn no_more_shards_are_asked_than_messages_are_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_hand_does_not_wait_for_a_shard_whose_answer_is_slow() {
+async fn a_claim_brings_all_that_is_due_although_some_answers_take_longer_than_others() {
+    for slow in 0..SHARDS {
+        let node = node().await;
+        let put = one_each(&node).await;
+        node.pass(ms(10)).await;
+        *node.store.slow_shard.lock() = Some((slow, ms(60)));
+        let handed = node.engine.consumers().claim(&name(), ask(put.len(), secs(1))).await.unwrap();
+        assert_eq!(count(&handed), put.len(), "shard {slow} is slow");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_hand_does_not_wait_long_for_a_shard_whose_answer_is_slow() {
     let node = node().await;
     let all = one_each(&node).await;
     node.pass(ms(10)).await;
@@ -74,7 +86,7 @@ async fn what_is_in_hand_does_not_wait_for_a_shard_whose_answer_is_slow() {
     let began = Instant::now();
     let handed = consumers.claim(&name(), ask(100, secs(20))).await.unwrap();
     assert_eq!(count(&handed), SHARDS as usize - 1);
-    assert!(began.elapsed() <= ms(10), "{:?}", began.elapsed());
+    assert!(began.elapsed() <= ms(110), "{:?}", began.elapsed());
     *node.store.slow_shard.lock() = None;
     // What came too late went back at once and cost no attempt.
     let handed = consumers.claim(&name(), ask(100, secs(20))).await.unwrap();

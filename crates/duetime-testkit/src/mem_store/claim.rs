@@ -37,7 +37,7 @@ impl ShardState {
         Ok(claim)
     }
 
-    /// Which messages this claim takes: the longest run of ordinary ones, or one suspect alone.
+    /// Which messages this claim takes: the longest run of ordinary ones, or of suspects, or one that is claimed alone.
     fn pick(&mut self, now: Timestamp, request: &ClaimRequest, claim: &mut Claim) -> Vec<(MessageId, Score, bool)> {
         let mut picked = Vec::new();
         let mut bytes = 0;
@@ -47,39 +47,40 @@ impl ShardState {
         for (score, id) in looked_at {
             let attempts = score.attempts();
             let ran_out = score.class().is_held();
-            let lonely = ran_out || score.class() == LeaseClass::SUSPECT;
-            if lonely && !picked.is_empty() {
+            let is_suspect = ran_out || score.class() == LeaseClass::SUSPECT;
+            let is_alone = is_suspect && request.retry.suspect_is_alone(attempts);
+            if picked.first().is_some_and(|(_, _, suspect)| is_alone || is_suspect != *suspect) {
                 break;
             }
-            claim.expired += u64::from(ran_out);
             if attempts >= request.retry.max_attempts {
-                let how = if lonely { "; the last claim ended without a verdict" } else { "" };
+                claim.expired += u64::from(ran_out);
+                let how = if is_suspect { "; the last claim ended without a verdict" } else { "" };
                 self.bury(&id, attempts, now, &format!("used up its {attempts} attempts{how}"));
                 claim.buried += 1;
                 continue;
             }
             let Some(size) = self.bodies.get(&id).map(|body| body.encode().len()) else {
+                claim.expired += u64::from(ran_out);
                 self.bury(&id, attempts, now, "its body is missing in the store");
                 claim.buried += 1;
                 continue;
             };
-            if lonely {
-                if ran_out {
-                    let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
-                    let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
-                    self.live.insert(id.clone(), waits);
-                    if waits > last {
-                        continue;
-                    }
-                }
-                picked.push((id, score, true));
-                break;
+            let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
+            let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
+            if ran_out && waits > last {
+                claim.expired += 1;
+                self.live.insert(id, waits);
+                continue;
             }
             bytes += size;
             if bytes > CLAIM_BYTES_MAX && !picked.is_empty() {
                 break;
             }
-            picked.push((id, score, false));
+            claim.expired += u64::from(ran_out);
+            picked.push((id, score, is_suspect));
+            if is_alone {
+                break;
+            }
         }
         picked
     }

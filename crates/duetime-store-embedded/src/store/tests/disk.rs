@@ -131,6 +131,14 @@ async fn a_full_disk_heals_by_draining_in_every_order_of_reader_cancels_and_kill
         }
         assert_eq!(drain(&store).await, taken - early - late, "{case}");
         assert_eq!(store.counts(&[shard()], NOW).await.unwrap()[0].scheduled, 0, "{case}");
+        if !reads && !kills {
+            let ready = async {
+                while !store.troubles().is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), ready).await.expect("it is said no longer than it is so");
+        }
     }
 }
 
@@ -240,6 +248,50 @@ async fn a_database_that_is_removed_or_replaced_under_the_node_takes_nothing_mor
         let why = store.ready().await.unwrap_err().to_string();
         assert!(why.contains("duetime.db") && why.contains("nothing more is accepted"), "{why}");
     }
+}
+
+/// Whether this process has SQLite's lock on the database by which others know that it is in use.
+#[cfg(target_os = "linux")]
+fn is_locked_for_others(folder: &Path) -> bool {
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(folder.join(fault::DATABASE)).unwrap());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let of_process = format!("{}", std::process::id());
+    locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|lock| {
+        lock[1] == "POSIX"
+            && lock[4] == of_process
+            && lock[5].ends_with(&format!(":{inode}"))
+            && lock[6] == "1073741826"
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn another_process_that_closes_the_database_never_takes_itself_for_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = with_topic(folder.path()).await;
+    for _ in ["made", "opened again"] {
+        store.enqueue(&shard(), NOW, &[message("a", Due::At(NOW))]).await.unwrap();
+        drop(reader(folder.path()));
+        let mut backup = duetime_core::BackupStore::backup(&*store).await.unwrap();
+        while backup.chunks.recv().await.is_some() {}
+        assert!(is_locked_for_others(folder.path()), "it would remove the log as it closes");
+        drop(store);
+        store = open(folder.path());
+    }
+}
+
+#[tokio::test]
+async fn hard_links_of_the_files_are_no_second_store() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = with_topic(folder.path()).await;
+    for name in ["duetime.db", "duetime.db-wal", "duetime.db-shm"] {
+        std::fs::hard_link(folder.path().join(name), other.path().join(name)).unwrap();
+    }
+    let refused = EmbeddedStore::open(other.path(), Arc::new(Meters::new())).unwrap_err().to_string();
+    assert!(refused.contains("hard links"), "{refused}");
+    store.enqueue(&shard(), NOW, &[message("a", Due::At(NOW))]).await.unwrap();
+    drop(store);
+    EmbeddedStore::open(other.path(), Arc::new(Meters::new())).unwrap();
 }
 
 #[tokio::test]

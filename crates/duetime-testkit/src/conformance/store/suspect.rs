@@ -42,21 +42,46 @@ pub async fn a_message_whose_claim_ran_out_waits_for_its_backoff(factory: &dyn S
     assert_eq!((survey.scheduled, survey.in_flight, survey.head), (1, 0, Some(found.visible_at)));
 }
 
-pub async fn suspects_are_claimed_one_by_one(factory: &dyn StoreFactory) {
+pub async fn suspects_are_claimed_one_by_one_from_their_second_run_out_on(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("a", world.ago(1000)).await;
     world.put("b", world.ago(900)).await;
     run_out(&world, 10).await;
     assert_eq!(notice(&world).await, 2);
     world.pass(FIRST_WAIT).await;
+    // Most consumers that vanish were stopped: together once more.
+    let together = world.claim_as(&world.short_request(10)).await;
+    assert_eq!(ids(&together), ["a", "b"]);
+    assert!(together.messages.iter().all(|one| one.suspect && one.attempt == 2));
+    world.pass(SHORT).await;
+    assert_eq!(notice(&world).await, 2);
+    world.pass(FIRST_WAIT * 2).await;
     for text in ["a", "b"] {
         let claim = world.claim(10).await;
         assert_eq!(ids(&claim), [text]);
         assert!(claim.messages[0].suspect);
-        assert_eq!(claim.messages[0].attempt, 2);
+        assert_eq!(claim.messages[0].attempt, 3);
         assert_eq!(world.settle(&claim.messages[0], Settlement::Ack).await, Settled::Ok);
     }
     assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
+}
+
+pub async fn what_ran_out_long_ago_is_taken_together_too_unless_it_has_one_attempt_left(factory: &dyn StoreFactory) {
+    for (max_attempts, taken) in [(ATTEMPTS, vec!["a", "b", "c"]), (2, vec!["a"])] {
+        let world = World::new(factory).await;
+        for (n, text) in ["a", "b", "c"].into_iter().enumerate() {
+            world.put(text, world.ago(1000 - n as i64)).await;
+        }
+        run_out(&world, 10).await;
+        world.pass(FIRST_WAIT + Duration::from_millis(20)).await;
+        world.put("behind", world.ago(1)).await;
+        let mut request = world.request(10);
+        request.retry.max_attempts = max_attempts;
+        let claim = world.claim_as(&request).await;
+        assert_eq!((ids(&claim), claim.expired), (taken.clone(), taken.len() as u64));
+        assert!(claim.messages.iter().all(|one| one.suspect && one.attempt == 2));
+        assert_eq!(world.survey().await.in_flight, 3, "what is not taken is still claimed by the one that ran out");
+    }
 }
 
 pub async fn a_claim_takes_the_ordinary_ones_before_the_first_suspect(factory: &dyn StoreFactory) {

@@ -189,10 +189,6 @@ impl Ownership for OwnsAll {
         watch::Sender::default().subscribe()
     }
 
-    fn past_owners(&self, _topic: &TopicName, _index: u32) -> duetime_core::PastOwners {
-        duetime_core::PastOwners::default()
-    }
-
     async fn settled(&self, _topic: &TopicName, _index: u32) {}
 
     async fn set_unhealthy(&self, _why: Option<String>) {}

@@ -18,7 +18,6 @@ mod messages;
 mod ndjson;
 mod nodes;
 mod observe;
-mod owners;
 mod pause;
 mod recent;
 mod shards;
@@ -41,7 +40,6 @@ pub use list::{Found, FoundPage, ListFilter, ListPage, Listed, NotLookedAt};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
-pub use owners::{ShardOwnerChange, ShardOwners};
 pub use pause::TopicPause;
 pub use recent::{
     AuditFilter, AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates,

@@ -11,7 +11,6 @@ use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::error::ClientError;
 use crate::forecast::{Forecast, WhatIf};
 use crate::message::millis;
-use crate::owners::ShardOwners;
 use crate::recent::TopicReport;
 use crate::shards::{Adopted, Shards};
 use crate::sink::{Outages, Probed, SinkTopics, SinkView};
@@ -140,15 +139,6 @@ impl Client {
     /// The node refuses what is no number of shards.
     pub async fn preview_shards(&self, topic: &str, to: &str) -> Result<Shards, ClientError> {
         self.get(&format!("/v1/topics/{}/shards?to={}", part(topic), value(to))).await
-    }
-
-    /// Who had a shard before, as the node saw it.
-    ///
-    /// # Errors
-    ///
-    /// No such topic or shard.
-    pub async fn shard_owners(&self, topic: &str, shard: u32) -> Result<ShardOwners, ClientError> {
-        self.get(&format!("/v1/topics/{}/shards/{shard}/owners", part(topic))).await
     }
 
     /// Asks for another number of shards: a number or `"auto"`.

@@ -47,7 +47,6 @@ mod operation;
 mod options;
 mod origin;
 mod outages;
-mod owners;
 mod path;
 mod pause;
 mod pause_view;

@@ -50,7 +50,6 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
-        .routes(routes!(owners::get))
         .routes(routes!(forecast::forecast))
         .routes(routes!(pause::pause))
         .routes(routes!(pause::resume))

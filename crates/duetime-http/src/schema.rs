@@ -112,7 +112,6 @@ words!(
     /// `balanced`: it gave the shard up while an operator drained it, while it could not claim, or because nodes shared
     /// the shards anew. `turn`, `late`: the answering node's turn began or was over, or it took a shard that was late.
     /// `alone`: there is one node. `unknown`: the answering node did not see it.
-    OwnerReason: "found" "free" "lease_ended" "drained" "unhealthy" "balanced" "turn" "late" "alone" "unknown"
 );
 words!(
     /// Whether the node is able to serve; `degraded`: single topics, or the sharing of shards, are harmed.

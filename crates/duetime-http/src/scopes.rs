@@ -28,7 +28,6 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("POST", "/topics/{topic}/adopt", &[Admin]),
     ("GET", "/topics/{topic}/shards", ANY),
     ("PUT", "/topics/{topic}/shards", &[Admin]),
-    ("GET", "/topics/{topic}/shards/{shard}/owners", ANY),
     ("GET", "/topics/{topic}/forecast", ANY),
     ("GET", "/topics/{topic}/report", ANY),
     ("POST", "/topics/{topic}/pause", &[Admin]),

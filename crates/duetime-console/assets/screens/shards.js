@@ -25,24 +25,6 @@ function colour(shard) {
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
 }
 
-const REASONS = {
-  found: "so it was when this node first looked", free: "nobody had it, as far as this node saw", lease_ended: "the lease of the node before ended: it stopped, died or was cut off",
-  drained: "the node before was drained", unhealthy: "the node before could not claim", balanced: "the nodes shared the shards anew", turn: "by turns",
-  late: "it was late, and taken besides its turn", alone: "there is one node", unknown: "why is not known",
-};
-
-// Who had it, as the node that answers saw it.
-function Owners({ topic, index }) {
-  const path = topicPath(topic, `/shards/${index}/owners`);
-  const { answer, problem } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
-  if (!answer || answer.index !== index) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  const turns = answer.mode === "round-robin";
-  return html`<h3>Who scanned shard ${index}</h3>
-    <p class="quiet">${turns ? `What this node (${answer.node}) knows: its own turns` : `As this node (${answer.node}) saw it`}${answer.since ? ` since it started, ${moment(answer.since)}` : ""}.${answer.forgotten ? " Earlier changes are forgotten." : ""}</p>
-    ${answer.changes.length === 0 ? html`<p>No change was seen.</p>` : html`<ol class="life" aria-label="owners">${answer.changes.map((change, at) => html`<li key=${`${change.at} ${at}`} class=${change.owner ? "good" : "careful"}><strong>${change.owner ?? (turns ? "another node or none" : "nobody")}</strong> since ${moment(change.at)}<div class="quiet">${REASONS[change.reason] ?? change.reason}</div></li>`)}</ol>`}
-    <${Commands} path=${path} command=${command("shards owners", {}, topic, index)} />`;
-}
-
 function Resize({ topic, answer, onClose, onStarted }) {
   const [text, setText] = useState(String(answer.configured));
   const wanted = text === "auto" ? "auto" : Number(text);
@@ -101,7 +83,7 @@ export function Shards({ topic }) {
       ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
       ${!few && html`<p class="row"><button onClick=${again}>Read them again</button><span class="quiet">read ${seen.at ? time(seen.at) : "now"}${stale ? "; its counts changed since" : ""}. They are read by themselves when the topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of owners alone shows when they are read.</span></p>`}
       <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
-      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
+      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl>`}
       <${Barred} scope="admin" what="Another number of shards" /><${Commands} path=${path} command=${command("shards get", {}, topic)} /></div>
     <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
     ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;

@@ -340,9 +340,6 @@ impl Ownership for HandedOwnership {
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
         self.owned.subscribe()
     }
-    fn past_owners(&self, _: &TopicName, _: u32) -> duetime_core::PastOwners {
-        duetime_core::PastOwners::default()
-    }
     async fn settled(&self, _: &TopicName, index: u32) {
         self.settled.lock().push(index);
     }

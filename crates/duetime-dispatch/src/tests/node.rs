@@ -64,7 +64,7 @@ impl TestNode {
 
     pub fn on(store: Arc<WiredStore>, sink: Arc<TestSink>, config: DispatchConfig) -> Self {
         let meters = Arc::new(Meters::new());
-        let solo = Solo::new(Member::default(), TokioClock::at(START), meters.clone());
+        let solo = Solo::new(Member::default(), meters.clone());
         Self::owning(store, sink, config, meters, solo)
     }
 

@@ -42,7 +42,6 @@ const WANTED: &[(&str, &[&str])] = &[
     ("group_dead", &["view"]),
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
-    ("get_shard_owners", &["view", "produce", "consume"]),
     ("forecast", &["view", "produce", "consume"]),
     ("get_report", &["view", "produce", "consume"]),
     ("drain_node", &[]),

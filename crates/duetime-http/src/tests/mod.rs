@@ -19,7 +19,6 @@ mod foreign;
 mod list;
 mod messages;
 mod operations;
-mod owners;
 mod pauses;
 mod plans;
 mod shares;

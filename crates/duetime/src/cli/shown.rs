@@ -55,7 +55,6 @@ const SHOWN: &[(&str, &[Words])] = &[
         &[("bulk get", &[], 2), ("bulk start", &[], 2), ("bulk stop", &[], 2), ("bulk delete", &[], 2)],
     ),
     (r#"command("bulk list", {}, topic)"#, &[("bulk list", &[], 1)]),
-    (r#"command("shards owners", {}, topic, index)"#, &[("shards owners", &[], 1)]),
     (r#"command("shards set", {}, topic, wanted)"#, &[("shards set", &[], 1)]),
     (r#"command("shards get", {}, topic)"#, &[("shards get", &[], 1)]),
     (

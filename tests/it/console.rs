@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duetime_testkit::servers::{EtcdServers, Node, RedisServer};
+use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{Webhook, in_time};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

@@ -102,6 +102,10 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${coded(topic)}${rest}`;
 
+// What the node knows of a topic beyond its rates.
+export const detailPath = (topic) => `/v1/rates?topic=${coded(topic)}`;
+export const detailOf = async (topic, signal) => (await get(detailPath(topic), signal)).topics[0]?.detail;
+
 const isDown = (topic) => topic?.sink_trouble !== undefined;
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.

@@ -56,7 +56,6 @@ mod problem;
 mod query_routes;
 mod rates;
 mod recent;
-mod report;
 mod results;
 mod routes;
 mod schema;

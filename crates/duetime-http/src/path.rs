@@ -24,6 +24,11 @@ fn topic(text: &str) -> Result<TopicName, Problem> {
     TopicName::new(text).map_err(|error| Problem::bad("invalid_topic_name", error.to_string()).at("topic"))
 }
 
+/// The parameter `topic` of a query.
+pub(crate) fn read_topic(text: &str) -> Result<Option<TopicName>, String> {
+    TopicName::new(text).map(Some).map_err(|error| error.to_string())
+}
+
 /// What is wrong with an id.
 pub(crate) fn refuse_id(error: &NameError) -> Refusal {
     Refusal::new("invalid_id", error.to_string()).at("id")

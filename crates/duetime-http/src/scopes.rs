@@ -29,7 +29,6 @@ const SCOPES: &[(&str, &str, &[Scope])] = &[
     ("GET", "/topics/{topic}/shards", ANY),
     ("PUT", "/topics/{topic}/shards", &[Admin]),
     ("GET", "/topics/{topic}/forecast", ANY),
-    ("GET", "/topics/{topic}/report", ANY),
     ("POST", "/topics/{topic}/pause", &[Admin]),
     ("POST", "/topics/{topic}/resume", &[Admin]),
     ("POST", "/topics/{topic}/plans", &[Admin]),

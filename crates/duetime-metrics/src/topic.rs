@@ -107,8 +107,8 @@ impl TopicMeters {
 
     /// The last minutes step by step, and the shares of the last day.
     #[must_use]
-    pub fn report(&self) -> TopicHistory {
-        self.samples.lock().report()
+    pub fn history(&self) -> TopicHistory {
+        self.samples.lock().history()
     }
 
     pub(crate) fn sample(&self, at: Duration) {

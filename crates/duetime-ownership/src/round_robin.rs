@@ -29,11 +29,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{Changes, ShardName};
 use crate::overdue::OverdueShards;
 use crate::presence::{NodesSeen, Presence};
 use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::{Changes, ShardName};
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
 const TURN: Duration = Duration::from_millis(1_000);

@@ -1,8 +1,8 @@
 // How much lateness may there still be?
 
 import { html, useState } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, get, rates, sees, topicPath } from "../api.js";
-import { command, deed, moment, number, plural, seconds, time, word } from "../format.js";
+import { OBJECTIVE, budgetLeft, detailOf, detailPath, get, rates, sees } from "../api.js";
+import { command, deed, moment, number, plural, seconds, time } from "../format.js";
 import { Commands, Figures, Left, TopicLink, leftMood, leftText, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -60,7 +60,7 @@ export function Slo() {
   const shareOf = (topic) => share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
   const worst = [...(state.topics ?? [])].sort((a, b) => shareOf(b) - shareOf(a) || (a.name < b.name ? -1 : 1))[0]?.name;
   const drawn = state.topics?.some((topic) => topic.name === chosen) ? chosen : worst;
-  const { answer: report } = useAnswer(async (signal) => (drawn ? get(topicPath(drawn, "/report"), signal) : undefined), 10_000, [drawn]);
+  const { answer: detail } = useAnswer(async (signal) => (drawn ? detailOf(drawn, signal) : undefined), 10_000, [drawn]);
   if (!state.topics) return html`<p class="quiet">…</p>`;
   const allowed = 1 - Number(objective) / 100;
   const rows = state.topics.map((topic) => {
@@ -100,7 +100,7 @@ export function Slo() {
     <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
     <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", leftText(left), leftMood(left)], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
     <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
-    ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label>Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${report && html`<${Line} name=${drawn} steps=${report.budget} allowed=${allowed} />`}<${Commands} path=${topicPath(drawn, "/report")} command=${`duetime report ${word(drawn)}`} /></div>`}
+    ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label>Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${detail && html`<${Line} name=${drawn} steps=${detail.budget} allowed=${allowed} />`}<${Commands} path=${detailPath(drawn)} command="duetime rates" /></div>`}
     <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
     <div class="card"><h2>Alert rules for this objective</h2><pre class="command">${command("alerts", { within: WITHIN, objective })}</pre><${Commands} path="/v1/rates" command="duetime rates" /></div>`;
 }

@@ -1,8 +1,8 @@
 // How does a topic do, and what is set?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, get, history, live, may, rates, topicPath } from "../api.js";
-import { age, coded, command, isDue, number, plural, rate, seconds, word } from "../format.js";
+import { ask, detailOf, detailPath, get, history, live, may, rates, topicPath } from "../api.js";
+import { age, coded, command, isDue, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "../canvas.js";
 import { Barred, Commands, Confirm, Failed, Figures, HowPaused, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
 import { mood } from "./now.js";
@@ -15,16 +15,16 @@ const shown = (name, value) => (value === null || value === undefined ? "–" : 
 const flat = (settings, before = "") =>
   Object.entries(settings).flatMap(([name, value]) => (value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${before}${name}.`) : [[`${before}${name}`, Array.isArray(value) ? value.join(", ") : value]]));
 
-const REPORT_EVERY_MS = 10_000;
+const DETAIL_EVERY_MS = 10_000;
 // Lateness in as few rows as say something: up to so many milliseconds, the last of them everything.
 const HEAT = [[10, "≤ 10 ms"], [100, "≤ 100 ms"], [1000, "≤ 1 s"], [10_000, "≤ 10 s"], [60_000, "≤ 1 min"], [Infinity, "later"]];
 const HEAT_ROW = 16;
 const HEAT_COLUMN = 10;
 
 // Each column ten seconds, each row a lateness; the darker, the more of that column's hand-overs.
-function Heat({ report }) {
-  const bounds = [...report.bounds_ms, Infinity];
-  const rows = report.lateness.map(({ counts }) => HEAT.map(([to], n) => counts.reduce((sum, count, at) => sum + (bounds[at] <= to && bounds[at] > (HEAT[n - 1]?.[0] ?? -1) ? count : 0), 0)));
+function Heat({ detail }) {
+  const bounds = [...detail.bounds_ms, Infinity];
+  const rows = detail.lateness.map(({ counts }) => HEAT.map(([to], n) => counts.reduce((sum, count, at) => sum + (bounds[at] <= to && bounds[at] > (HEAT[n - 1]?.[0] ?? -1) ? count : 0), 0)));
   const all = rows.flat().reduce((sum, n) => sum + n, 0);
   if (!all) return html`<p class="empty">Nothing was handed over in the last five minutes.</p>`;
   const late = rows.reduce((sum, row) => sum + row.slice(3).reduce((of, n) => of + n, 0), 0);
@@ -123,7 +123,7 @@ export function Topic({ topic }) {
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
   const [changing, setChanging] = useState(false);
-  const { answer: report, problem } = useAnswer((signal) => get(topicPath(topic, "/report"), signal), REPORT_EVERY_MS, [topic, answer?.version]);
+  const { answer: detail, problem } = useAnswer((signal) => detailOf(topic, signal), DETAIL_EVERY_MS, [topic, answer?.version]);
   if (!state.topics) return html`<p class="quiet">…</p>`;
   if (!answer && problem?.status === 403) return html`<${Failed} problem=${problem} />`;
   if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>${command("topic create", {}, topic)}</code></p></div>`;
@@ -131,15 +131,15 @@ export function Topic({ topic }) {
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
   const settings = flat(settingsOf(answer)).sort();
-  const from = (name) => ({ file: "the node's file", set: "set" })[report?.origins[name]] ?? "default";
+  const from = (name) => ({ file: "the node's file", set: "set" })[detail?.origins[name]] ?? "default";
   const flow = history(state, topic, "delivered");
   return html`<${Paused} topic=${answer} />
     ${now.open && html`<div class="banner bad" role="status">The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried again every few seconds.</div>`}
     <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50", seconds(now.p50)], ["Late, p99", seconds(now.p99), mood(now.p99)], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Cancelled", ratio], ["Out", rate(now.delivered)]]} />
     <div class="grid">
       <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
-      <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
-      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd></dl>
+      <div class="card"><h2>How late</h2>${detail ? html`<${Heat} detail=${detail} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${detail ? html`<${Flow} flow=${detail.flow} node=${state.rates?.node ?? "this node"} />` : html`<p class="quiet">…</p>`}<${Commands} path=${detailPath(topic)} command="duetime rates" /></div>
+      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${detail && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd></dl>
         <${Commands} path=${topicPath(topic)} command=${command("topic get", {}, topic)} />
         <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
     </div>

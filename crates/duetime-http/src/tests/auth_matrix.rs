@@ -43,7 +43,6 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
-    ("get_report", &["view", "produce", "consume"]),
     ("drain_node", &[]),
     ("undrain_node", &[]),
     ("pause_topic", &[]),

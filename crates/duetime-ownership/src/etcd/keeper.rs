@@ -21,10 +21,10 @@ use tracing::{info, warn};
 use super::config::EtcdConfig;
 use super::link::{EtcdError, EtcdLink};
 use super::view::View;
-use crate::{Changes, ShardName};
 use crate::overdue::OverdueShards;
 use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::{Changes, ShardName};
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
 const BACK_EVERY: Duration = Duration::from_millis(500);

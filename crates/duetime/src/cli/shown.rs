@@ -26,10 +26,7 @@ const SHOWN: &[(&str, &[Words])] = &[
     (r#"command("dead groups", {}, topic)"#, &[("dead groups", &[], 1)]),
     (r#"command("dead redrive", {}, topic, ...ids.slice(0, 3))"#, &[("dead redrive", &[], 4)]),
     (r#"command("find", {}, id)"#, &[("find", &[], 1)]),
-    (
-        r#"command("forecast", { bucket, horizon, ...Object.fromEntries(given.map(([name, text]) => [name, text.trim()])) }, topic)"#,
-        &[("forecast", &["bucket=1m", "horizon=1h", "rate=1", "outage=40m", "nodes=2"], 1)],
-    ),
+    (r#"command("forecast", { bucket, horizon }, topic)"#, &[("forecast", &["bucket=1m", "horizon=1h"], 1)]),
     (r#"command("cancel", {}, topic, id)"#, &[("cancel", &[], 2)]),
     (r#"command("reschedule", { delay: "0s" }, topic, id)"#, &[("reschedule", &["delay=0s"], 2)]),
     (r#"command("reschedule", { delay }, topic, id)"#, &[("reschedule", &["delay=30m"], 2)]),

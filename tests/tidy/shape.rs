@@ -31,6 +31,18 @@ fn a_rust_file_opens_with_what_it_is_for() {
     none("a .rs file does not open with `//! …`: say what it is for and who is up- and downstream", broken);
 }
 
+/// Where the tests of a file begin. Those that have a file of their own leave a bare `#[cfg(test)]` at its head.
+const TESTS: &str = "#[cfg(test)]\nmod tests {";
+
+/// The lines of a file, but for its tests, that start a task which nobody watches.
+fn spawns(text: &str) -> impl Iterator<Item = usize> {
+    let code = text.split(TESTS).next().unwrap_or_default();
+    let is_one = |line: &str| {
+        ["tokio::spawn(", "tracker.spawn(", "tracker().spawn(", "task::spawn("].iter().any(|spawn| line.contains(spawn))
+    };
+    (1..).zip(code.lines()).filter(move |(_, line)| is_one(line)).map(|(number, _)| number)
+}
+
 #[test]
 fn background_loops_are_started_by_the_supervisor() {
     // Tasks that end by themselves: each carries on what somebody began and may no longer wait for, or ends with
@@ -62,14 +74,12 @@ fn background_loops_are_started_by_the_supervisor() {
     };
     let mut broken = Vec::new();
     for file in files(of_the_node).iter().filter(|file| !ends_by_itself.contains(&file.path.as_str())) {
-        // Tests that have a file of their own leave a bare `#[cfg(test)]` at the head of this one.
-        let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (number, line) in code.lines().enumerate() {
-            if ["tokio::spawn(", "tracker.spawn(", "tracker().spawn(", "task::spawn("].iter().any(|s| line.contains(s))
-            {
-                broken.push(format!("{}:{}", file.path, number + 1));
-            }
-        }
+        broken.extend(spawns(&file.text).map(|line| format!("{}:{line}", file.path)));
+        let planted = match file.text.find(TESTS) {
+            Some(at) => format!("{}tokio::spawn(x);\n{}", &file.text[..at], &file.text[at..]),
+            None => format!("{}tokio::spawn(x);\n", file.text),
+        };
+        assert!(spawns(&planted).next().is_some(), "{}: a task at its end is not seen", file.path);
     }
     none(
         "a loop that nobody watches; start it with duetime-supervisor, or name the file here if its task ends by itself",

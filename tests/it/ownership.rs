@@ -1,14 +1,15 @@
 //! The suite of ownership on each implementation: alone, by turns in a real Redis, and by leases in a
 //! real etcd, also one that asks for a password or speaks TLS.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    Clock as _, Due, Headers, Member, MessageId, MessageStore as _, Namespace, Nonce, OnConflict, Ownership,
-    ShardCount, TopicConfig, TopicName, TopicStore as _,
+    Clock as _, Due, Headers, Member, MessageId, Namespace, Nonce, OnConflict, Ownership, ShardCount, TopicConfig,
+    TopicName, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, EtcdConfig, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo};

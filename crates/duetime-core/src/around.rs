@@ -129,8 +129,7 @@ surrounded! {
             "dead_letters", slice::from_ref(shard), 0;
         list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
-        forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
-        forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
+        forecast(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
     }
 }
 
@@ -148,8 +147,7 @@ surrounded! {
 
 surrounded! {
     ScheduleStore {
-        counts(shards: &[Shard], now: Timestamp) -> Vec<ShardCounts>, "counts", shards, 0;
-        counts_available(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
+        counts(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
         next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
     }
     fn place_of(&self, shard: &Shard) -> Place {

@@ -89,7 +89,7 @@ impl Forecaster {
         let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.dispatcher.context.store.forecast_known(some, edges).await?;
+            let (counts, missing) = self.dispatcher.context.messages.forecast(some, edges).await?;
             silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }
@@ -228,7 +228,7 @@ impl Forecaster {
         let held = [&meters.scheduled, &meters.in_flight, &meters.dead].iter().any(|gauge| gauge.get() > 0);
         let mut bytes = 0;
         for some in shards.chunks(SHARDS_PER_CALL).filter(|_| held) {
-            bytes += self.dispatcher.context.store.bytes(some).await?;
+            bytes += self.dispatcher.context.messages.bytes(some).await?;
         }
         meters.pending_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         meters.forecast(within);

@@ -176,10 +176,6 @@ pub(crate) async fn read_list(
     Ok(page)
 }
 
-async fn read(calls: &Calls, doing: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
-    calls.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
-}
-
 pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let doing = "look at the heads";
     let asked: Vec<Pipeline> = shards
@@ -197,23 +193,8 @@ pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Op
     answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
 }
 
+/// Counts of each shard; `None`: its master is silent while others answer.
 pub(crate) async fn count_shards(
-    calls: &Calls,
-    shards: &[Shard],
-    now: Timestamp,
-) -> Result<Vec<ShardCounts>, StoreError> {
-    let mut surveys = Vec::with_capacity(shards.len());
-    for part in shards.chunks(PIPELINE_MAX / COUNTS) {
-        let values = read(calls, "count messages", &counts(calls, part, now)).await?;
-        for values in values.chunks_exact(COUNTS) {
-            surveys.push(counted(values)?);
-        }
-    }
-    Ok(surveys)
-}
-
-/// The same; `None` for shards whose master is silent while others answer.
-pub(crate) async fn count_known(
     calls: &Calls,
     shards: &[Shard],
     now: Timestamp,
@@ -266,21 +247,9 @@ pub(crate) async fn look_each(
     }
 }
 
+/// How many messages are visible in each bucket, but for shards whose master is silent while others answer; and how
+/// many these are.
 pub(crate) async fn count_buckets(
-    calls: &Calls,
-    shards: &[Shard],
-    edges: &[Timestamp],
-) -> Result<Vec<u64>, StoreError> {
-    let mut totals = vec![0u64; edges.len().saturating_sub(1)];
-    for part in shards.chunks((PIPELINE_MAX / totals.len().max(1)).max(1)) {
-        let values = read(calls, "forecast", &buckets(calls, part, edges)).await?;
-        add_up(&mut totals, &values)?;
-    }
-    Ok(totals)
-}
-
-/// The same without shards whose master is silent while others answer, and how many these are.
-pub(crate) async fn count_known_buckets(
     calls: &Calls,
     shards: &[Shard],
     edges: &[Timestamp],

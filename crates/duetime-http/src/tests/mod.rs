@@ -155,6 +155,8 @@ impl TestApi {
         let resizer = Resizer::new(ResizeDeps {
             deps,
             authority: store.clone(),
+            records: store.clone(),
+            counts: store.clone(),
             topics: catalog.watch(),
             owned: owned.clone(),
             nodes: catalog.nodes(),

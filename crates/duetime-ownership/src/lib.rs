@@ -90,3 +90,18 @@ fn named(shards: &[&ShardName]) -> String {
 fn unique(id: &str) -> String {
     format!("{id}~{:08x}", rand::random::<u32>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_names_as_many_shards_as_fit_and_counts_the_others() {
+        let topic = TopicName::new("orders").expect("a good name");
+        let shards: Vec<ShardName> =
+            (0..=LOGGED_MAX).map(|index| (topic.clone(), u32::try_from(index).unwrap())).collect();
+        let of = |count: usize| named(&shards.iter().take(count).collect::<Vec<_>>());
+        assert_eq!((of(0).as_str(), of(2).as_str()), ("", "orders/0, orders/1"));
+        assert!(of(LOGGED_MAX).ends_with(", orders/31") && of(LOGGED_MAX + 1).ends_with(", orders/31, 1 more"));
+    }
+}

@@ -146,9 +146,9 @@ export function word(value) {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-// A command of the program. What others wrote is never taken for an option of it, whatever it begins with: each value is joined
-// to its option by `=`, and
-// operands stand behind `--`. An option that is true has no value; one that is a list is given several times.
+// A command of the program. What others wrote is never taken for an option of it, whatever it begins with: each value
+// is joined to its option by `=`, and operands stand behind `--`. An option that is true has no value;
+// one that is a list is given several times.
 export function command(verb, options = {}, ...operands) {
   const given = Object.entries(options).flatMap(([name, value]) =>
     [value]

@@ -1,7 +1,6 @@
 //! What the writer does besides answering: sweeps, checkpoints, and starts again.
 
 use super::*;
-use duetime_testkit::at_home::MessagesAtHome as _;
 
 fn rows(folder: &Path, table: &str) -> i64 {
     let conn = folder::open_reader(folder).unwrap();

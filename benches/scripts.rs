@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p duetime-benches --bench scripts`
 
+use duetime_testkit::at_home::MessagesAtHome as _;
+use duetime_testkit::at_home::SettledAtHome as _;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +11,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput};
 use duetime_core::store::{ClaimRequest, Edit, Enqueue, Settle, Settlement};
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
+    Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

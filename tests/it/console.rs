@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duetime_testkit::servers::{EtcdServers, Node, RedisServer};
+use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{Webhook, in_time};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -109,40 +109,6 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
     let output = browser.wait_with_output().await.expect("it ends");
     let printed = said.join("\n") + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}\n{}", node.output());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shard_shows_from_which_node_to_which_it_went_and_when() {
-    let (redis, etcd) = (RedisServer::start().await, EtcdServers::start(1).await);
-    let named = |id: &str| {
-        format!(
-            "[node]\nid = \"{id}\"\n[ownership]\nmode = \"etcd\"\netcd = {:?}\nlease_ttl = \"2s\"\n\
-             [sinks.out]\ntype = \"log\"\n[topics.herd]\nsink = {{ name = \"out\" }}\nshards = 4\n",
-            etcd.urls()
-        )
-    };
-    let node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
-    let mut other = Node::start(PROGRAM, &redis.url(), &named("other")).await;
-    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/owners.py");
-    let mut browser = tokio::process::Command::new(python)
-        .args([script, &node.url()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("Python starts");
-    let mut answers = browser.stdin.take().expect("it is piped");
-    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
-    while let Some(line) = asks.next_line().await.expect("it is text") {
-        if line == "kill other" {
-            other.kill();
-            answers.write_all(b"done\n").await.expect("it listens");
-        }
-    }
-    let output = browser.wait_with_output().await.expect("it ends");
-    assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), node.output());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What a store has at the end of a test: read from its shards, not concluded from what should be there.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::sync::Arc;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
@@ -42,7 +43,7 @@ pub async fn left(store: &dyn Store) -> FinalState {
                     });
                 }
             }
-            let survey = store.counts(std::slice::from_ref(&shard), WallClock.now()).await.unwrap()[0];
+            let survey = store.all_counts(std::slice::from_ref(&shard), WallClock.now()).await.unwrap()[0];
             counts = (counts.0 + survey.scheduled, counts.1 + survey.in_flight, counts.2 + survey.dead);
         }
     }

@@ -201,7 +201,7 @@ async fn count_store_calls(node: &Node) {
             let labels = Labels::from([("op".to_owned(), op.to_owned())]);
             all["duetime_store_call_seconds_count"].iter().find(|(given, _)| *given == labels).map_or(0.0, |(_, n)| *n)
         };
-        ["enqueue", "get", "cancel_or_reschedule", "claim", "settle"].map(count)
+        ["enqueue", "get", "edit", "claim", "settle"].map(count)
     };
     assert_eq!(calls().await, [0.0; 5], "nothing was done");
     done(node, Method::POST, "counted/messages", &json!({"id": "a", "delay": "1h"})).await;

@@ -1,14 +1,15 @@
 //! The suite of ownership on each implementation: alone, by turns in a real Redis, and by leases in a
 //! real etcd, also one that asks for a password or speaks TLS.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    Clock as _, Due, Headers, Member, MessageId, MessageStore as _, Namespace, Nonce, OnConflict, Ownership,
-    ShardCount, TopicConfig, TopicName, TopicStore as _,
+    Clock as _, Due, Headers, Member, MessageId, Namespace, Nonce, OnConflict, Ownership, ShardCount, TopicConfig,
+    TopicName, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, EtcdConfig, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo};
@@ -52,7 +53,7 @@ async fn on_etcd(config: EtcdConfig) {
 
 #[tokio::test]
 async fn one_node_keeps_what_is_promised_of_ownership() {
-    let start = async |id: &str| Solo::new(me(id), Arc::new(WallClock), meters()) as Arc<dyn Ownership>;
+    let start = async |id: &str| Solo::new(me(id), meters()) as Arc<dyn Ownership>;
     run_all(start, false).await;
 }
 
@@ -212,64 +213,4 @@ async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes
     let _ = as_root("role grant-permission scanner --prefix=true readwrite /duetime/duetime/");
     let has_keys = || nodes[0].cluster().borrow().owners.len() == 12 && nodes[0].trouble().is_none();
     until("etcd takes writes again", &nodes, has_keys).await;
-}
-
-/// The owners of shard `index` as `node` saw them, the newest first: the name and why.
-fn past(node: &dyn Ownership, index: u32) -> Vec<(Option<String>, &'static str)> {
-    let past = node.past_owners(&TopicName::new("orders").unwrap(), index);
-    past.changes.iter().map(|one| (one.owner.as_deref().map(str::to_owned), one.reason.as_str())).collect()
-}
-
-/// Waits until `node` saw of some shard what `is_there` looks for.
-async fn saw(node: &dyn Ownership, is_there: impl Fn(&[(Option<String>, &'static str)]) -> bool) {
-    let begun = tokio::time::Instant::now();
-    while !(0..12).any(|index| is_there(&past(node, index))) {
-        in_time!(begun.elapsed() < Duration::from_secs(20), "{:?}", (0..12).map(|n| past(node, n)).collect::<Vec<_>>());
-        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
-    }
-}
-
-fn by(owner: &str, reason: &'static str) -> (Option<String>, &'static str) {
-    (Some(owner.to_owned()), reason)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_etcd_a_node_shows_how_a_shard_went_from_node_to_node_and_why() {
-    let etcd = EtcdServers::start(1).await;
-    let start = async |id: &str| {
-        let node = Etcd::start(config(&etcd), Namespace::default(), me(id), late(), None, meters(), &supervisor());
-        node.demand(vec![(TopicName::new("orders").unwrap(), 12)]).await;
-        node
-    };
-    let first = start("first").await;
-    saw(&*first, |past| past == [by("first", "free")]).await;
-    let second = start("second").await;
-    saw(&*first, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "free")]).await;
-    saw(&*second, |past| past == [by("second", "balanced"), (None, "balanced"), by("first", "found")]).await;
-    second.set_unhealthy(Some("does not reach the store".to_owned())).await;
-    saw(&*first, |past| past.starts_with(&[by("first", "unhealthy"), (None, "unhealthy"), by("second", "balanced")]))
-        .await;
-    second.set_unhealthy(None).await;
-    saw(&*first, |past| past.starts_with(&[by("second", "balanced"), (None, "balanced"), by("first", "unhealthy")]))
-        .await;
-    second.leave().await;
-    saw(&*first, |past| past.starts_with(&[by("first", "lease_ended"), (None, "lease_ended")])).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn in_round_robin_a_node_shows_its_own_turns_and_nothing_else() {
-    let redis = RedisServer::start().await;
-    let link = Link::new(LinkConfig::new(RedisUrl::parse(&redis.url()).unwrap())).unwrap();
-    let start = async |id: &str| {
-        let tickets = RedisTickets::new(link.clone(), Namespace::default());
-        let presence = RedisPresence::new(link.clone(), &Namespace::default());
-        let node = RoundRobin::start(me(id), tickets, late(), presence, meters(), &supervisor());
-        node.demand(vec![(TopicName::new("orders").unwrap(), 12)]).await;
-        node
-    };
-    let (first, second) = (start("first").await, start("second").await);
-    saw(&*first, |past| past.starts_with(&[by("first", "turn"), (None, "turn"), by("first", "turn")])).await;
-    let others = |index| past(&*first, index).iter().any(|(owner, _)| owner.as_deref() == Some("second"));
-    assert!(!(0..12).any(others), "of the other's turns it knows nothing");
-    drop(second);
 }

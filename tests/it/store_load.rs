@@ -1,5 +1,6 @@
 //! A load on a store that goes on through a fault, and the history checker's verdict at its end.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -288,7 +289,7 @@ impl StoreLoad {
                 done.expect("no producer panics");
             }
             loop {
-                let surveys = until_answered(|| self.store.counts(&self.shards, now())).await;
+                let surveys = until_answered(|| self.store.all_counts(&self.shards, now())).await;
                 if surveys.iter().all(|survey| survey.scheduled + survey.in_flight + survey.dead == 0) {
                     return;
                 }

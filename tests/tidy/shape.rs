@@ -7,6 +7,9 @@ const RUST_LINES_MAX: usize = 500;
 /// A script longer than this does more than one thing while Redis waits.
 const LUA_LINES_MAX: usize = 120;
 
+/// Columns of a line of a script of the console; prettier breaks at 100 what it breaks.
+const JS_COLUMNS_MAX: usize = 120;
+
 fn rust() -> Vec<File> {
     files(|path| is(path, "rs"))
 }
@@ -26,9 +29,38 @@ fn files_are_short_enough_to_be_read_at_once() {
 }
 
 #[test]
+fn lines_of_the_consoles_scripts_are_short_but_for_texts() {
+    let ours = |path: &str| is(path, "js") && path.starts_with("crates/duetime-console/") && !path.contains("/vendor/");
+    let is_text = |line: &str| {
+        line.trim_start_matches([' ', '?', ':', '`', '"']).len() < line.trim_start_matches([' ', '?', ':']).len()
+    };
+    let mut broken = Vec::new();
+    for file in files(ours) {
+        for (number, line) in file.text.lines().enumerate() {
+            if line.chars().count() > JS_COLUMNS_MAX && !is_text(line) && !line.trim_start().starts_with("detail: `") {
+                broken.push(format!("{}:{}", file.path, number + 1));
+            }
+        }
+    }
+    none("a line of a script has more than 120 columns", broken);
+}
+
+#[test]
 fn a_rust_file_opens_with_what_it_is_for() {
     let broken = rust().into_iter().filter(|f| !f.text.starts_with("//! ")).map(|f| f.path).collect();
     none("a .rs file does not open with `//! …`: say what it is for and who is up- and downstream", broken);
+}
+
+/// Where the tests of a file begin. Those that have a file of their own leave a bare `#[cfg(test)]` at its head.
+const TESTS: &str = "#[cfg(test)]\nmod tests {";
+
+/// The lines of a file, but for its tests, that start a task which nobody watches.
+fn spawns(text: &str) -> impl Iterator<Item = usize> {
+    let code = text.split(TESTS).next().unwrap_or_default();
+    let is_one = |line: &str| {
+        ["tokio::spawn(", "tracker.spawn(", "tracker().spawn(", "task::spawn("].iter().any(|spawn| line.contains(spawn))
+    };
+    (1..).zip(code.lines()).filter(move |(_, line)| is_one(line)).map(|(number, _)| number)
 }
 
 #[test]
@@ -62,14 +94,12 @@ fn background_loops_are_started_by_the_supervisor() {
     };
     let mut broken = Vec::new();
     for file in files(of_the_node).iter().filter(|file| !ends_by_itself.contains(&file.path.as_str())) {
-        // Tests that have a file of their own leave a bare `#[cfg(test)]` at the head of this one.
-        let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (number, line) in code.lines().enumerate() {
-            if ["tokio::spawn(", "tracker.spawn(", "tracker().spawn(", "task::spawn("].iter().any(|s| line.contains(s))
-            {
-                broken.push(format!("{}:{}", file.path, number + 1));
-            }
-        }
+        broken.extend(spawns(&file.text).map(|line| format!("{}:{line}", file.path)));
+        let planted = match file.text.find(TESTS) {
+            Some(at) => format!("{}tokio::spawn(x);\n{}", &file.text[..at], &file.text[at..]),
+            None => format!("{}tokio::spawn(x);\n", file.text),
+        };
+        assert!(spawns(&planted).next().is_some(), "{}: a task at its end is not seen", file.path);
     }
     none(
         "a loop that nobody watches; start it with duetime-supervisor, or name the file here if its task ends by itself",

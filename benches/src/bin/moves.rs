@@ -6,6 +6,7 @@
 //! the next, and the server is asked in between what it used. Its slow log shows how long each script
 //! held it up.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

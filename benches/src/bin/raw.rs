@@ -5,6 +5,8 @@
 //! Both sides run in turn against one private server, three times; medians are compared. The bare side
 //! sends exactly the calls that the store sends, recorded on the line, and does nothing else.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
+use duetime_testkit::at_home::SettledAtHome as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +15,8 @@ use duetime_benches::resp;
 use duetime_benches::tap::Tap;
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
+    Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

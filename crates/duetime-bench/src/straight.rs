@@ -10,9 +10,9 @@ use duetime_core::around::Surrounded;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, ShardCounts};
 use duetime_core::{
-    BindError, ChangeId, Clock, ClusterNodes, Delivery, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards,
-    Ownership, Shard, ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _, Topics, Verdict,
+    BindError, ChangeId, Clock, ClusterNodes, Delivery, Due, Headers, Lookup, MessageId, Nonce, OnConflict,
+    OwnedShards, Ownership, Role, Shard, ShardCount, Sink, SinkBinder, SinkRef, Store, Timestamp, TopicConfig,
+    TopicName, TopicRecord, TopicStore as _, Topics, Verdict,
 };
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_metrics::Meters;
@@ -85,7 +85,8 @@ impl LoadTarget for Straight {
             nonce: Nonce(rand::random()),
         };
         let batch: Vec<Enqueue> = batch.into_iter().map(made).collect();
-        let answers = self.store.enqueue(shard, self.clock.now(), &batch).await?;
+        let answers = self.store.enqueue_at(shard, Role::Home, self.clock.now(), &batch).await?;
+        let answers = Lookup::finals(answers)?;
         Ok(answers.iter().filter(|answer| answer.outcome == EnqueueOutcome::Scheduled).count() as u64)
     }
 
@@ -93,7 +94,7 @@ impl LoadTarget for Straight {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let shard = &self.shards[self.group_of(first)];
         let edits: Vec<Edit> = batch.into_iter().map(Edit::Cancel).collect();
-        let answers = self.store.edit(shard, self.clock.now(), &edits).await?;
+        let answers = self.store.edit_at(shard, Role::Home, self.clock.now(), &edits).await?.finals()?.answers;
         let outcome = |answer| match answer {
             Edited::Cancelled => CancelOutcome::Cancelled,
             Edited::InFlight => CancelOutcome::InFlight,
@@ -125,7 +126,7 @@ impl LoadTarget for Straight {
 
     async fn survey(&self) -> anyhow::Result<ShardCounts> {
         let all = self.store.counts(&self.shards, self.clock.now()).await?;
-        Ok(all.into_iter().fold(ShardCounts::default(), |sum, one| ShardCounts {
+        Ok(all.into_iter().flatten().fold(ShardCounts::default(), |sum, one| ShardCounts {
             scheduled: sum.scheduled + one.scheduled,
             due: sum.due + one.due,
             in_flight: sum.in_flight + one.in_flight,
@@ -187,10 +188,6 @@ impl Ownership for OwnsAll {
 
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
-    }
-
-    fn past_owners(&self, _topic: &TopicName, _index: u32) -> duetime_core::PastOwners {
-        duetime_core::PastOwners::default()
     }
 
     async fn settled(&self, _topic: &TopicName, _index: u32) {}

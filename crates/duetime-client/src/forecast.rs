@@ -1,7 +1,5 @@
 //! What falls due when, as a node answers it. Fields that a newer node adds are ignored.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::answers::is_none;
@@ -43,37 +41,6 @@ pub struct Herd {
     pub summary: String,
 }
 
-/// What is supposed. Whatever is not stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct WhatIf {
-    /// So many nodes.
-    pub nodes: Option<u32>,
-    /// So many messages a second at each node.
-    pub rate: Option<f64>,
-    /// From now on the sink takes nothing for this long.
-    pub outage: Option<Duration>,
-}
-
-/// What would follow.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Supposed {
-    /// At so many nodes.
-    pub nodes: u32,
-    /// Messages a second that all nodes deliver.
-    pub capacity: f64,
-    /// Messages that wait for more than a second.
-    pub late: u64,
-    /// How late the latest will be.
-    pub latest_ms: u64,
-    /// When nothing waits any more, milliseconds since the Unix epoch; absent: nothing does, or it does to the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caught_up_at: Option<i64>,
-    /// Messages that wait at the end.
-    pub waiting: u64,
-    /// The same as a sentence.
-    pub summary: String,
-}
-
 /// How many messages fall due when.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Forecast {
@@ -94,9 +61,6 @@ pub struct Forecast {
     /// Absent: all will be in time, or the capacity is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub herd: Option<Herd>,
-    /// What would follow from what was supposed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what_if: Option<Supposed>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unreachable_shards: usize,

@@ -18,7 +18,6 @@ mod messages;
 mod ndjson;
 mod nodes;
 mod observe;
-mod owners;
 mod pause;
 mod recent;
 mod shards;
@@ -36,16 +35,12 @@ pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
-pub use forecast::{Bucket, Forecast, Herd, Supposed, WhatIf};
+pub use forecast::{Bucket, Forecast, Herd};
 pub use list::{Found, FoundPage, ListFilter, ListPage, Listed, NotLookedAt};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
-pub use owners::{ShardOwnerChange, ShardOwners};
 pub use pause::TopicPause;
-pub use recent::{
-    AuditFilter, AuditLine, AuditLog, BudgetStep, Flow, LatenessStep, Me, NotAccepted, RateStep, Rates, SinkRates,
-    TopicRates, TopicReport,
-};
+pub use recent::{AuditFilter, AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkTrouble, SinkView};

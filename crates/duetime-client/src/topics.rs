@@ -9,10 +9,8 @@ use serde_json::{Map, Value};
 use crate::answers::{Outcome, Topic};
 use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::error::ClientError;
-use crate::forecast::{Forecast, WhatIf};
+use crate::forecast::Forecast;
 use crate::message::millis;
-use crate::owners::ShardOwners;
-use crate::recent::TopicReport;
 use crate::shards::{Adopted, Shards};
 use crate::sink::{Outages, Probed, SinkTopics, SinkView};
 
@@ -142,15 +140,6 @@ impl Client {
         self.get(&format!("/v1/topics/{}/shards?to={}", part(topic), value(to))).await
     }
 
-    /// Who had a shard before, as the node saw it.
-    ///
-    /// # Errors
-    ///
-    /// No such topic or shard.
-    pub async fn shard_owners(&self, topic: &str, shard: u32) -> Result<ShardOwners, ClientError> {
-        self.get(&format!("/v1/topics/{}/shards/{shard}/owners", part(topic))).await
-    }
-
     /// Asks for another number of shards: a number or `"auto"`.
     ///
     /// # Errors
@@ -180,15 +169,6 @@ impl Client {
         self.send_json(Method::POST, &path, &serde_json::json!({})).await
     }
 
-    /// How a topic did at the node that answers.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
-    pub async fn report(&self, topic: &str) -> Result<TopicReport, ClientError> {
-        self.get(&format!("/v1/topics/{}/report", part(topic))).await
-    }
-
     /// When the node took sinks to be down, the latest first; of `topic`, or of all.
     ///
     /// # Errors
@@ -207,26 +187,5 @@ impl Client {
     pub async fn forecast(&self, topic: &str, bucket: Duration, buckets: usize) -> Result<Forecast, ClientError> {
         let (topic, bucket) = (part(topic), millis(bucket));
         self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}")).await
-    }
-
-    /// The same, and what would follow from `suppose`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Client::forecast`].
-    pub async fn what_if(
-        &self,
-        topic: &str,
-        bucket: Duration,
-        buckets: usize,
-        suppose: &WhatIf,
-    ) -> Result<Forecast, ClientError> {
-        let given = [
-            suppose.nodes.map(|nodes| format!("&nodes={nodes}")),
-            suppose.rate.map(|rate| format!("&rate={rate}")),
-            suppose.outage.map(|outage| format!("&outage={}", millis(outage))),
-        ];
-        let (topic, bucket, given) = (part(topic), millis(bucket), given.into_iter().flatten().collect::<String>());
-        self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}{given}")).await
     }
 }

@@ -55,7 +55,13 @@ export function setToken(text) {
 const underWay = new Set();
 export const leave = () => underWay.forEach((end) => end());
 
-export async function ask(method, path, body, signal, longest = method === "GET" ? ANSWER_MS : CHANGE_MS) {
+export async function ask(
+  method,
+  path,
+  body,
+  signal,
+  longest = method === "GET" ? ANSWER_MS : CHANGE_MS,
+) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const changes = method !== "GET";
   if (changes) {
@@ -72,12 +78,21 @@ export async function ask(method, path, body, signal, longest = method === "GET"
   let answer;
   let text;
   try {
-    answer = await fetch(address(path), { method, headers, signal: control.signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    answer = await fetch(address(path), {
+      method,
+      headers,
+      signal: control.signal,
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
     setClock(Date.parse(answer.headers.get("date")), begun);
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, { detail: changes ? "No answer: whether this was done is not known. In some seconds nothing of it is under way: look then, or do it again." : "This node does not answer. It is asked again." });
+    throw new Problem(0, {
+      detail: changes
+        ? "No answer: whether this was done is not known. In some seconds nothing of it is under way: look then, or do it again."
+        : "This node does not answer. It is asked again.",
+    });
   } finally {
     clearTimeout(timer);
     underWay.delete(end);
@@ -102,11 +117,26 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${coded(topic)}${rest}`;
 
+// What the node knows of a topic beyond its rates.
+export const detailPath = (topic) => `/v1/rates?topic=${coded(topic)}`;
+export const detailOf = async (topic, signal) =>
+  (await get(detailPath(topic), signal)).topics[0]?.detail;
+
 const isDown = (topic) => topic?.sink_trouble !== undefined;
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
-  state = { topics: undefined, nodes: [], rates: undefined, me: undefined, problem: undefined, trouble: undefined, at: 0, streams: false, gone: new Map() };
+  state = {
+    topics: undefined,
+    nodes: [],
+    rates: undefined,
+    me: undefined,
+    problem: undefined,
+    trouble: undefined,
+    at: 0,
+    streams: false,
+    gone: new Map(),
+  };
   listeners = new Set();
   timer = 0;
   running = false;
@@ -137,8 +167,13 @@ class Live {
   start() {
     this.channel.onmessage = ({ data }) => this.others.set(data, Date.now());
     setInterval(() => this.here(), HERE_EVERY_MS);
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.wake()));
-    setInterval(() => document.hidden || Date.now() - this.drawn < DRAWN_EVERY_MS - 100 || this.set({}), DRAWN_EVERY_MS);
+    document.addEventListener("visibilitychange", () =>
+      document.hidden ? this.rest() : this.wake(),
+    );
+    setInterval(
+      () => document.hidden || Date.now() - this.drawn < DRAWN_EVERY_MS - 100 || this.set({}),
+      DRAWN_EVERY_MS,
+    );
     this.wake();
   }
 
@@ -181,7 +216,9 @@ class Live {
         this.listen();
       }
       // What came while the sink was just being tried is read once more.
-      const odd = (this.state.topics ?? []).filter((topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down);
+      const odd = (this.state.topics ?? []).filter(
+        (topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down,
+      );
       if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
         const { topics } = await get("/v1/topics");
@@ -196,7 +233,11 @@ class Live {
       this.running = false;
     }
     clearTimeout(this.timer);
-    if (!document.hidden) this.timer = setTimeout(() => this.refresh(), this.locked ? LOCKED_EVERY_MS : this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS);
+    if (!document.hidden)
+      this.timer = setTimeout(
+        () => this.refresh(),
+        this.locked ? LOCKED_EVERY_MS : this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS,
+      );
   }
 
   // Which nodes this page has seen and sees no more, each with since when.
@@ -247,31 +288,57 @@ class Live {
       this.set({ streams: false });
       if (!document.hidden) this.refresh();
     }
-    if (!document.hidden) setTimeout(() => document.hidden || this.locked || this.listen(), AGAIN_AFTER_MS);
+    if (!document.hidden)
+      setTimeout(() => document.hidden || this.locked || this.listen(), AGAIN_AFTER_MS);
   }
 
   take(block) {
-    const field = (name) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+    const field = (name) =>
+      block
+        .split("\n")
+        .find((line) => line.startsWith(`${name}: `))
+        ?.slice(name.length + 2);
     const [name, id, data] = [field("event"), field("id"), field("data")];
     if (name === "trouble") this.set({ trouble: new Problem(503, JSON.parse(data)) });
     if (!data || (name !== "topics" && name !== "change")) return;
     this.seen = id ?? "";
     const { topics, gone } = JSON.parse(data);
-    const known = new Map((name === "change" ? (this.state.topics ?? []) : (this.state.topics ?? []).filter((old) => topics.some((topic) => topic.name === old.name))).map((topic) => [topic.name, topic]));
+    const known = new Map(
+      (name === "change"
+        ? (this.state.topics ?? [])
+        : (this.state.topics ?? []).filter((old) => topics.some((topic) => topic.name === old.name))
+      ).map((topic) => [topic.name, topic]),
+    );
     for (const topic of gone) known.delete(topic);
     // An event has the counts; settings and troubles are read when they change.
-    const changed = topics.filter((topic) => known.get(topic.name)?.version !== topic.version || isDown(known.get(topic.name)) !== Boolean(topic.sink_down));
-    for (const topic of topics) known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
-    this.set({ topics: [...known.values()], problem: undefined, trouble: undefined, at: nodeTime() });
+    const changed = topics.filter(
+      (topic) =>
+        known.get(topic.name)?.version !== topic.version ||
+        isDown(known.get(topic.name)) !== Boolean(topic.sink_down),
+    );
+    for (const topic of topics)
+      known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
+    this.set({
+      topics: [...known.values()],
+      problem: undefined,
+      trouble: undefined,
+      at: nodeTime(),
+    });
     if (changed.length) this.reread(changed.map((topic) => topic.name));
   }
 
   async reread(names) {
     const many = names.length > REREAD_MAX;
     try {
-      const found = many ? (await get("/v1/topics")).topics : await Promise.all(names.map((name) => get(topicPath(name)).catch(() => undefined)));
+      const found = many
+        ? (await get("/v1/topics")).topics
+        : await Promise.all(names.map((name) => get(topicPath(name)).catch(() => undefined)));
       const read = new Map(found.filter(Boolean).map((topic) => [topic.name, topic]));
-      this.set({ topics: (this.state.topics ?? []).map((topic) => (read.has(topic.name) ? { sink_down: topic.sink_down, ...read.get(topic.name) } : topic)) });
+      this.set({
+        topics: (this.state.topics ?? []).map((topic) =>
+          read.has(topic.name) ? { sink_down: topic.sink_down, ...read.get(topic.name) } : topic,
+        ),
+      });
     } catch {
       // The next change asks again.
     }
@@ -281,10 +348,12 @@ class Live {
 export const live = new Live();
 
 // Whether the token may do what asks for this scope. The node refuses it all the same.
-export const may = (state, scope) => !readOnly && (state.me === undefined || state.me.scopes.includes(scope));
+export const may = (state, scope) =>
+  !readOnly && (state.me === undefined || state.me.scopes.includes(scope));
 
 // Whether the token may look at what asks for this scope, on a page that changes nothing too.
-export const sees = (state, scope) => state.me !== undefined && state.me.scopes.some((one) => one === scope || one === "admin");
+export const sees = (state, scope) =>
+  state.me !== undefined && state.me.scopes.some((one) => one === scope || one === "admin");
 
 export function rates(state, topic) {
   const found = state.topics?.find((one) => one.name === topic);
@@ -293,23 +362,39 @@ export function rates(state, topic) {
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
-    handed: now.handed_over, late: now.late, handedTotal: now.handed_over_total, lateTotal: now.late_total, steps: now.steps,
-    enqueued: now.scheduled, cancelled: now.cancelled, delivered: now.delivered, retried: now.retried, died: now.dead,
-    p50: seconds(now.late_p50_ms), p99: seconds(now.late_p99_ms), open,
+    handed: now.handed_over,
+    late: now.late,
+    handedTotal: now.handed_over_total,
+    lateTotal: now.late_total,
+    steps: now.steps,
+    enqueued: now.scheduled,
+    cancelled: now.cancelled,
+    delivered: now.delivered,
+    retried: now.retried,
+    died: now.dead,
+    p50: seconds(now.late_p50_ms),
+    p99: seconds(now.late_p99_ms),
+    open,
   };
 }
 
 // What is left of the lateness that an objective in per cent allows, since the node started: 1 is all of it.
 export const OBJECTIVE = "99.9";
-export const budgetLeft = ({ lateTotal, handedTotal }, objective = OBJECTIVE) => (handedTotal > 0 ? 1 - lateTotal / handedTotal / (1 - Number(objective) / 100) : undefined);
+export const budgetLeft = ({ lateTotal, handedTotal }, objective = OBJECTIVE) =>
+  handedTotal > 0 ? 1 - lateTotal / handedTotal / (1 - Number(objective) / 100) : undefined;
 
 export function sinks(state) {
   return (state.rates?.sinks ?? []).map((sink) => ({
-    name: sink.sink, calls: sink.calls,
-    p50: sink.call_p50_ms === undefined ? undefined : sink.call_p50_ms / 1000, p99: sink.call_p99_ms === undefined ? undefined : sink.call_p99_ms / 1000,
+    name: sink.sink,
+    calls: sink.calls,
+    p50: sink.call_p50_ms === undefined ? undefined : sink.call_p50_ms / 1000,
+    p99: sink.call_p99_ms === undefined ? undefined : sink.call_p99_ms / 1000,
     errors: sink.refused.map(({ kind, count, last_minute: lately }) => [kind, count, lately]),
   }));
 }
 
 export const history = (state, topic, event) =>
-  (state.rates?.topics.find((one) => one.topic === topic)?.steps ?? []).map((step) => [step.at / 1000, step[event]]);
+  (state.rates?.topics.find((one) => one.topic === topic)?.steps ?? []).map((step) => [
+    step.at / 1000,
+    step[event],
+  ]);

@@ -18,8 +18,21 @@ import { Slo } from "./screens/slo.js";
 import { Try } from "./screens/try.js";
 import { clockOff, coded, plain, seconds, time } from "./format.js";
 
-const PLACES = [["", "Now"], ["nodes", "Nodes"], ["sinks", "Sinks"], ["slo", "SLO"], ["audit", "Audit"], ["try", "Try it"]];
-const OF_TOPIC = [["topic", "Overview", Topic], ["forecast", "Forecast", Forecast], ["messages", "Messages", Messages], ["shards", "Shards", Shards], ["dead", "Dead letters", Dead]];
+const PLACES = [
+  ["", "Now"],
+  ["nodes", "Nodes"],
+  ["sinks", "Sinks"],
+  ["slo", "SLO"],
+  ["audit", "Audit"],
+  ["try", "Try it"],
+];
+const OF_TOPIC = [
+  ["topic", "Overview", Topic],
+  ["forecast", "Forecast", Forecast],
+  ["messages", "Messages", Messages],
+  ["shards", "Shards", Shards],
+  ["dead", "Dead letters", Dead],
+];
 
 // A part of a link as it is meant: what was cut off or typed by hand may be no code.
 function decoded(part) {
@@ -44,20 +57,52 @@ function Login({ wrong }) {
     event.preventDefault();
     setToken(text);
   };
-  return html`<div class="card"><h1>This node asks for a token</h1>
-    <p class="quiet">It is kept in this tab only, and gone when you close it.</p>
-    ${wrong && html`<p class="bad">The node does not know this token.</p>`}
-    <form class="row" onSubmit=${use}><label>Token<input type="password" value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label><button class="main">Use it</button></form>
-  </div>`;
+  return html`
+    <div class="card">
+      <h1>This node asks for a token</h1>
+      <p class="quiet">It is kept in this tab only, and gone when you close it.</p>
+      ${wrong && html`<p class="bad">The node does not know this token.</p>`}
+      <form class="row" onSubmit=${use}>
+        <label>
+          Token
+          <input
+            type="password"
+            value=${text}
+            onInput=${(event) => setText(event.target.value)}
+            autocomplete="off"
+            autofocus
+          />
+        </label>
+        <button class="main">Use it</button>
+      </form>
+    </div>
+  `;
 }
 
 function Help({ onClose }) {
   const dialog = useRef();
   useEffect(() => dialog.current.showModal(), []);
-  return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-    <dl class="pairs"><dt><kbd>/</kbd></dt><dd>find a message by id</dd><dt><kbd>g</kbd></dt><dd>back to Now</dd><dt><kbd>f</kbd></dt><dd>on Now: only some topics</dd><dt><kbd>?</kbd></dt><dd>this help</dd><dt><kbd>Esc</kbd></dt><dd>close</dd></dl>
-    <p class="quiet">Messages are found by topic and id, or by id in all topics. Payloads are not searched.</p>
-    <div class="row"><button onClick=${onClose} autofocus>Close</button></div></dialog>`;
+  return html`
+    <dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title">
+      <h2 id="help-title">Keys</h2>
+      <dl class="pairs">
+        <dt><kbd>/</kbd></dt>
+        <dd>find a message by id</dd>
+        <dt><kbd>g</kbd></dt>
+        <dd>back to Now</dd>
+        <dt><kbd>f</kbd></dt>
+        <dd>on Now: only some topics</dd>
+        <dt><kbd>?</kbd></dt>
+        <dd>this help</dd>
+        <dt><kbd>Esc</kbd></dt>
+        <dd>close</dd>
+      </dl>
+      <p class="quiet">
+        Messages are found by topic and id, or by id in all topics. Payloads are not searched.
+      </p>
+      <div class="row"><button onClick=${onClose} autofocus>Close</button></div>
+    </dialog>
+  `;
 }
 
 function Search({ topics }) {
@@ -75,12 +120,30 @@ function Search({ topics }) {
     const at = text.indexOf(" ");
     const named = at > 0 && topics.some((topic) => topic.name === text.slice(0, at));
     const { place, rest } = where();
-    const shown = OF_TOPIC.some(([name]) => name === place) || place === "message" ? rest[0] : topics.length === 1 ? topics[0].name : undefined;
+    const shown =
+      OF_TOPIC.some(([name]) => name === place) || place === "message"
+        ? rest[0]
+        : topics.length === 1
+          ? topics[0].name
+          : undefined;
     const topic = named ? text.slice(0, at) : shown;
     const id = (named ? text.slice(at + 1) : text).trim();
-    if (id) location.hash = topic ? `#/message/${coded(topic)}/${coded(id)}` : `#/find/${coded(id)}`;
+    if (id)
+      location.hash = topic ? `#/message/${coded(topic)}/${coded(id)}` : `#/find/${coded(id)}`;
   };
-  return html`<form role="search" onSubmit=${find}><input ref=${field} type="search" aria-label="Find a message: topic and id" placeholder="message id, or: topic id" value=${text} onInput=${(event) => setText(event.target.value)} /><button>Find</button></form>`;
+  return html`
+    <form role="search" onSubmit=${find}>
+      <input
+        ref=${field}
+        type="search"
+        aria-label="Find a message: topic and id"
+        placeholder="message id, or: topic id"
+        value=${text}
+        onInput=${(event) => setText(event.target.value)}
+      />
+      <button>Find</button>
+    </form>
+  `;
 }
 
 function App() {
@@ -106,38 +169,139 @@ function App() {
   }, [topic, place]);
   // What the token may not do is not offered.
   const tries = may(state, "produce") || may(state, "consume");
-  const hidden = new Set([...(tries ? [] : ["try"]), ...(sees(state, "admin") ? [] : ["audit"]), ...(sees(state, "view") ? [] : ["messages", "dead"])]);
+  const hidden = new Set([
+    ...(tries ? [] : ["try"]),
+    ...(sees(state, "admin") ? [] : ["audit"]),
+    ...(sees(state, "view") ? [] : ["messages", "dead"]),
+  ]);
   const off = clockOff();
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
-    if (ofTopic && topic) return html`<${ofTopic[2]} key=${moves} topic=${topic} rest=${rest} query=${query} />`;
-    if (place === "message" && rest.length >= 2) return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
+    if (ofTopic && topic)
+      return html`<${ofTopic[2]} key=${moves} topic=${topic} rest=${rest} query=${query} />`;
+    if (place === "message" && rest.length >= 2)
+      return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
     if (place === "find" && rest.length) return html`<${Find} key=${topic} id=${topic} />`;
     if (place === "nodes") return html`<${Nodes} />`;
     if (place === "sinks") return html`<${Sinks} />`;
     if (place === "slo") return html`<${Slo} />`;
     if (place === "audit") return html`<${Audit} />`;
     if (place === "try" && tries) return html`<${Try} />`;
-    return html`${place && place !== "try" && html`<div class="banner" role="status">Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.</div>`}<${Now} key=${moves} />`;
+    return html`
+      ${
+        place &&
+        place !== "try" &&
+        html`
+        <div class="banner" role="status">
+          Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.
+        </div>
+      `
+      }
+      <${Now} key=${moves} />
+    `;
   };
-  return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
+  return html`
+    <a
+      class="skip"
+      href="#main"
+      onClick=${(event) => {
+        event.preventDefault();
+        main.current.focus();
+      }}
+    >
+      To the content
+    </a>
     <header>
-      <a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9"/><path d="M16 8v8l5 4" fill="none" stroke="var(--card)" stroke-width="3" stroke-linecap="round"/></svg>Duetime</a>
-      <nav aria-label="Places">${PLACES.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav>
+      <a class="brand" href="#/">
+        <svg viewBox="0 0 32 32" aria-hidden="true">
+          <circle cx="16" cy="16" r="14" fill="currentColor" opacity=".9" />
+          <path
+            d="M16 8v8l5 4"
+            fill="none"
+            stroke="var(--card)"
+            stroke-width="3"
+            stroke-linecap="round"
+          />
+        </svg>Duetime
+      </a>
+      <nav aria-label="Places">
+        ${PLACES.filter(([name]) => !hidden.has(name)).map(
+          ([name, label]) =>
+            html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`,
+        )}
+      </nav>
       <${Search} topics=${state.topics ?? []} />
-      ${hasToken() && html`<button onClick=${() => setToken("")} title="Forget the token of this tab">Forget token</button>`}
+      ${
+        hasToken() &&
+        html`
+        <button onClick=${() => setToken("")} title="Forget the token of this tab">
+          Forget token
+        </button>
+      `
+      }
     </header>
     <main id="main" tabindex="-1" ref=${main}>
-      ${state.problem && !locked && html`<${Failed} problem=${state.problem} seen=${state.problem.status === 0 && state.at} />`}
-      ${state.trouble && !state.problem && html`<div class="banner bad" role="alert">The store does not answer this node: ${state.trouble.message}. What is shown is from ${state.at ? time(state.at) : "before"}; the page goes on by itself when it answers again.</div>`}
-      ${(ofTopic || place === "message") && topic && html`<div class="row spread"><h1>${topic}</h1><nav aria-label="Of this topic">${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(([name, label]) => html`<a href="#/${name}/${coded(topic)}" aria-current=${place === name ? "page" : undefined}>${label}</a>`)}</nav></div>`}
+      ${
+        state.problem &&
+        !locked &&
+        html`<${Failed} problem=${state.problem} seen=${state.problem.status === 0 && state.at} />`
+      }
+      ${
+        state.trouble &&
+        !state.problem &&
+        html`
+        <div class="banner bad" role="alert">
+          The store does not answer this node: ${state.trouble.message}. What is shown is from ${
+            state.at ? time(state.at) : "before"
+          }; the page goes on by itself when it answers again.
+        </div>
+      `
+      }
+      ${
+        (ofTopic || place === "message") &&
+        topic &&
+        html`
+        <div class="row spread">
+          <h1>${topic}</h1>
+          <nav aria-label="Of this topic">
+            ${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(
+              ([name, label]) => html`
+              <a
+                href="#/${name}/${coded(topic)}"
+                aria-current=${place === name ? "page" : undefined}
+              >
+                ${label}
+              </a>
+            `,
+            )}
+          </nav>
+        </div>
+      `
+      }
       ${body()}
     </main>
-    <footer><span>${state.at ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}` : "…"}${off ? `; this clock is ${seconds(Math.abs(off) / 1000)} ${off > 0 ? "ahead" : "behind"}, times are the node's` : ""}</span><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><span>Press <kbd>?</kbd> for keys</span></footer>
+    <footer>
+      <span>
+        ${
+          state.at
+            ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}`
+            : "…"
+        }
+        ${
+          off
+            ? `; this clock is ${seconds(Math.abs(off) / 1000)} ${off > 0 ? "ahead" : "behind"}, times are the node's`
+            : ""
+        }
+      </span>
+      <a href="/openapi.json">OpenAPI</a>
+      <a href="/metrics">Metrics</a>
+      <span>Press <kbd>?</kbd> for keys</span>
+    </footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
-    <${Toasts} />`;
+    <${Toasts} />
+  `;
 }
 
 live.start();

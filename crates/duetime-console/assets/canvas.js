@@ -35,7 +35,17 @@ function Canvas({ height, draw, keys, label, onPoint, onPress }) {
     draw(on, width, tall);
   }, [width, tall, dark, ...keys]);
   const point = (then) => then && ((event) => then(event.offsetX, event.offsetY, width, tall));
-  return html`<canvas ref=${place} style=${{ display: "block", width: "100%", height: `${tall}px` }} role="img" aria-label=${label} onMouseMove=${point(onPoint)} onMouseLeave=${onPoint && (() => onPoint())} onClick=${point(onPress)}></canvas>`;
+  return html`
+    <canvas
+      ref=${place}
+      style=${{ display: "block", width: "100%", height: `${tall}px` }}
+      role="img"
+      aria-label=${label}
+      onMouseMove=${point(onPoint)}
+      onMouseLeave=${onPoint && (() => onPoint())}
+      onClick=${point(onPress)}
+    ></canvas>
+  `;
 }
 
 const LEFT = 62;
@@ -52,7 +62,15 @@ function step(top) {
 }
 
 const MINUTES = { hourCycle: "h23", hour: "2-digit", minute: "2-digit" };
-const clock = (length) => new Intl.DateTimeFormat(undefined, length < 60 ? { ...MINUTES, second: "2-digit" } : length < 7200 ? MINUTES : { weekday: "short", ...MINUTES });
+const clock = (length) =>
+  new Intl.DateTimeFormat(
+    undefined,
+    length < 60
+      ? { ...MINUTES, second: "2-digit" }
+      : length < 7200
+        ? MINUTES
+        : { weekday: "short", ...MINUTES },
+  );
 
 // Bars over time; one is red above the mark, or where it is `hot`. Who does not see them is given a table beside it.
 export function Bars({ points, label, unit, mark, hot = () => false, onChoose, height = 220 }) {
@@ -77,15 +95,32 @@ export function Bars({ points, label, unit, mark, hot = () => false, onChoose, h
     }
     const wide = each(width);
     points.forEach(([, value], n) => {
-      on.fillStyle = (mark !== undefined && value > mark) || hot(n) ? colour("--bad") : colour("--accent");
+      on.fillStyle =
+        (mark !== undefined && value > mark) || hot(n) ? colour("--bad") : colour("--accent");
       const high = value > 0 ? Math.max(1, height - BELOW - y(value)) : 0;
-      on.fillRect(LEFT + n * wide + wide * 0.08, height - BELOW - high, Math.max(1, Math.min(60, wide * 0.84)), high);
+      on.fillRect(
+        LEFT + n * wide + wide * 0.08,
+        height - BELOW - high,
+        Math.max(1, Math.min(60, wide * 0.84)),
+        high,
+      );
     });
     on.fillStyle = colour("--quiet");
     on.textAlign = "center";
-    const every = Math.max(1, Math.ceil(points.length / Math.max(2, Math.floor((width - LEFT) / 110))));
+    const every = Math.max(
+      1,
+      Math.ceil(points.length / Math.max(2, Math.floor((width - LEFT) / 110))),
+    );
     const shown = clock(length);
-    points.forEach(([when], n) => n % every === 0 && on.fillText(shown.format(when * 1000), Math.max(LEFT + 20, Math.min(width - 34, LEFT + (n + 0.5) * wide)), height - 8));
+    points.forEach(
+      ([when], n) =>
+        n % every === 0 &&
+        on.fillText(
+          shown.format(when * 1000),
+          Math.max(LEFT + 20, Math.min(width - 34, LEFT + (n + 0.5) * wide)),
+          height - 8,
+        ),
+    );
     if (mark === undefined || mark > top) return;
     on.strokeStyle = colour("--bad");
     on.setLineDash([6, 4]);
@@ -99,10 +134,30 @@ export function Bars({ points, label, unit, mark, hot = () => false, onChoose, h
     return n >= 0 && n < points.length ? n : undefined;
   };
   const point = (x, _, width) => setAt(under(x, width));
-  const press = onChoose && ((x, _, width) => under(x, width) !== undefined && onChoose(under(x, width)));
+  const press =
+    onChoose && ((x, _, width) => under(x, width) !== undefined && onChoose(under(x, width)));
   const one = points[at];
-  return html`<div class="chart"><${Canvas} height=${height} draw=${draw} keys=${[JSON.stringify(points), mark, points.map((_, n) => hot(n)).join()]} label="${label}, as bars over time" onPoint=${point} onPress=${press} />
-    <p class="quiet">${one ? `${date(one[0] * 1000)}: ${number(Math.round(one[1] * 10) / 10)} ${unit}${onChoose && one[1] ? "; press to see them" : ""}` : mark !== undefined && mark <= top ? `The dashed line: ${number(Math.round(mark))} ${unit}.` : "\u00a0"}</p></div>`;
+  return html`
+    <div class="chart">
+      <${Canvas}
+        height=${height}
+        draw=${draw}
+        keys=${[JSON.stringify(points), mark, points.map((_, n) => hot(n)).join()]}
+        label="${label}, as bars over time"
+        onPoint=${point}
+        onPress=${press}
+      />
+      <p class="quiet">
+        ${
+          one
+            ? `${date(one[0] * 1000)}: ${number(Math.round(one[1] * 10) / 10)} ${unit}${onChoose && one[1] ? "; press to see them" : ""}`
+            : mark !== undefined && mark <= top
+              ? `The dashed line: ${number(Math.round(mark))} ${unit}.`
+              : "\u00a0"
+        }
+      </p>
+    </div>
+  `;
 }
 
 const CELL_MAX = 22;
@@ -111,11 +166,21 @@ const SHARDS_PX = 400;
 
 // Shards as squares, where there are too many for a button each.
 export function Squares({ shards, mood, chosen, label, onPoint, onChoose }) {
-  const size = (width) => Math.max(CELL_MIN, Math.min(CELL_MAX, Math.floor(Math.sqrt((Math.max(width, 1) * SHARDS_PX) / shards.length))));
+  const size = (width) =>
+    Math.max(
+      CELL_MIN,
+      Math.min(CELL_MAX, Math.floor(Math.sqrt((Math.max(width, 1) * SHARDS_PX) / shards.length))),
+    );
   const columns = (width) => Math.max(1, Math.floor(width / size(width)));
   const draw = (on, width) => {
     const [cell, wide] = [size(width), columns(width)];
-    const colours = { "": colour("--good"), idle: colour("--line"), late: colour("--careful"), "very-late": colour("--bad"), silent: colour("--line") };
+    const colours = {
+      "": colour("--good"),
+      idle: colour("--line"),
+      late: colour("--careful"),
+      "very-late": colour("--bad"),
+      silent: colour("--line"),
+    };
     shards.forEach((shard, n) => {
       const [x, y] = [(n % wide) * cell, Math.floor(n / wide) * cell];
       const kind = mood(shard);
@@ -133,7 +198,20 @@ export function Squares({ shards, mood, chosen, label, onPoint, onChoose }) {
   };
   const under = (then) => (x, y, width) => {
     const [cell, wide] = [size(width ?? 1), columns(width ?? 1)];
-    then(x === undefined || x >= wide * cell ? undefined : shards[Math.floor(y / cell) * wide + Math.floor(x / cell)]);
+    then(
+      x === undefined || x >= wide * cell
+        ? undefined
+        : shards[Math.floor(y / cell) * wide + Math.floor(x / cell)],
+    );
   };
-  return html`<${Canvas} height=${(width) => Math.ceil(shards.length / columns(width)) * size(width)} draw=${draw} keys=${[shards, chosen]} label=${label} onPoint=${under(onPoint)} onPress=${under((shard) => shard && onChoose(shard.index))} />`;
+  return html`
+    <${Canvas}
+      height=${(width) => Math.ceil(shards.length / columns(width)) * size(width)}
+      draw=${draw}
+      keys=${[shards, chosen]}
+      label=${label}
+      onPoint=${under(onPoint)}
+      onPress=${under((shard) => shard && onChoose(shard.index))}
+    />
+  `;
 }

@@ -18,7 +18,8 @@ export const coded = encodeURIComponent;
 
 const whole = new Intl.NumberFormat("en");
 
-export const number = (n) => (n === undefined || n === null || Number.isNaN(n) ? "–" : whole.format(n));
+export const number = (n) =>
+  n === undefined || n === null || Number.isNaN(n) ? "–" : whole.format(n);
 
 export function rate(n) {
   if (n === undefined || n === null || Number.isNaN(n)) return "–";
@@ -26,7 +27,12 @@ export function rate(n) {
   return `${n >= 10 || n === 0 ? Math.round(n) : n.toFixed(1)}/s`;
 }
 
-export const bytes = (n) => (n === undefined ? "–" : n < 2 ** 30 ? `${whole.format(Math.round(n / 2 ** 20))} MiB` : `${(n / 2 ** 30).toFixed(1)} GiB`);
+export const bytes = (n) =>
+  n === undefined
+    ? "–"
+    : n < 2 ** 30
+      ? `${whole.format(Math.round(n / 2 ** 20))} MiB`
+      : `${(n / 2 ** 30).toFixed(1)} GiB`;
 
 // Seconds, in the unit that is read most easily. What is rounded is rounded before it is taken apart: there is no 60 s.
 export function seconds(s) {
@@ -43,12 +49,18 @@ export function seconds(s) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-export const age = (since) => (since === undefined ? undefined : Math.max(0, (nodeTime() - since) / 1000));
+export const age = (since) =>
+  since === undefined ? undefined : Math.max(0, (nodeTime() - since) / 1000);
 
 // In one notation on all screens, whatever the language of the browser: from 00 to 23, in its own time zone.
 const HOURS = { hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit" };
 const clock = new Intl.DateTimeFormat(undefined, HOURS);
-const full = new Intl.DateTimeFormat(undefined, { ...HOURS, year: "numeric", month: "short", day: "numeric" });
+const full = new Intl.DateTimeFormat(undefined, {
+  ...HOURS,
+  year: "numeric",
+  month: "short",
+  day: "numeric",
+});
 export const time = (ms) => clock.format(ms);
 export const date = (ms) => full.format(ms);
 
@@ -59,8 +71,10 @@ export function moment(ms) {
 }
 
 // How often a message was redriven, and how many of several were; nothing where none was.
-export const redriven = (times) => (times ? `redriven ${times === 1 ? "once" : plural(times, "time")} before` : "");
-export const redrivenOf = (count) => (count ? `${number(count)} of them ${count === 1 ? "was" : "were"} redriven before` : "");
+export const redriven = (times) =>
+  times ? `redriven ${times === 1 ? "once" : plural(times, "time")} before` : "";
+export const redrivenOf = (count) =>
+  count ? `${number(count)} of them ${count === 1 ? "was" : "were"} redriven before` : "";
 
 // `1 message`, `1,204 messages`.
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
@@ -72,33 +86,76 @@ export const waits = (n) => `${isDue(n)} and ${n === 1 ? "waits" : "wait"}`;
 
 // What an entry of the audit log says was done, in words; what is not known here, as it is written.
 const DEEDS = {
-  put_topic: "topic created or changed", delete_topic: "topic deleted", adopt_topic: "topic adopted", put_shards: "shard count changed", pause_topic: "paused", resume_topic: "resumed",
-  create_plan: "bulk action planned", delete_plan: "bulk action forgotten", start_plan: "bulk action started", stop_plan: "bulk action stopped", probe_sink: "sink tried", pause_sink: "sink paused",
-  resume_sink: "sink resumed", enqueue: "enqueued", reschedule_message: "rescheduled", cancel_message: "cancelled", cancel_messages: "cancelled", claim: "claimed", ack: "acked", nack: "given back",
-  extend: "extended", purge_dead: "dead letters purged", redrive_dead: "dead letters redriven", drain_node: "node drained", undrain_node: "drain ended",
+  put_topic: "topic created or changed",
+  delete_topic: "topic deleted",
+  adopt_topic: "topic adopted",
+  put_shards: "shard count changed",
+  pause_topic: "paused",
+  resume_topic: "resumed",
+  create_plan: "bulk action planned",
+  delete_plan: "bulk action forgotten",
+  start_plan: "bulk action started",
+  stop_plan: "bulk action stopped",
+  probe_sink: "sink tried",
+  pause_sink: "sink paused",
+  resume_sink: "sink resumed",
+  enqueue: "enqueued",
+  reschedule_message: "rescheduled",
+  cancel_message: "cancelled",
+  cancel_messages: "cancelled",
+  claim: "claimed",
+  ack: "acked",
+  nack: "given back",
+  extend: "extended",
+  purge_dead: "dead letters purged",
+  redrive_dead: "dead letters redriven",
+  drain_node: "node drained",
+  undrain_node: "drain ended",
 };
-export const deed = (entry) => DEEDS[entry.operation] ?? entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
+export const deed = (entry) =>
+  DEEDS[entry.operation] ??
+  entry.action.replace(/^plan (\S+) (\S+)$/, "bulk action $1 carried out: $2");
 
-// What others wrote, an id or a reason, with what turns text around or shows nothing written out, and in quotes where a blank would not be seen.
+// What others wrote, an id or a reason, with what turns text around or shows nothing written out, and in quotes where a
+// blank would not be seen.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/gu;
-const codes = (text) => [...Array(text.length).keys()].map((at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
+const codes = (text) =>
+  [...Array(text.length).keys()]
+    .map((at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`)
+    .join("");
 export function plain(text) {
   const seen = String(text).replace(UNSEEN, codes);
   return /^\s|\s$/.test(seen) ? `"${seen}"` : seen;
 }
 
 // A word of a shell command; what would not be seen in it is written out, as bash reads it.
-const bash = (text) => [...text].map((one) => `\\${one.length > 1 ? "U" : "u"}${one.codePointAt(0).toString(16).padStart(one.length > 1 ? 8 : 4, "0")}`).join("");
+const bash = (text) =>
+  [...text]
+    .map(
+      (one) =>
+        `\\${one.length > 1 ? "U" : "u"}${one
+          .codePointAt(0)
+          .toString(16)
+          .padStart(one.length > 1 ? 8 : 4, "0")}`,
+    )
+    .join("");
 export function word(value) {
   const text = String(value);
-  if (text.search(UNSEEN) >= 0) return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replace(UNSEEN, bash)}'`;
+  if (text.search(UNSEEN) >= 0)
+    return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replace(UNSEEN, bash)}'`;
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-// A command of the program. What others wrote is never taken for an option of it, whatever it begins with: each value is joined to its option by `=`, and
-// operands stand behind `--`. An option that is true has no value; one that is a list is given several times.
+// A command of the program. What others wrote is never taken for an option of it, whatever it begins with: each value
+// is joined to its option by `=`, and operands stand behind `--`. An option that is true has no value;
+// one that is a list is given several times.
 export function command(verb, options = {}, ...operands) {
-  const given = Object.entries(options).flatMap(([name, value]) => [value].flat().filter((one) => one !== undefined).map((one) => ` --${name}${one === true ? "" : `=${word(one)}`}`));
+  const given = Object.entries(options).flatMap(([name, value]) =>
+    [value]
+      .flat()
+      .filter((one) => one !== undefined)
+      .map((one) => ` --${name}${one === true ? "" : `=${word(one)}`}`),
+  );
   return `duetime ${verb}${given.join("")}${operands.length > 0 ? ` -- ${operands.map(word).join(" ")}` : ""}`;
 }
 
@@ -110,6 +167,12 @@ export function curl(method, path, body) {
   const parts = ["curl"];
   if (method !== "GET") parts.push("-X", method);
   parts.push(word(address(path)));
-  if (body !== undefined || method === "POST") parts.push("-H", "'content-type: application/json'", "-d", word(JSON.stringify(body ?? {}).replace(UNSEEN, codes)));
+  if (body !== undefined || method === "POST")
+    parts.push(
+      "-H",
+      "'content-type: application/json'",
+      "-d",
+      word(JSON.stringify(body ?? {}).replace(UNSEEN, codes)),
+    );
   return parts.join(" ");
 }

@@ -6,7 +6,8 @@ import { coded, curl, moment, plain, time, waits } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
 
-export const TopicLink = ({ name, to = "topic" }) => html`<a class="name" title=${name} href="#/${to}/${coded(name)}">${name}</a>`;
+export const TopicLink = ({ name, to = "topic" }) =>
+  html`<a class="name" title=${name} href="#/${to}/${coded(name)}">${name}</a>`;
 
 export function useLive() {
   const [state, set] = useState(live.state);
@@ -18,7 +19,15 @@ export function useLive() {
 export function useKeys(keys) {
   useEffect(() => {
     const key = (event) => {
-      if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName) || document.querySelector("dialog[open]")) return;
+      if (
+        !keys[event.key] ||
+        event.ctrlKey ||
+        event.metaKey ||
+        event.altKey ||
+        /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName) ||
+        document.querySelector("dialog[open]")
+      )
+        return;
       event.preventDefault();
       keys[event.key]();
     };
@@ -28,8 +37,14 @@ export function useKeys(keys) {
 }
 
 // Texts that stand in the address: a link, a reload and the way back show the same.
-export const linked = (first, said) => ({ ...first, ...Object.fromEntries([...new URLSearchParams(said)].filter(([name]) => Object.hasOwn(first, name))) });
-export const asLink = (texts) => `${new URLSearchParams(Object.entries(texts).filter(([, text]) => text))}`;
+export const linked = (first, said) => ({
+  ...first,
+  ...Object.fromEntries(
+    [...new URLSearchParams(said)].filter(([name]) => Object.hasOwn(first, name)),
+  ),
+});
+export const asLink = (texts) =>
+  `${new URLSearchParams(Object.entries(texts).filter(([, text]) => text))}`;
 
 export function useLinked(first) {
   const [path, said] = location.hash.split("?");
@@ -62,7 +77,11 @@ export function useAnswer(ask, every, keys) {
         if (!ended && problem.name !== "AbortError") set((old) => ({ ...old, problem }));
       }
       const pause = typeof every === "function" ? every(known, failed) : every;
-      if (!ended && pause) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(run, pause)) : run()), pause);
+      if (!ended && pause)
+        timer = setTimeout(
+          () => (document.hidden ? (timer = setTimeout(run, pause)) : run()),
+          pause,
+        );
     };
     again.current = run;
     set({});
@@ -76,39 +95,104 @@ export function useAnswer(ask, every, keys) {
   return { ...state, again: () => again.current() };
 }
 
-export const Failed = ({ problem, seen }) => html`<div class="banner bad" role="alert">${problem.message}${seen ? ` What is shown is from ${time(seen)}.` : ""}</div>`;
+export const Failed = ({ problem, seen }) =>
+  html`
+    <div class="banner bad" role="alert">
+      ${problem.message}
+      ${seen ? ` What is shown is from ${time(seen)}.` : ""}
+    </div>
+  `;
 
 export const Figures = ({ of }) =>
-  html`<dl class="figures">${of.map(([name, value, mood, note]) => html`<div class="figure"><dt>${name}</dt><dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd></div>`)}</dl>`;
+  html`
+    <dl class="figures">
+      ${of.map(
+        ([name, value, mood, note]) => html`
+        <div class="figure">
+          <dt>${name}</dt>
+          <dd class=${mood ?? ""} title=${note ?? ""}>${value}</dd>
+        </div>
+      `,
+      )}
+    </dl>
+  `;
 
-export const leftMood = (left) => (left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad");
-export const leftText = (left) => (left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`);
+export const leftMood = (left) =>
+  left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad";
+export const leftText = (left) =>
+  left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`;
 export const Left = ({ left }) => html`<span class=${leftMood(left)}>${leftText(left)}</span>`;
 
 export const Spark = ({ points }) => {
-  if (points.length < 2 || points.every(([, y]) => !y)) return html`<svg class="spark" aria-hidden="true"></svg>`;
+  if (points.length < 2 || points.every(([, y]) => !y))
+    return html`<svg class="spark" aria-hidden="true"></svg>`;
   const top = Math.max(1e-9, ...points.map(([, y]) => y));
-  const path = points.map(([, y], at) => `${at ? "L" : "M"}${((at / (points.length - 1)) * 96).toFixed(1)} ${(21 - (y / top) * 20).toFixed(1)}`).join("");
+  const path = points
+    .map(
+      ([, y], at) =>
+        `${at ? "L" : "M"}${((at / (points.length - 1)) * 96).toFixed(1)} ${(21 - (y / top) * 20).toFixed(1)}`,
+    )
+    .join("");
   return html`<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"><path d=${path} /></svg>`;
 };
 
 export const Commands = ({ method = "GET", path, body, command }) =>
-  html`<details><summary>The same as a command</summary>${command && html`<pre class="command">${command}</pre>`}<pre class="command">${curl(method, path, body)}</pre></details>`;
+  html`
+    <details>
+      <summary>The same as a command</summary>
+      ${command && html`<pre class="command">${command}</pre>`}
+      <pre class="command">${curl(method, path, body)}</pre>
+    </details>
+  `;
 
 // Why what changes something is not offered here.
 export const Barred = ({ scope, what }) =>
-  !may(live.state, scope) && html`<p class="quiet barred">${what}: ${readOnly ? "this console is read-only ([console] mode)." : `this token may not; it needs the scope ${scope}.`}</p>`;
+  !may(live.state, scope) &&
+  html`
+    <p class="quiet barred">
+      ${what}: ${
+        readOnly
+          ? "this console is read-only ([console] mode)."
+          : `this token may not; it needs the scope ${scope}.`
+      }
+    </p>
+  `;
 
 // Since when, by whom, through which sink and why something is paused, as far as that is known.
 export const HowPaused = ({ of }) => {
   const { since, by, sink, reason } = of ?? {};
-  return html`${since === undefined ? "" : ` since ${moment(since)}`}${by ? ` by ${by}` : ""}${sink ? html` through the sink <b>${sink}</b>` : ""}${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}`;
+  return html`
+    ${since === undefined ? "" : ` since ${moment(since)}`}
+    ${by ? ` by ${by}` : ""}
+    ${sink ? html` through the sink <b>${sink}</b>` : ""}
+    ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}
+  `;
 };
 
-export const Paused = ({ topic }) => topic?.paused && html`<div class="banner" role="status">This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${waits(topic.due)}.</div>`;
+export const Paused = ({ topic }) =>
+  topic?.paused &&
+  html`
+    <div class="banner" role="status">
+      This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${waits(
+        topic.due,
+      )}.
+    </div>
+  `;
 
 // The node refuses what is too long in bytes.
-export const Reason = ({ value, set }) => html`<label>Why? One line, for all who look; it may be left empty<input value=${value} maxlength="200" onInput=${(event) => set(event.target.value)} autocomplete="off" autofocus /></label>`;
+export const Reason = ({ value, set }) =>
+  html`
+    <label>
+      Why? One line, for all who look; it may be left empty
+      <input
+        value=${value}
+        maxlength="200"
+        onInput=${(event) => set(event.target.value)}
+        autocomplete="off"
+        autofocus
+      />
+    </label>
+  `;
 export const because = (reason) => (reason.trim() ? { reason: reason.trim() } : {});
 
 // Not in the first moment after `what` changed: what is pressed may not be what was aimed at.
@@ -133,13 +217,28 @@ export function Toasts() {
       timer = setTimeout(() => set(null), bad ? 12_000 : 5000);
     };
   }, []);
-  return html`<div role="status" aria-live="polite">${text && html`<div class="toast ${text.bad ? "bad" : ""}">${text.what}</div>`}</div>`;
+  return html`
+    <div role="status" aria-live="polite">
+      ${text && html`<div class="toast ${text.bad ? "bad" : ""}">${text.what}</div>`}
+    </div>
+  `;
 }
 export const tell = (what) => say(what, false);
-export const complain = (problem) => say(problem instanceof Problem ? problem.message : String(problem), true);
+export const complain = (problem) =>
+  say(problem instanceof Problem ? problem.message : String(problem), true);
 
 // Asks before something is done. What removes or moves many wants the name of the topic typed.
-export function Confirm({ title, children, typed, label, danger, commands, wait, onDone, onClose }) {
+export function Confirm({
+  title,
+  children,
+  typed,
+  label,
+  danger,
+  commands,
+  wait,
+  onDone,
+  onClose,
+}) {
   const dialog = useRef();
   const [text, setText] = useState("");
   const [busy, setBusy] = useState(false);
@@ -171,15 +270,37 @@ export function Confirm({ title, children, typed, label, danger, commands, wait,
     }
     onClose();
   };
-  return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="dialog-title"><form onSubmit=${run}>
-    <h2 id="dialog-title">${title}</h2>
-    ${children}
-    ${typed && html`<label>Type <b>${typed}</b> to go on<input value=${text} onInput=${(event) => setText(event.target.value)} autocomplete="off" autofocus /></label>`}
-    ${commands}
-    ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
-      <button type="button" onClick=${close} autofocus>Leave it</button>
-      <button class=${danger ? "danger" : "main"} disabled=${busy || !steady || wait || (typed && text !== typed)}>${busy ? "…" : label}</button>
-    </div>
-  </form></dialog>`;
+  return html`
+    <dialog ref=${dialog} onClose=${close} aria-labelledby="dialog-title">
+      <form onSubmit=${run}>
+        <h2 id="dialog-title">${title}</h2>
+        ${children}
+        ${
+          typed &&
+          html`
+          <label>
+            Type <b>${typed}</b> to go on
+            <input
+              value=${text}
+              onInput=${(event) => setText(event.target.value)}
+              autocomplete="off"
+              autofocus
+            />
+          </label>
+        `
+        }
+        ${commands}
+        ${problem && html`<${Failed} problem=${problem} />`}
+        <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
+          <button type="button" onClick=${close} autofocus>Leave it</button>
+          <button
+            class=${danger ? "danger" : "main"}
+            disabled=${busy || !steady || wait || (typed && text !== typed)}
+          >
+            ${busy ? "…" : label}
+          </button>
+        </div>
+      </form>
+    </dialog>
+  `;
 }

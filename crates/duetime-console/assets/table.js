@@ -23,8 +23,13 @@ function useNear(body, count, on) {
       const height = body.current.querySelector("tr:not(.spacer)")?.offsetHeight || ROW_PX;
       const top = body.current.getBoundingClientRect().top;
       const from = Math.max(0, Math.floor((-top / height - BESIDE) / STEP) * STEP);
-      const to = Math.max(from + STEP, Math.ceil(((innerHeight - top) / height + BESIDE) / STEP) * STEP);
-      set((old) => (old.from === from && old.to === to && old.height === height ? old : { from, to, height }));
+      const to = Math.max(
+        from + STEP,
+        Math.ceil(((innerHeight - top) / height + BESIDE) / STEP) * STEP,
+      );
+      set((old) =>
+        old.from === from && old.to === to && old.height === height ? old : { from, to, height },
+      );
     };
     const moved = () => (frame ||= requestAnimationFrame(look));
     look();
@@ -64,23 +69,80 @@ export function Table({ columns, rows, empty, first, label }) {
   const to = Math.min(count, near.to);
   const from = Math.min(near.from, to);
   useLayoutEffect(() => {
-    if (some) [...head.current.cells].forEach((cell, at) => (widths.current[at] = Math.max(widths.current[at] ?? 0, cell.offsetWidth)));
+    if (some)
+      [...head.current.cells].forEach(
+        (cell, at) => (widths.current[at] = Math.max(widths.current[at] ?? 0, cell.offsetWidth)),
+      );
   }, [some, from]);
   const title = (one, at) => {
     const on = by?.name === one.name;
     const next = { name: one.name, down: on ? !by.down : !one.left };
-    return html`<th scope="col" class=${one.left ? "left" : ""} style=${{ minWidth: some && widths.current[at] ? `${widths.current[at]}px` : "" }} aria-sort=${on ? (by.down ? "descending" : "ascending") : "none"}>
-      ${one.value ? html`<button onClick=${() => setBy(next)}>${one.name}${on ? (by.down ? " ↓" : " ↑") : ""}</button>` : one.name}
-    </th>`;
+    return html`
+      <th
+        scope="col"
+        class=${one.left ? "left" : ""}
+        style=${{ minWidth: some && widths.current[at] ? `${widths.current[at]}px` : "" }}
+        aria-sort=${on ? (by.down ? "descending" : "ascending") : "none"}
+      >
+        ${
+          one.value
+            ? html`
+          <button onClick=${() => setBy(next)}>
+            ${one.name}
+            ${on ? (by.down ? " ↓" : " ↑") : ""}
+          </button>
+        `
+            : one.name
+        }
+      </th>
+    `;
   };
-  const spacer = (key, of) => of > 0 && html`<tr key=${key} class="spacer" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${of * near.height}px` }}></td></tr>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}><table aria-rowcount=${some ? count + 1 : undefined}>
-    <thead><tr ref=${head}>${columns.map(title)}</tr></thead>
-    <tbody ref=${body}>
-      ${sorted.length === 0 && html`<tr><td class="empty" colspan=${columns.length}>${empty}</td></tr>`}
-      ${spacer("above", from)}
-      ${sorted.slice(from, to).map((row, at) => html`<tr key=${row.key} aria-rowindex=${some ? from + at + 2 : undefined}>${columns.map((one) => html`<td class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}" data-name=${one.name}>${one.cell(row)}</td>`)}</tr>`)}
-      ${spacer("below", count - to)}
-    </tbody>
-  </table>${count < sorted.length && html`<p class="row"><button onClick=${() => setPages(pages + 1)}>Show ${number(Math.min(PAGE, sorted.length - count))} more of ${number(sorted.length)}</button></p>`}</div>`;
+  const spacer = (key, of) =>
+    of > 0 &&
+    html`
+      <tr key=${key} class="spacer" aria-hidden="true">
+        <td colspan=${columns.length} style=${{ height: `${of * near.height}px` }}></td>
+      </tr>
+    `;
+  return html`
+    <div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}>
+      <table aria-rowcount=${some ? count + 1 : undefined}>
+        <thead><tr ref=${head}>${columns.map(title)}</tr></thead>
+        <tbody ref=${body}>
+          ${
+            sorted.length === 0 &&
+            html`<tr><td class="empty" colspan=${columns.length}>${empty}</td></tr>`
+          }
+          ${spacer("above", from)}
+          ${sorted.slice(from, to).map(
+            (row, at) => html`
+            <tr key=${row.key} aria-rowindex=${some ? from + at + 2 : undefined}>
+              ${columns.map(
+                (one) => html`
+                <td
+                  class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}"
+                  data-name=${one.name}
+                >
+                  ${one.cell(row)}
+                </td>
+              `,
+              )}
+            </tr>
+          `,
+          )}
+          ${spacer("below", count - to)}
+        </tbody>
+      </table>
+      ${
+        count < sorted.length &&
+        html`
+        <p class="row">
+          <button onClick=${() => setPages(pages + 1)}>
+            Show ${number(Math.min(PAGE, sorted.length - count))} more of ${number(sorted.length)}
+          </button>
+        </p>
+      `
+      }
+    </div>
+  `;
 }

@@ -131,8 +131,7 @@ surrounded! {
             "dead_letters", slice::from_ref(shard), 0;
         list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
-        forecast(shards: &[Shard], edges: &[Timestamp]) -> Vec<u64>, "forecast", shards, 0;
-        forecast_known(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
+        forecast(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
     }
 }
 
@@ -150,8 +149,7 @@ surrounded! {
 
 surrounded! {
     ScheduleStore {
-        counts(shards: &[Shard], now: Timestamp) -> Vec<ShardCounts>, "counts", shards, 0;
-        counts_available(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
+        counts(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
         next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
     }
     fn place_of(&self, shard: &Shard) -> Place {
@@ -192,17 +190,17 @@ surrounded! {
 surrounded! {
     ResizeStore {
         fence(topic: &TopicName, index: u32, routing: &Routing, floor: &DeadlineFloor) -> Fenced,
-            "fence", &[routing.shard(topic, index)], 0;
-        inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "inspect", &[], 0;
-        scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "scan", slice::from_ref(shard), 0;
+            "resize_fence", &[routing.shard(topic, index)], 0;
+        inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "resize_inspect", &[], 0;
+        scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "resize_scan", slice::from_ref(shard), 0;
         take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
-            "take", slice::from_ref(shard), ids.len();
-        outbox(shard: &Shard) -> Option<Batch>, "outbox", slice::from_ref(shard), 0;
-        check_room(shard: &Shard) -> (), "check_room", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> BatchPut, "put", slice::from_ref(shard), batch.messages.len();
-        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "last_applied_batch", slice::from_ref(shard), 0;
-        rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "rename_batch", slice::from_ref(shard), 0;
-        discard_batch(shard: &Shard, nonce: u64) -> bool, "discard_batch", slice::from_ref(shard), 0;
-        restore_batch(shard: &Shard, batch: &Batch) -> bool, "restore_batch", slice::from_ref(shard), batch.messages.len();
+            "resize_take", slice::from_ref(shard), ids.len();
+        outbox(shard: &Shard) -> Option<Batch>, "resize_outbox", slice::from_ref(shard), 0;
+        check_room(shard: &Shard) -> (), "resize_check_room", slice::from_ref(shard), 0;
+        put(shard: &Shard, batch: &Batch) -> BatchPut, "resize_put", slice::from_ref(shard), batch.messages.len();
+        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "resize_last_applied_batch", slice::from_ref(shard), 0;
+        rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
+        discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;
+        restore_batch(shard: &Shard, batch: &Batch) -> bool, "resize_restore_batch", slice::from_ref(shard), batch.messages.len();
     }
 }

@@ -13,7 +13,8 @@
 //! | [`crate::RoutingAuthority`] | the live resize |
 //!
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
-//! every call is written in [`crate::store`] and [`crate::resize_store`].
+//! every call is written in [`crate::store`] and [`crate::resize_store`]. No method has a body: one that is left out where
+//! the contract is forwarded ([`crate::around`]) does not compile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,11 +120,6 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError>;
 
-    /// [`MessageStore::enqueue_at`] the home of the ids.
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
-        Lookup::finals(self.enqueue_at(shard, Role::Home, now, batch).await?)
-    }
-
     /// Cancels and reschedules; answers how many replicas have it, where that is counted. What is of one kind and no
     /// longer than [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX)
     /// ([`OLD_ITEMS_MAX`](crate::limits::OLD_ITEMS_MAX) at a source) is one step: an error means all of it. Other
@@ -136,11 +132,6 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         batch: &[Edit],
     ) -> Result<Kept<Lookup<Edited>>, StoreError>;
 
-    /// [`MessageStore::edit_at`] the home of the ids.
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        Lookup::finals(self.edit_at(shard, Role::Home, now, batch).await?.answers)
-    }
-
     /// Reads messages. What is not at its home is [`Lookup::Absent`] too.
     async fn get_at(
         &self,
@@ -148,12 +139,6 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         role: Role,
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError>;
-
-    /// [`MessageStore::get_at`] the home of the ids.
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        let found = self.get_at(shard, Role::Home, ids).await?;
-        Ok(found.into_iter().map(|one| if let Lookup::Found(message) = one { Some(message) } else { None }).collect())
-    }
 
     /// Claims of `shard` that a cancel ended, the oldest first: the last
     /// [`CANCELS_KEPT`](crate::limits::CANCELS_KEPT) at least, as far as the shard remembers any. To explain to a
@@ -179,28 +164,13 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         action: DeadAction,
     ) -> Result<Kept<Lookup<bool>>, StoreError>;
 
-    /// [`MessageStore::resolve_dead_letters_at`] the home of the ids.
-    async fn resolve_dead_letters(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        Lookup::finals(self.resolve_dead_letters_at(shard, Role::Home, now, ids, action).await?.answers)
-    }
-
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
     /// bodies of each shard, drawn at random: O(shards).
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError>;
 
-    /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards.
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
-
-    /// [`MessageStore::forecast`] in the same way, and how many shards are not in it.
-    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        Ok((self.forecast(shards, edges).await?, 0))
-    }
+    /// How many messages are visible in each bucket `edges[i] <= t < edges[i + 1]`, over all shards but those whose
+    /// server does not answer at present where others do; and how many these are.
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError>;
 }
 
 /// What a store without streams answers when it is asked to hand messages over in place.
@@ -232,31 +202,18 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
         batch: &[Settle],
         wait: AckWait,
     ) -> Result<Kept<Lookup<Settled>>, StoreError>;
-
-    /// [`ClaimStore::settle_at`] the home of the ids, without waiting for replicas.
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
-        Lookup::finals(self.settle_at(shard, Role::Home, now, batch, AckWait::No).await?.answers)
-    }
 }
 
 /// When shards are due, how much is in them and who holds them. The engine asks, and who shares out shards.
 #[async_trait]
 pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
-    /// Counts of many shards in as few round trips as the backend has masters.
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError>;
-
-    /// [`ScheduleStore::counts`] without the shards whose server does not answer at present: `None`, where
-    /// others do.
-    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
-        Ok(self.counts(shards, now).await?.into_iter().map(Some).collect())
-    }
+    /// Counts of many shards in as few round trips as the backend has masters. `None`: its server does not answer at
+    /// present, where others do.
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError>;
 
     /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
     /// shards of another place do not wait for it.
-    fn place_of(&self, shard: &Shard) -> Place {
-        let _ = shard;
-        Place::default()
-    }
+    fn place_of(&self, shard: &Shard) -> Place;
 
     /// Visible time of the first message of each shard: the cheapest look there is, one round trip
     /// for all shards of a master. Answers within about a second, one way or the other.
@@ -276,15 +233,10 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
 pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     /// By how many milliseconds the store's clock is ahead of `clock` (negative: behind), time on the
     /// way left out. A store that has no clock of its own is never apart.
-    async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
-        let _ = clock;
-        Ok(0)
-    }
+    async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError>;
 
     /// What harms single topics at present and an operator has to see, one sentence each.
-    fn troubles(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn troubles(&self) -> Vec<String>;
 
     /// Where the store keeps `shard`, whether it is there or not.
     fn whereabouts(&self, shard: &Shard) -> Whereabouts;

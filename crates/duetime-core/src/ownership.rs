@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
-use crate::past_owners::PastOwners;
 use crate::place::Place;
 
 /// What is to be shared: each topic with its number of shards.
@@ -183,9 +182,6 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
 
     /// All nodes and who scans what, now and as it changes.
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>>;
-
-    /// Who had shard `index` of `topic` before, as far as this node saw since it started. In memory; costs one look.
-    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners;
 
     /// What keeps this node from sharing shards out as it should at present: a sentence with what to do.
     fn trouble(&self) -> Option<String> {

@@ -159,7 +159,7 @@ impl<A> Kept<Lookup<A>> {
 }
 
 /// Whether settlements are answered once replicas have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AckWait {
     /// A settlement that a failover loses comes again as a duplicate.
     No,

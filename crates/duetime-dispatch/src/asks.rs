@@ -79,7 +79,7 @@ impl Given {
         let messages = std::mem::take(&mut self.messages);
         let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack };
         let batch: Vec<Settle> = messages.iter().map(ack).collect();
-        match self.work.store.settle(&self.shard, self.work.clock.now(), &batch).await {
+        match self.work.settle(&self.shard, self.work.clock.now(), &batch).await {
             Ok(settled) => {
                 let removed = messages.into_iter().zip(settled).filter(|(_, settled)| *settled == Settled::Ok);
                 self.messages =
@@ -237,7 +237,7 @@ async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
     let batch: Vec<Settle> = messages.into_iter().map(release).collect();
     let mut tries = 0;
     while !batch.is_empty() {
-        match work.store.settle(&work.schedule.shard(index), work.clock.now(), &batch).await {
+        match work.settle(&work.schedule.shard(index), work.clock.now(), &batch).await {
             Ok(_) => {
                 work.schedule.hint(index, work.clock.now());
                 break;

@@ -220,7 +220,7 @@ impl Scheduler {
         if shards.is_empty() {
             return Ok(());
         }
-        let surveys = self.store.counts_available(&shards, now).await?;
+        let surveys = self.store.counts(&shards, now).await?;
         let surveyed = surveys.iter().all(Option::is_some).then_some(began);
         // Of a silent server's shards nothing is known: what was reported before stays.
         let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));

@@ -134,7 +134,7 @@ impl Settler {
             }
             let ask = async |pending: &[Unsettled]| {
                 let batch: Vec<Settle> = pending.iter().map(|pending| pending.settle.clone()).collect();
-                work.store.settle(&work.schedule.shard(index), at, &batch).await
+                work.settle(&work.schedule.shard(index), at, &batch).await
             };
             let mut settled = ask(&pending).await;
             let mut skewed = Vec::new();

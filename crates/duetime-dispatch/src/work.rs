@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimedMessage, Settle};
+use duetime_core::store::{AckWait, ClaimedMessage, Settle, Settled};
 use duetime_core::tracer::Tracer;
-use duetime_core::{ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Score, Timestamp, TopicRecord};
+use duetime_core::{
+    ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Role, Score, Shard, StoreError, Timestamp, TopicRecord,
+};
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +54,16 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Settles messages of `shard` by their claims.
+    pub(crate) async fn settle(
+        &self,
+        shard: &Shard,
+        at: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
+        Ok(self.store.settle_at(shard, Role::Home, at, batch, AckWait::No).await?.finals()?.answers)
+    }
+
     /// Whether messages are removed before they are handed over.
     pub(crate) fn at_most_once(&self) -> bool {
         self.record.config.delivery == DeliveryMode::AtMostOnce

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use duetime_core::Timestamp;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
-use duetime_router::{Buckets, Forecast, Herd, Load, Supposed, TimeBucket, WhatIf};
+use duetime_router::{Buckets, Forecast, Herd, Load, TimeBucket};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -21,8 +21,6 @@ use crate::state::HttpParts;
 /// Shortest and longest bucket.
 const BUCKET_MIN: Duration = Duration::from_millis(1);
 const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// Most nodes that may be supposed.
-const NODES_MAX: u32 = 10_000;
 /// Buckets, unless asked for otherwise.
 const BUCKETS: usize = 60;
 
@@ -58,26 +56,6 @@ pub(crate) struct HerdView {
     summary: String,
 }
 
-/// What would happen, if it were as supposed.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct WhatIfView {
-    nodes: u32,
-    /// Messages a second that all nodes deliver.
-    capacity: f64,
-    /// Messages of the forecast that wait for more than a second.
-    late: u64,
-    /// How late the latest will be, in milliseconds.
-    latest_ms: u64,
-    /// When nothing waits any more, milliseconds since the Unix epoch; absent: nothing ever waits, or it does to the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    caught_up_at: Option<i64>,
-    /// Messages that wait at the end of the last bucket.
-    waiting: u64,
-    /// The same as a sentence.
-    summary: String,
-}
-
 /// How much falls due when.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForecastView {
@@ -103,10 +81,6 @@ pub(crate) struct ForecastView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     herd: Option<HerdView>,
-    /// Absent: nothing was supposed, or the capacity is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    what_if: Option<WhatIfView>,
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "crate::view::none")]
     #[schema(required = false)]
@@ -151,35 +125,9 @@ fn rounded(late: Duration) -> String {
     show_duration(Duration::from_millis(millis(late).div_ceil(step).saturating_mul(step)))
 }
 
-impl From<Supposed> for WhatIfView {
-    fn from(supposed: Supposed) -> Self {
-        let Supposed { nodes, per_second, late, latest, caught_up, waiting } = supposed;
-        let shown = |number: u64| short(number as f64);
-        let then = match caught_up {
-            _ if late == 0 => ": nothing of this is late".to_owned(),
-            Some(at) => {
-                let at = at.plus(Duration::from_millis(999)).as_millis() / 1000 * 1000;
-                let at = Timestamp::from_millis(at).to_string().replace(".000Z", "Z");
-                format!(": {} late, the latest by {}, caught up at {at}", shown(late), rounded(latest))
-            }
-            None => {
-                format!(
-                    ": {} late, the latest by {}, {} still wait at the end",
-                    shown(late),
-                    rounded(latest),
-                    shown(waiting)
-                )
-            }
-        };
-        let summary = format!("capacity {}/s{then}", short(per_second));
-        let caught_up_at = caught_up.map(|at| at.as_millis());
-        Self { nodes, capacity: per_second, late, latest_ms: millis(latest), caught_up_at, waiting, summary }
-    }
-}
-
 impl ForecastView {
     /// `put_off_until`: until when a sink that is down put messages off.
-    fn new(forecast: &Forecast, ask: &WhatIf, put_off_until: Option<Timestamp>) -> Self {
+    fn new(forecast: &Forecast, put_off_until: Option<Timestamp>) -> Self {
         let is_put_off = |bucket: &&TimeBucket| put_off_until.is_some_and(|until| bucket.from <= until);
         let bucket = |(at, time_bucket): (usize, &TimeBucket)| {
             let load: Option<&Load> = forecast.loads.get(at);
@@ -198,10 +146,6 @@ impl ForecastView {
             buckets: forecast.buckets.iter().enumerate().map(bucket).collect(),
             capacity: forecast.per_second,
             herd: forecast.herd.as_ref().zip(forecast.per_second).map(|(herd, rate)| HerdView::new(herd, rate)),
-            what_if: Some(ask)
-                .filter(|ask| **ask != WhatIf::default())
-                .and_then(|ask| forecast.what_if(ask))
-                .map(WhatIfView::from),
             unreachable_shards: forecast.silent,
         }
     }
@@ -217,35 +161,16 @@ fn read_buckets(text: &str) -> Result<usize, String> {
     buckets.ok_or_else(|| format!("give 1 to {FORECAST_BUCKETS_MAX}"))
 }
 
-fn read_nodes(text: &str) -> Result<Option<u32>, String> {
-    let nodes = text.parse().ok().filter(|n| (1..=NODES_MAX).contains(n));
-    nodes.map(Some).ok_or_else(|| format!("give 1 to {NODES_MAX}"))
-}
-
-fn read_rate(text: &str) -> Result<Option<f64>, String> {
-    let rate = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
-    rate.map(Some).ok_or_else(|| "give messages a second, above 0".to_owned())
-}
-
-fn read_outage(text: &str) -> Result<Duration, String> {
-    let outage = parse_duration(text)?;
-    if outage <= BUCKET_MAX { Ok(outage) } else { Err("give 366 days at most".to_owned()) }
-}
-
 /// Forecast
 ///
 /// How many messages fall due in each coming bucket, and how late the last of them will be. It is counted once in
-/// five seconds at most for all who ask for the same buckets. With `nodes`, `rate` or `outage`, `what_if` says what
-/// would follow: how many messages would be late, by how much, and when all would be caught up.
+/// five seconds at most for all who ask for the same buckets.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/forecast", tag = "topics", operation_id = "forecast",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),
         ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1440),
-        ("nodes" = inline(Option<u32>), Query, description = "What if there were so many nodes", minimum = 1, maximum = 10000),
-        ("rate" = inline(Option<f64>), Query, description = "What if each node delivered so many messages a second, as a rate limit"),
-        ("outage" = inline(Option<String>), Query, description = "What if the sink took nothing for this long from now on: `20m`, or milliseconds"),
     ),
     responses((status = 200, description = "Counts per bucket", body = ForecastView))
 )]
@@ -254,19 +179,14 @@ pub(crate) async fn forecast(
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["bucket", "buckets", "nodes", "rate", "outage"])?;
+    let query = Query::read(query.as_deref(), &["bucket", "buckets"])?;
     let length = query.get("bucket", Duration::from_secs(60), read_bucket)?;
     let count = query.get("buckets", BUCKETS, read_buckets)?;
-    let ask = WhatIf {
-        nodes: query.get("nodes", None, read_nodes)?,
-        per_node: query.get("rate", None, read_rate)?,
-        outage: query.get("outage", Duration::ZERO, read_outage)?,
-    };
     let _turn = memory::turn().await;
     let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
     let down = app.sinks.state(&topic).and_then(|state| state.down);
     let put_off_until = down.map(|down| down.put_off_until).filter(|until| *until > forecast.at);
-    Ok(Json(ForecastView::new(&forecast, &ask, put_off_until)).into_response())
+    Ok(Json(ForecastView::new(&forecast, put_off_until)).into_response())
 }
 
 #[cfg(test)]
@@ -280,23 +200,6 @@ mod tests {
         let told = |ms| HerdView::new(&Herd { time_bucket, late: Duration::from_millis(ms) }, 400_000.0).summary;
         assert_eq!(told(3000), "1.2 M at 2026-01-01T12:00:00Z, capacity 400 k/s: the last one 3s late");
         assert!(told(61_001).ends_with("the last one 1m 2s late"));
-        let at = Some(Timestamp::from_millis(1_767_268_800_001));
-        let supposed = Supposed {
-            nodes: 6,
-            per_second: 6e4,
-            late: 41_203,
-            latest: Duration::from_secs(1203),
-            caught_up: at,
-            waiting: 0,
-        };
-        let told = |supposed| WhatIfView::from(supposed).summary;
-        assert_eq!(
-            told(supposed),
-            "capacity 60 k/s: 41.2 k late, the latest by 20m 3s, caught up at 2026-01-01T12:00:01Z"
-        );
-        let to_the_end = told(Supposed { caught_up: None, waiting: 7, ..supposed });
-        assert!(to_the_end.ends_with("by 20m 3s, 7 still wait at the end"), "{to_the_end}");
-        assert_eq!(told(Supposed { late: 0, ..supposed }), "capacity 60 k/s: nothing of this is late");
         assert_eq!([short(0.5), short(17.4), short(9_999.0), short(12_340.0)], ["0.5", "17", "9999", "12.3 k"]);
         assert_eq!([short(999_900.0), short(2e9)], ["1 M", "2 G"]);
     }

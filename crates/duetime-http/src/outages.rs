@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
-use duetime_core::{SinkOutage, TopicName};
+use duetime_core::SinkOutage;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::path::Query;
+use crate::path::{Query, read_topic};
 use crate::problem::Problem;
 use crate::state::HttpParts;
 
@@ -62,10 +62,6 @@ impl From<SinkOutage> for OutageView {
             probes,
         }
     }
-}
-
-fn read_topic(text: &str) -> Result<Option<TopicName>, String> {
-    TopicName::new(text).map(Some).map_err(|error| error.to_string())
 }
 
 /// When sinks were down

@@ -24,19 +24,9 @@ fn topic(text: &str) -> Result<TopicName, Problem> {
     TopicName::new(text).map_err(|error| Problem::bad("invalid_topic_name", error.to_string()).at("topic"))
 }
 
-/// `{topic}` and `{shard}` of the path.
-pub(crate) struct TopicAndShard(pub TopicName, pub u32);
-
-impl<S: Send + Sync> FromRequestParts<S> for TopicAndShard {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let (name, shard): (String, String) = decoded(parts, state).await?;
-        let index = shard
-            .parse()
-            .map_err(|_| Problem::bad("invalid_path", "shard: give the number of a shard, from 0").at("shard"))?;
-        Ok(Self(topic(&name)?, index))
-    }
+/// The parameter `topic` of a query.
+pub(crate) fn read_topic(text: &str) -> Result<Option<TopicName>, String> {
+    TopicName::new(text).map(Some).map_err(|error| error.to_string())
 }
 
 /// What is wrong with an id.

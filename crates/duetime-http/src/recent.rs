@@ -1,16 +1,20 @@
 //! Rates and lateness of the last minutes, as this node measured them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
-use duetime_core::TopicRecord;
+use duetime_core::{TopicConfig, TopicRecord};
 use duetime_metrics::{Event, RecentStep, SinkMeters, TopicMeters};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::path::{Query, read_topic};
+use crate::problem::Problem;
 use crate::state::HttpParts;
 
 /// One step of the past.
@@ -28,6 +32,58 @@ pub(crate) struct StepView {
     handed_over: u64,
     /// Of these, later than a second.
     late: u64,
+}
+
+/// What became of messages.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FlowView {
+    /// New messages.
+    scheduled: u64,
+    cancelled: u64,
+    /// Accepted by the sink, or acked.
+    delivered: u64,
+    /// Attempts that are to be repeated.
+    retried: u64,
+    /// Became dead letters.
+    dead: u64,
+    /// Came back from the dead letters.
+    redriven: u64,
+}
+
+/// The lateness of what was handed over in ten seconds.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LatenessView {
+    /// When they ended, milliseconds since the Unix epoch.
+    at: i64,
+    /// Hand-overs up to each of `bounds_ms` and later than the one before; the last: later than all of them.
+    counts: Vec<u64>,
+}
+
+/// What was handed over since the start until a moment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BudgetView {
+    /// The moment, milliseconds since the Unix epoch.
+    at: i64,
+    handed_over: u64,
+    /// Of these, later than a second.
+    late: u64,
+}
+
+/// One topic in more detail.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TopicDetailView {
+    /// Since the node started.
+    flow: FlowView,
+    /// Upper bounds of the lateness.
+    bounds_ms: Vec<f64>,
+    /// The last five minutes in steps of ten seconds, the oldest first. Of topics without series of their own in
+    /// `/metrics` (beyond 256), it is that of all of them.
+    lateness: Vec<LatenessView>,
+    /// Every 15 minutes of the last day, and now, the oldest first.
+    budget: Vec<BudgetView>,
+    /// Settings that are not their defaults, by name (`retry.max_attempts`). `file`: as this node's configuration file
+    /// has it, which makes the topic where there is none; `set`: as somebody set it, or the file of another node.
+    origins: BTreeMap<String, String>,
 }
 
 /// One topic, at the answering node: what it took in and what it delivered.
@@ -67,6 +123,10 @@ pub(crate) struct TopicRatesView {
     capacity: Option<f64>,
     /// The last five minutes in steps of ten seconds, the oldest first.
     steps: Vec<StepView>,
+    /// Only of the `topic` that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    detail: Option<TopicDetailView>,
 }
 
 /// Messages that a sink did not accept.
@@ -150,6 +210,63 @@ impl TopicRatesView {
             late_total: whole.late,
             capacity: meters.capacity(),
             steps: steps.into_iter().map(step).collect(),
+            detail: None,
+        }
+    }
+}
+
+/// The settings by name, what is in an object by itself.
+fn leaves(config: &TopicConfig) -> BTreeMap<String, Value> {
+    fn flat(to: &mut BTreeMap<String, Value>, name: String, value: Value) {
+        match value {
+            Value::Object(map) => map.into_iter().for_each(|(key, value)| {
+                let name = if name.is_empty() { key } else { format!("{name}.{key}") };
+                flat(to, name, value);
+            }),
+            value => drop(to.insert(name, value)),
+        }
+    }
+    let mut found = BTreeMap::new();
+    flat(&mut found, String::new(), serde_json::to_value(config).expect("settings are plain"));
+    found
+}
+
+/// Where what is not the default comes from; `file`: the topic in this node's configuration.
+fn origins(config: &TopicConfig, file: Option<&TopicConfig>) -> BTreeMap<String, String> {
+    let (now, default) = (leaves(config), leaves(&TopicConfig::default()));
+    let file = file.map_or_else(|| default.clone(), leaves);
+    let mut found = BTreeMap::new();
+    for name in now.keys().chain(file.keys()) {
+        let origin = match (now.get(name), file.get(name), default.get(name)) {
+            (now, file, default) if now == file && now == default => continue,
+            (now, file, _) if now == file => "file",
+            _ => "set",
+        };
+        found.insert(name.clone(), origin.to_owned());
+    }
+    found
+}
+
+impl TopicDetailView {
+    fn new(meters: &TopicMeters, now_ms: i64, origins: BTreeMap<String, String>) -> Self {
+        let (history, count) = (meters.history(), |event| meters.counted(event));
+        let at = |ago: Duration| now_ms.saturating_sub_unsigned(millis(ago));
+        let budget = history.budget.into_iter();
+        Self {
+            flow: FlowView {
+                scheduled: count(Event::Scheduled),
+                cancelled: count(Event::Cancelled),
+                delivered: count(Event::Delivered),
+                retried: count(Event::Retried),
+                dead: count(Event::Dead),
+                redriven: count(Event::Redriven),
+            },
+            bounds_ms: history.bounds.iter().filter(|bound| bound.is_finite()).map(|bound| bound * 1000.0).collect(),
+            lateness: history.steps.into_iter().map(|(ago, counts)| LatenessView { at: at(ago), counts }).collect(),
+            budget: budget
+                .map(|(ago, shares)| BudgetView { at: at(ago), handed_over: shares.counted, late: shares.late })
+                .collect(),
+            origins,
         }
     }
 }
@@ -171,16 +288,56 @@ impl SinkRatesView {
 
 /// Rates of the last minute
 ///
-/// What the answering node took in and delivered, how late that was, and how its sinks did. Costs the store nothing.
+/// What the answering node took in and delivered, how late that was, and how its sinks did. Of one `topic` also what
+/// became of its messages, how late they were step by step, how its error budget went over the last day, and which
+/// settings are not their defaults and why. Costs the store nothing.
 #[utoipa::path(
     get, path = "/v1/rates", tag = "operations", operation_id = "get_rates",
+    params(("topic" = inline(Option<String>), Query, description = "Only of this topic, in detail")),
     responses((status = 200, description = "By topic and by sink", body = RatesView))
 )]
-pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Json<RatesView> {
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<RatesView>, Problem> {
+    let wanted = Query::read(query.as_deref(), &["topic"])?.get("topic", None, read_topic)?;
     let (all, now_ms) = (app.catalog.all(), app.clock.now().as_millis());
-    let seen = duetime_core::topic::by_name(&all).into_iter().filter(|record| caller.sees(record.name.as_str()));
-    let topics = seen.map(|record| TopicRatesView::new(record, &app.meters.topic(&record.name), now_ms)).collect();
+    let seen = duetime_core::topic::by_name(&all).into_iter().filter(|record| {
+        caller.sees(record.name.as_str()) && wanted.as_ref().is_none_or(|topic| *topic == record.name)
+    });
+    let topic = |record: &TopicRecord| {
+        let meters = app.meters.topic(&record.name);
+        let detail = wanted.as_ref().map(|topic| {
+            let origins = origins(&record.config, app.options.topics.get(topic.as_str()));
+            TopicDetailView::new(&meters, now_ms, origins)
+        });
+        TopicRatesView { detail, ..TopicRatesView::new(record, &meters, now_ms) }
+    };
+    let topics = seen.map(|record| topic(record)).collect();
     let sinks = if caller.sees_reasons() { app.meters.sinks() } else { Vec::new() };
     let sinks = sinks.iter().filter(|sink| caller.sees_sink(sink.named().0)).map(SinkRatesView::new).collect();
-    Json(RatesView { node: app.node.id.clone(), topics, sinks })
+    Ok(Json(RatesView { node: app.node.id.clone(), topics, sinks }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_is_not_its_default_is_of_the_file_or_was_set() {
+        let read = |text: &str| serde_json::from_str::<TopicConfig>(text).unwrap();
+        let shown = |now: &str, file: Option<&str>| {
+            let found = origins(&read(now), file.map(read).as_ref());
+            found.into_iter().map(|(name, origin)| format!("{name} {origin}")).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(shown("{}", None), "");
+        assert_eq!(
+            shown(r#"{"visibility_timeout":"45s","retry":{"max_attempts":3}}"#, None),
+            "retry.max_attempts set, visibility_timeout set"
+        );
+        let file = r#"{"sink":{"name":"out"},"visibility_timeout":"45s","max_messages":9}"#;
+        let now = r#"{"sink":{"name":"out"},"visibility_timeout":"50s"}"#;
+        assert_eq!(shown(now, Some(file)), "max_messages set, sink.name file, visibility_timeout set");
+    }
 }

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
-    observe, outages, owners, pause, plans, recent, report, scrape, shards, sink_pause, sinks, topics,
+    observe, outages, pause, plans, recent, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -50,7 +50,6 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
-        .routes(routes!(owners::get))
         .routes(routes!(forecast::forecast))
         .routes(routes!(pause::pause))
         .routes(routes!(pause::resume))
@@ -58,7 +57,6 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(plans::get, plans::delete))
         .routes(routes!(plans::start))
         .routes(routes!(plans::stop))
-        .routes(routes!(report::get))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(sink_pause::pause))

@@ -107,14 +107,6 @@ words!(
     OwnershipMode: "solo" "round-robin" "etcd"
 );
 words!(
-    /// Why a shard has its owner, or none. `found`: so it was when the node first looked. `free`: nobody had it, as far
-    /// as the node saw. `lease_ended`: the node before stopped, died or was cut off from etcd. `drained`, `unhealthy`,
-    /// `balanced`: it gave the shard up while an operator drained it, while it could not claim, or because nodes shared
-    /// the shards anew. `turn`, `late`: the answering node's turn began or was over, or it took a shard that was late.
-    /// `alone`: there is one node. `unknown`: the answering node did not see it.
-    OwnerReason: "found" "free" "lease_ended" "drained" "unhealthy" "balanced" "turn" "late" "alone" "unknown"
-);
-words!(
     /// Whether the node is able to serve; `degraded`: single topics, or the sharing of shards, are harmed.
     Readiness: "ready" "degraded"
 );

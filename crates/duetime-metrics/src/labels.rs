@@ -66,40 +66,6 @@ impl CancelVerdict {
         [(Self::Cancelled, "cancelled"), (Self::InFlight, "in_flight"), (Self::Unknown, "unknown")];
 }
 
-/// Operations of the store whose names say too little to who does not know the contract, and what they are called
-/// in metrics.
-const OPS: &[(&str, &str)] = &[
-    ("check_room", "reshard_room"),
-    ("clock_skew_ms", "read_clock"),
-    ("bytes", "estimate_bytes"),
-    ("confirm", "confirm_routing"),
-    ("dead_letters", "list_dead"),
-    ("discard_batch", "reshard_forget"),
-    ("edit", "cancel_or_reschedule"),
-    ("edit_at_source", "cancel_or_reschedule_at_source"),
-    ("fence", "reshard_fence"),
-    ("hand_over", "move_to_stream"),
-    ("inspect", "inspect_shard"),
-    ("last_applied_batch", "reshard_last"),
-    ("outbox", "reshard_pending"),
-    ("put", "reshard_put"),
-    ("remains", "find_remains"),
-    ("rename_batch", "reshard_renumber"),
-    ("restore_batch", "reshard_restore"),
-    ("scan", "reshard_scan"),
-    ("resolve_dead_letters", "redrive_or_purge"),
-    ("resolve_dead_letters_at_source", "redrive_or_purge_at_source"),
-    ("counts", "count"),
-    ("counts_available", "count"),
-    ("swap_routing", "change_routing"),
-    ("take", "reshard_take"),
-];
-
-/// The name of an operation in metrics.
-pub(crate) fn shown_op(op: &str) -> &str {
-    OPS.iter().find(|(name, _)| *name == op).map_or(op, |(_, shown)| shown)
-}
-
 /// Why a token can be refused: the values of the label `reason`, which are the codes of the answers.
 pub const AUTH_REFUSALS: [&str; 5] = ["token_missing", "token_unknown", "forbidden", "rate_limited", "too_many_topics"];
 

@@ -71,10 +71,6 @@ pub struct TopicHistory {
     pub bounds: Vec<f64>,
     /// What it counted below each bound and above the one before, step by step, with how long ago the step ended.
     pub steps: Vec<(Duration, Vec<u64>)>,
-    /// How much each counter grew in all these steps and since.
-    pub grown: Vec<u64>,
-    /// How long that is.
-    pub over: Duration,
     /// All that the histogram counted since the start, each [`BUDGET_STEP`] of the last day and now, with how long ago
     /// that was.
     pub budget: Vec<(Duration, Shares)>,
@@ -168,7 +164,7 @@ impl Samples {
     }
 
     /// All of it that is kept, the oldest first.
-    pub fn report(&self) -> TopicHistory {
+    pub fn history(&self) -> TopicHistory {
         let (last, pairs) = (&self.last, self.kept.iter().zip(self.kept.iter().skip(1)));
         let ago = |at: Duration| last.at.saturating_sub(at);
         let counts = |(from, to): (&Sample, &Sample)| {
@@ -177,15 +173,11 @@ impl Samples {
             let each = grown.map(|all| all.saturating_sub(std::mem::replace(&mut below, all)));
             (ago(to.at), each.collect())
         };
-        let first = self.kept.front().unwrap_or(last);
-        let grown = last.counters.iter().zip(&first.counters).map(|(new, old)| new.saturating_sub(*old));
         let day = self.day.iter().map(|(at, shares)| (ago(*at), *shares));
         let now = self.day.back().is_some_and(|(at, _)| *at < last.at).then(|| (Duration::ZERO, self.shares()));
         TopicHistory {
             bounds: last.histogram.iter().map(|(bound, _)| *bound).collect(),
             steps: pairs.map(counts).collect(),
-            grown: grown.collect(),
-            over: ago(first.at),
             budget: day.chain(now).collect(),
         }
     }
@@ -249,15 +241,14 @@ mod tests {
                 samples.sample(Duration::from_secs(second), vec![second], &histogram);
             }
         }
-        let report = samples.report();
-        assert_eq!(report.bounds, [0.5, 1.0, 2.0, f64::INFINITY]);
-        assert_eq!((report.steps.len(), report.steps.last().unwrap().1.clone()), (SAMPLES_MAX - 1, vec![0, 0, 1, 0]));
-        assert_eq!((report.over, report.grown.clone()), (Duration::from_secs(305), vec![305]));
-        assert_eq!((samples.day.len(), report.budget.len()), (BUDGET_KEPT, BUDGET_KEPT + 1));
-        let (ago, first) = report.budget[0];
+        let history = samples.history();
+        assert_eq!(history.bounds, [0.5, 1.0, 2.0, f64::INFINITY]);
+        assert_eq!((history.steps.len(), history.steps.last().unwrap().1.clone()), (SAMPLES_MAX - 1, vec![0, 0, 1, 0]));
+        assert_eq!((samples.day.len(), history.budget.len()), (BUDGET_KEPT, BUDGET_KEPT + 1));
+        let (ago, first) = history.budget[0];
         assert_eq!((ago.as_secs() / 3600, first.late), (24, 0));
-        assert_eq!(report.budget.last().unwrap().1, Shares { counted: 17_280, late: 8640 });
-        assert_eq!(Samples::default().report(), TopicHistory::default());
+        assert_eq!(history.budget.last().unwrap().1, Shares { counted: 17_280, late: 8640 });
+        assert_eq!(Samples::default().history(), TopicHistory::default());
     }
 
     #[test]

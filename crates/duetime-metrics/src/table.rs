@@ -99,7 +99,7 @@ table! {
     STORE_LIMIT = "duetime_store_limit_bytes", Kind::Gauge, ["server"],
         "Most that a master of Redis may use (maxmemory; absent without one), or bytes of the embedded store's folder and what is free on its disk: max over nodes.";
     STORE_CALL = "duetime_store_call_seconds", Kind::Histogram(CALL_S), ["op"],
-        "Time of one call to the store, by operation; reshard_… and …_at_source are of a change of the shard count.";
+        "Time of one call to the store, by operation of the contract; resize_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
     DURABILITY = "duetime_durability_total", Kind::Counter, ["reached"],

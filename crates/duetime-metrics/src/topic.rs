@@ -11,6 +11,7 @@ use crate::capacity::Capacity;
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
 use crate::recent::{Recent, RecentStep, Samples, Shares, TopicHistory};
 use crate::retries::Retries;
+use crate::series::Series;
 use crate::shards::ShardBacklog;
 
 /// The meters of one topic.
@@ -72,6 +73,8 @@ pub struct TopicMeters {
     pub(crate) capacity_shown: Gauge,
     pub(crate) capacity: Mutex<Capacity>,
     pub(crate) samples: Mutex<Samples>,
+    /// All that are served or summed up.
+    pub(crate) series: Vec<Series>,
 }
 
 impl TopicMeters {
@@ -107,8 +110,8 @@ impl TopicMeters {
 
     /// The last minutes step by step, and the shares of the last day.
     #[must_use]
-    pub fn report(&self) -> TopicHistory {
-        self.samples.lock().report()
+    pub fn history(&self) -> TopicHistory {
+        self.samples.lock().history()
     }
 
     pub(crate) fn sample(&self, at: Duration) {

@@ -5,7 +5,6 @@
 //! only asks when shards fall due.
 
 mod etcd;
-mod history;
 mod overdue;
 mod presence;
 mod round_robin;
@@ -27,6 +26,7 @@ use duetime_core::ownership::Demand;
 use duetime_core::{OwnedShards, TopicName};
 use duetime_metrics::Meters;
 use tokio::sync::watch;
+use tracing::{debug, info};
 
 /// A topic and the number of one of its shards.
 type ShardName = (TopicName, u32);
@@ -42,28 +42,47 @@ fn flat(demand: &Demand) -> Vec<ShardName> {
     all
 }
 
-/// What was taken and given up.
-#[derive(Debug, Default)]
-struct OwnedChanges {
-    taken: Vec<ShardName>,
-    given_up: Vec<ShardName>,
+/// Shards named in one line of the log.
+const LOGGED_MAX: usize = 32;
+
+/// How often shards change hands, which decides whether the log at `info` has each change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    Seldom,
+    EachTurn,
 }
 
-/// Publishes `wanted`; counts and returns what was taken and given up.
-fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>) -> OwnedChanges {
-    let mut changes = OwnedChanges::default();
+/// Publishes `wanted`; counts and logs which shards were taken and given up.
+fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>, often: Changes) {
     to.send_if_modified(|owned| {
-        changes.taken = wanted.difference(&owned.0).cloned().collect();
-        changes.given_up = owned.0.difference(&wanted).cloned().collect();
-        meters.lease_changes("taken", changes.taken.len() as u64);
-        meters.lease_changes("given_up", changes.given_up.len() as u64);
-        let is_changed = !changes.taken.is_empty() || !changes.given_up.is_empty();
-        if is_changed {
-            *owned = Arc::new(OwnedShards(wanted));
+        let taken: Vec<&ShardName> = wanted.difference(&owned.0).collect();
+        let given_up: Vec<&ShardName> = owned.0.difference(&wanted).collect();
+        meters.lease_changes("taken", taken.len() as u64);
+        meters.lease_changes("given_up", given_up.len() as u64);
+        if taken.is_empty() && given_up.is_empty() {
+            return false;
         }
-        is_changed
+        match often {
+            Changes::Seldom => {
+                info!(taken = named(&taken), given_up = named(&given_up), "this node scans other shards");
+            }
+            Changes::EachTurn => {
+                debug!(taken = named(&taken), given_up = named(&given_up), "this node scans other shards");
+            }
+        }
+        *owned = Arc::new(OwnedShards(wanted));
+        true
     });
-    changes
+}
+
+/// `TOPIC/SHARD` of each, as many as go into a line.
+fn named(shards: &[&ShardName]) -> String {
+    let mut names: Vec<String> =
+        shards.iter().take(LOGGED_MAX).map(|(topic, index)| format!("{topic}/{index}")).collect();
+    if shards.len() > LOGGED_MAX {
+        names.push(format!("{} more", shards.len() - LOGGED_MAX));
+    }
+    names.join(", ")
 }
 
 /// A name for this start of this node: two nodes may have the same id, and a node that was killed
@@ -72,8 +91,17 @@ fn unique(id: &str) -> String {
     format!("{id}~{:08x}", rand::random::<u32>())
 }
 
-/// The id in such a name.
-fn id_of(name: &str) -> &str {
-    let is_start = |start: &str| start.len() == 8 && start.bytes().all(|byte| byte.is_ascii_hexdigit());
-    name.rsplit_once('~').filter(|(_, start)| is_start(start)).map_or(name, |(id, _)| id)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_names_as_many_shards_as_fit_and_counts_the_others() {
+        let topic = TopicName::new("orders").expect("a good name");
+        let shards: Vec<ShardName> =
+            (0..=LOGGED_MAX).map(|index| (topic.clone(), u32::try_from(index).unwrap())).collect();
+        let of = |count: usize| named(&shards.iter().take(count).collect::<Vec<_>>());
+        assert_eq!((of(0).as_str(), of(2).as_str()), ("", "orders/0, orders/1"));
+        assert!(of(LOGGED_MAX).ends_with(", orders/31") && of(LOGGED_MAX + 1).ends_with(", orders/31, 1 more"));
+    }
 }

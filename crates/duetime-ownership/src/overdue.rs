@@ -36,10 +36,6 @@ impl OverdueShards {
     }
 
     /// The clock that says what is late.
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        self.clock.clone()
-    }
-
     /// The server that holds a shard.
     pub(crate) fn place_of(&self, (topic, index): &ShardName) -> Place {
         self.store.place_of(&Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })

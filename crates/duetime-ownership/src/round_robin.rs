@@ -19,9 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{
-    ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, Place, TopicName,
-};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -31,12 +29,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::ShardName;
-use crate::history::OwnerHistory;
 use crate::overdue::OverdueShards;
 use crate::presence::{NodesSeen, Presence};
 use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::{Changes, ShardName};
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
 const TURN: Duration = Duration::from_millis(1_000);
@@ -60,7 +57,6 @@ pub struct RoundRobin {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    history: Arc<OwnerHistory>,
     trouble: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
@@ -86,7 +82,6 @@ impl RoundRobin {
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            history: OwnerHistory::new(late.clock()),
             trouble: Arc::default(),
             stop: CancellationToken::new(),
             presence: presence.clone(),
@@ -107,7 +102,6 @@ impl RoundRobin {
             drain: round_robin.drain.clone(),
             owned: round_robin.owned.clone(),
             cluster: round_robin.cluster.clone(),
-            history: round_robin.history.clone(),
             nodes: Nodes::default(),
             overdue: BTreeSet::new(),
             looks: JoinSet::new(),
@@ -128,7 +122,6 @@ impl Ownership for RoundRobin {
     }
 
     async fn demand(&self, demand: Demand) {
-        self.history.keep(&demand);
         self.demand.send_replace(demand);
     }
 
@@ -138,10 +131,6 @@ impl Ownership for RoundRobin {
 
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         self.cluster.subscribe()
-    }
-
-    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
-        self.history.of(topic, index)
     }
 
     fn trouble(&self) -> Option<String> {
@@ -227,7 +216,6 @@ struct Turner {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    history: Arc<OwnerHistory>,
     nodes: Nodes,
     /// Shards that were late and that nobody served: scanned until the end of the next turn.
     overdue: BTreeSet<ShardName>,
@@ -268,7 +256,7 @@ impl Turner {
                 () = self.turn() => {}
             }
         }
-        crate::publish(&self.owned, &self.meters, BTreeSet::new());
+        crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::EachTurn);
         self.meters.owners("round-robin", 0);
     }
 
@@ -280,13 +268,7 @@ impl Turner {
         self.me.unreachable = self.silent.now();
         let wanted = if self.takes() && !all.is_empty() { self.places(&all).await } else { Some(BTreeSet::new()) };
         if let Some(wanted) = wanted {
-            let changes = crate::publish(&self.owned, &self.meters, wanted);
-            let given_up = match self.me.state {
-                MemberState::Serving => OwnerReason::Turn,
-                MemberState::Draining => OwnerReason::Drained,
-                MemberState::Unhealthy => OwnerReason::Unhealthy,
-            };
-            self.history.record(changes.seen(&self.name, |_| OwnerReason::Turn, given_up));
+            crate::publish(&self.owned, &self.meters, wanted, Changes::EachTurn);
         }
         self.look_for_late(all);
         self.say_heartbeat();
@@ -358,8 +340,7 @@ impl Turner {
         self.meters.lease_changes("late", late.len() as u64);
         self.overdue.extend(late.iter().cloned());
         wanted.extend(late);
-        let changes = crate::publish(&self.owned, &self.meters, wanted);
-        self.history.record(changes.seen(&self.name, |_| OwnerReason::Late, OwnerReason::Turn));
+        crate::publish(&self.owned, &self.meters, wanted, Changes::EachTurn);
     }
 
     /// Leaves shards of servers that are silent to this node to nodes that they answer, and takes theirs.

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{
-    Clock, ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerReason, Ownership, PastOwners, TopicName,
-};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::history::OwnerHistory;
+use crate::Changes;
 
 /// Owns every shard there is, until it leaves.
 #[derive(Debug)]
@@ -21,21 +19,19 @@ pub struct Solo {
     me: Mutex<(Member, Demand)>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    history: Arc<OwnerHistory>,
     meters: Arc<Meters>,
 }
 
 impl Solo {
     /// Owns nothing until it learns what there is.
     #[must_use]
-    pub fn new(me: Member, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Arc<Self> {
+    pub fn new(me: Member, meters: Arc<Meters>) -> Arc<Self> {
         meters.owners("solo", 1);
         let solo = Self {
             name: me.id.as_str().into(),
             me: Mutex::new((me, Demand::new())),
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            history: OwnerHistory::new(clock),
             meters,
         };
         solo.publish();
@@ -47,11 +43,7 @@ impl Solo {
         let serves = member.state == MemberState::Serving;
         let all = if serves { crate::flat(&demand) } else { Vec::new() };
         let owners = all.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
-        let changes = crate::publish(&self.owned, &self.meters, all.into_iter().collect());
-        let given_up =
-            if member.state == MemberState::Unhealthy { OwnerReason::Unhealthy } else { OwnerReason::Unknown };
-        self.history.keep(&demand);
-        self.history.record(changes.seen(&self.name, |_| OwnerReason::Alone, given_up));
+        crate::publish(&self.owned, &self.meters, all.into_iter().collect(), Changes::Seldom);
         let members = [(self.name.clone(), member)].into();
         self.cluster.send_replace(Arc::new(ClusterNodes { members, owners }));
     }
@@ -74,10 +66,6 @@ impl Ownership for Solo {
 
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         self.cluster.subscribe()
-    }
-
-    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
-        self.history.of(topic, index)
     }
 
     async fn settled(&self, _topic: &TopicName, _index: u32) {}

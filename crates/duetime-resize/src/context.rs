@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use duetime_core::routing::RoutingState;
 use duetime_core::{
-    ChangeId, Clock, OwnedShards, ResizeError, Routing, RoutingAuthority, RoutingRecord, StoreError, TopicName,
-    TopicRecord, Topics,
+    ChangeId, Clock, OwnedShards, ResizeError, Routing, RoutingAuthority, RoutingRecord, ScheduleStore, StoreError,
+    TopicName, TopicRecord, TopicStore, Topics,
 };
 use duetime_metrics::Meters;
 use tokio::sync::{Notify, watch};
@@ -26,6 +26,8 @@ const CONFLICTS_MAX: u32 = 16;
 pub(crate) struct Context {
     pub deps: MoveDeps,
     pub authority: Arc<dyn RoutingAuthority>,
+    pub records: Arc<dyn TopicStore>,
+    pub counts: Arc<dyn ScheduleStore>,
     pub topics: watch::Receiver<Arc<Topics>>,
     pub owned: watch::Receiver<Arc<OwnedShards>>,
     pub nodes: watch::Receiver<u32>,
@@ -150,6 +152,6 @@ impl Context {
 
     /// The topic's whole record, from the store.
     pub(crate) async fn record(&self, topic: &TopicName) -> Result<Option<TopicRecord>, StoreError> {
-        Ok(self.deps.store.topics().await?.into_iter().find(|record| record.name == *topic))
+        Ok(self.records.topics().await?.into_iter().find(|record| record.name == *topic))
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::topic::by_name;
 use duetime_core::{
-    Clock, OwnedShards, ResizeError, ResizeProgress, Resizing, RoutingAuthority, RoutingRecord, ShardCount, StoreError,
-    TopicName, TopicRecord, Topics,
+    Clock, OwnedShards, ResizeError, ResizeProgress, Resizing, RoutingAuthority, RoutingRecord, ScheduleStore,
+    ShardCount, StoreError, TopicName, TopicRecord, TopicStore, Topics,
 };
 use duetime_metrics::Meters;
 use tokio::sync::{Notify, watch};
@@ -40,6 +40,10 @@ pub struct ResizeDeps {
     pub deps: MoveDeps,
     /// Who decides on routing records.
     pub authority: Arc<dyn RoutingAuthority>,
+    /// The records of the topics.
+    pub records: Arc<dyn TopicStore>,
+    /// How much is in the shards.
+    pub counts: Arc<dyn ScheduleStore>,
     /// The topics, now and as they change.
     pub topics: watch::Receiver<Arc<Topics>>,
     /// The shards this node scans: it moves those first.
@@ -62,11 +66,13 @@ impl Resizer {
     /// A resizer that does nothing by itself until [`Resizer::run`].
     #[must_use]
     pub fn new(parts: ResizeDeps) -> Self {
-        let ResizeDeps { deps, authority, topics, owned, nodes, clock, meters, config } = parts;
+        let ResizeDeps { deps, authority, records, counts, topics, owned, nodes, clock, meters, config } = parts;
         Self(Arc::new(Context {
             throttle: Throttle::new(config.messages_per_second),
             deps,
             authority,
+            records,
+            counts,
             topics,
             owned,
             nodes,

@@ -2,6 +2,7 @@
 //!
 //! Upstream: the controller. Downstream: the store, and `progress`.
 
+use duetime_core::store::ShardCounts;
 use duetime_core::topic::by_name;
 use duetime_core::{ResizeProgress, RoutingRecord, Shard, StoreError, TopicName, Topics};
 
@@ -16,7 +17,10 @@ pub(crate) async fn progress_of(
         return Ok(None);
     }
     let shards: Vec<Shard> = record.routing.all(topic).collect();
-    let surveys = context.deps.store.counts(&shards, context.clock.now()).await?;
+    let surveys: Option<Vec<ShardCounts>> =
+        context.counts.counts(&shards, context.clock.now()).await?.into_iter().collect();
+    let silent = || StoreError::Unavailable { doing: "count messages", source: "a server does not answer".into() };
+    let surveys = surveys.ok_or_else(silent)?;
     Ok(Some(context.tracks.progress(topic, record, &surveys)))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Draw, Store};
+use duetime_core::{Draw, ResizeStore};
 
 /// A step of the protocol that was just taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl Steps for NoSteps {
 #[derive(Clone, Debug)]
 pub struct MoveDeps {
     /// Where messages are.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn ResizeStore>,
     /// How long a batch is kept at its source where its destination has no replica to wait for
     /// ([`duetime_core::resize_store::Replication::Unreplicated`]). Zero where all shards are on one server: then one restart undoes
     /// source and destination alike.
@@ -79,7 +79,7 @@ pub struct MoveDeps {
 impl MoveDeps {
     /// Without grace, with true randomness, unobserved.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: Arc<dyn ResizeStore>) -> Self {
         Self { store, grace: Duration::ZERO, draw: Draw::new(rand::random::<u64>), steps: Arc::new(NoSteps) }
     }
 }

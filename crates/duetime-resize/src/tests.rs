@@ -1,5 +1,6 @@
 //! The whole crate on the reference store.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use duetime_core::limits::SHARDS_MAX;
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    ChangeId, Clock, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, OwnedShards, ResizeError,
-    ResizeStore as _, Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp,
-    TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
+    ChangeId, Clock, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, ResizeError, ResizeStore as _,
+    Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_testkit::{MemStore, TokioClock};
@@ -129,6 +130,8 @@ impl World {
         ResizeDeps {
             deps,
             authority: self.store.clone(),
+            records: self.store.clone(),
+            counts: self.store.clone(),
             topics: self.topics.subscribe(),
             owned: self.owned.subscribe(),
             nodes: watch::channel(1).1,

@@ -1,4 +1,4 @@
-//! One queue per shard, role of the shard and kind of operation: at most one call at a time, and whoever comes while it
+//! One queue per shard, role of the shard and operation: at most one call at a time, and whoever comes while it
 //! is under way shares the next one (group commit, with no delay added).
 //!
 //! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away
@@ -6,11 +6,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
-use duetime_core::{Clock, Lookup, Mover, Role, Shard, Store, StoreError};
+use duetime_core::{
+    ClaimStore, Clock, Lookup, MessageStore, Mover, ResizeStore, Role, ScheduleStore, Shard, Store, StoreError,
+    TopicStore,
+};
 use duetime_metrics::Meters;
 use duetime_request::RequestEnd;
 use parking_lot::{Mutex, RwLock};
@@ -36,7 +40,11 @@ const QUEUES_IDLE_MAX: usize = 1024;
 /// What an operation on a shard needs.
 #[derive(Clone, Debug)]
 pub(crate) struct OpContext {
-    pub store: Arc<dyn Store>,
+    pub messages: Arc<dyn MessageStore>,
+    pub claims: Arc<dyn ClaimStore>,
+    pub schedule: Arc<dyn ScheduleStore>,
+    pub topics: Arc<dyn TopicStore>,
+    pub shards: Arc<dyn ResizeStore>,
     /// Finishes what is on its way between shards.
     pub mover: Arc<dyn Mover>,
     pub clock: Arc<dyn Clock>,
@@ -45,8 +53,25 @@ pub(crate) struct OpContext {
     pub endings: Arc<Endings>,
 }
 
-/// A kind of operation that works on a batch of items in one shard.
-pub(crate) trait Op: Send + Sync + 'static {
+impl OpContext {
+    /// `store` as each asks it.
+    pub fn new(store: Arc<dyn Store>, mover: Arc<dyn Mover>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
+        Self {
+            messages: store.clone(),
+            claims: store.clone(),
+            schedule: store.clone(),
+            topics: store.clone(),
+            shards: store,
+            mover,
+            clock,
+            meters,
+            endings: Arc::default(),
+        }
+    }
+}
+
+/// An operation that works on a batch of items in one shard. Items of another one do not share its calls.
+pub(crate) trait Op: Copy + Eq + Hash + Send + Sync + 'static {
     /// One item.
     type Item: Send + Sync + 'static;
     /// What becomes of it.
@@ -58,6 +83,7 @@ pub(crate) trait Op: Send + Sync + 'static {
     /// The call itself: one answer for each item, in order; an error stands for those behind the last answer.
     /// At home every answer is [`Lookup::Found`].
     fn call(
+        self,
         context: &OpContext,
         shard: &Shard,
         role: Role,
@@ -184,12 +210,13 @@ impl<O: Op> WaitingRequest<O> {
 struct BatchQueue<O: Op> {
     shard: Shard,
     role: Role,
+    op: O,
     space: Arc<Semaphore>,
     waiting: Mutex<WaitingRequest<O>>,
 }
 
-/// Queues by shard and role.
-type Seated<O> = HashMap<(Shard, Role), Arc<BatchQueue<O>>>;
+/// Queues by shard, role and operation.
+type Seated<O> = HashMap<(Shard, Role, O), Arc<BatchQueue<O>>>;
 
 /// All queues of one kind.
 pub(crate) struct BatchQueues<O: Op> {
@@ -207,8 +234,9 @@ impl<O: Op> BatchQueues<O> {
         Self { context, queues: RwLock::default() }
     }
 
-    fn queue(&self, seat: &(Shard, Role)) -> Arc<BatchQueue<O>> {
-        if let Some(queue) = self.queues.read().get(seat) {
+    fn queue(&self, (shard, role): &(Shard, Role), op: O) -> Arc<BatchQueue<O>> {
+        let key = (shard.clone(), *role, op);
+        if let Some(queue) = self.queues.read().get(&key) {
             return queue.clone();
         }
         let mut queues = self.queues.write();
@@ -217,18 +245,19 @@ impl<O: Op> BatchQueues<O> {
         }
         let fresh = || {
             Arc::new(BatchQueue {
-                shard: seat.0.clone(),
-                role: seat.1,
+                shard: shard.clone(),
+                role: *role,
+                op,
                 space: Arc::new(Semaphore::new(QUEUE_KIB_MAX as usize)),
                 waiting: Mutex::new(WaitingRequest::new()),
             })
         };
-        queues.entry(seat.clone()).or_insert_with(fresh).clone()
+        queues.entry(key).or_insert_with(fresh).clone()
     }
 
     /// Does `items`, which must fit one call, in the shard, in that role; others may share the call.
-    pub async fn submit(&self, seat: &(Shard, Role), items: Vec<O::Item>) -> Done<O> {
-        let queue = self.queue(seat);
+    pub async fn submit(&self, seat: &(Shard, Role), op: O, items: Vec<O::Item>) -> Done<O> {
+        let queue = self.queue(seat, op);
         let weight: usize = items.iter().map(O::weight).sum();
         assert!(fits(items.len(), weight), "the router cuts batches to size");
         let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(QUEUE_KIB_MAX).min(QUEUE_KIB_MAX);
@@ -281,7 +310,7 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
-        let called = O::call(&context, &queue.shard, queue.role, &items);
+        let called = queue.op.call(&context, &queue.shard, queue.role, &items);
         let called = match end {
             Some(end) => end.scope(called).await,
             None => called.await,

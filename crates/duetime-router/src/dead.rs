@@ -106,7 +106,7 @@ impl DeadLetters {
         for _ in 0..PAGE_TRIES {
             let record = self.dispatcher.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);
-            match self.dispatcher.context.store.dead_letters(&present, from, limit).await {
+            match self.dispatcher.context.messages.dead_letters(&present, from, limit).await {
                 Err(error) if is_misrouted(&error) => {
                     self.dispatcher.refresh_routing(&shard.topic, &record.routing, shard.index, &error).await?;
                 }
@@ -177,7 +177,8 @@ impl DeadLetters {
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers = self.dispatcher.run(&self.queues, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
+        let answers =
+            self.dispatcher.run(&self.queues, DeadOp, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;

@@ -89,7 +89,7 @@ impl Forecaster {
         let mut silent = 0;
         let mut buckets = vec![0; edges.len().saturating_sub(1)];
         for some in shards.chunks(SHARDS_PER_CALL) {
-            let (counts, missing) = self.dispatcher.context.store.forecast_known(some, edges).await?;
+            let (counts, missing) = self.dispatcher.context.messages.forecast(some, edges).await?;
             silent += missing;
             buckets.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket += count);
         }
@@ -105,11 +105,7 @@ impl Forecaster {
     /// What all nodes that work can deliver of the topic a second, going by this one; `None`: not known.
     #[must_use]
     pub fn capacity(&self, record: &TopicRecord) -> Option<f64> {
-        self.capacity_here(record).map(|here| here * f64::from(self.working_nodes()))
-    }
-
-    fn working_nodes(&self) -> u32 {
-        (*self.dispatcher.catalog.nodes().borrow()).max(1)
+        self.capacity_here(record).map(|here| here * f64::from((*self.dispatcher.catalog.nodes().borrow()).max(1)))
     }
 
     async fn count_forecast(
@@ -136,23 +132,21 @@ impl Forecaster {
             Some(per_second) => judged(buckets.len(), &of_buckets, due, per_second),
             None => (Vec::new(), None),
         };
-        let time_buckets = of_buckets.into_iter().map(|(_, time_bucket)| time_bucket).collect();
-        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent, nodes: 1, time_buckets })
+        Ok(Forecast { at, due, buckets, loads, herd, per_second, silent })
     }
 
     async fn forecast_anew(&self, topic: &TopicName, shape: Buckets) -> Result<Arc<Forecast>, RouteError> {
         let mut recounts = 0;
         loop {
             let record = self.dispatcher.topic(topic).await?;
-            let nodes = self.working_nodes();
-            let per_second = self.capacity_here(&record).map(|here| here * f64::from(nodes));
+            let per_second = self.capacity(&record);
             let shards: Vec<Shard> = record.routing.all(topic).collect();
             match self.count_forecast(&shards, shape.edges(self.dispatcher.context.clock.now()), per_second).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     recounts += 1;
                     self.dispatcher.catalog.refresh().await?;
                 }
-                answer => return answer.map(|forecast| Arc::new(Forecast { nodes, ..forecast })),
+                answer => return answer.map(Arc::new),
             }
         }
     }
@@ -234,7 +228,7 @@ impl Forecaster {
         let held = [&meters.scheduled, &meters.in_flight, &meters.dead].iter().any(|gauge| gauge.get() > 0);
         let mut bytes = 0;
         for some in shards.chunks(SHARDS_PER_CALL).filter(|_| held) {
-            bytes += self.dispatcher.context.store.bytes(some).await?;
+            bytes += self.dispatcher.context.messages.bytes(some).await?;
         }
         meters.pending_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         meters.forecast(within);

@@ -75,10 +75,6 @@ pub struct Forecast {
     pub per_second: Option<f64>,
     /// Shards that are not in it, because their server does not answer.
     pub silent: usize,
-    /// How many nodes that is of.
-    pub nodes: u32,
-    /// The buckets, with the parts of the one that was looked at in parts in its place.
-    pub time_buckets: Vec<TimeBucket>,
 }
 
 #[derive(Debug)]

@@ -31,7 +31,6 @@ mod topic_limits;
 mod troubles;
 mod vanished;
 mod went_back;
-mod what_if;
 
 #[cfg(test)]
 mod tests;
@@ -53,4 +52,3 @@ pub use routed::RoutedStore;
 pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};
 pub use survey::{Surveyor, TopicSurvey};
 pub use troubles::Troubles;
-pub use what_if::{Supposed, WhatIf};

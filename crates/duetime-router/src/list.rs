@@ -162,8 +162,8 @@ impl LiveMessages {
     /// that cannot be asked has something.
     async fn without(&self, topic: &TopicName, record: &TopicRecord, first: u32, till: Timestamp) -> BTreeSet<u32> {
         let shards: Vec<Shard> = record.routing.all(topic).skip(first as usize).take(HEADS).collect();
-        let places = by_place(&*self.dispatcher.context.store, &shards).into_values();
-        let (shards, store) = (&shards, &self.dispatcher.context.store);
+        let places = by_place(&*self.dispatcher.context.schedule, &shards).into_values();
+        let (shards, store) = (&shards, &self.dispatcher.context.schedule);
         let asked = places.map(|at| async move {
             let some: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
             let heads = store.next_due(&some).await.unwrap_or_default();
@@ -182,7 +182,7 @@ impl LiveMessages {
                 return Ok(None);
             }
             let present = record.routing.shard(topic, index);
-            match self.dispatcher.context.store.list(&present, range, BATCH_ITEMS_MAX).await {
+            match self.dispatcher.context.messages.list(&present, range, BATCH_ITEMS_MAX).await {
                 Err(error) if is_misrouted(&error) => {
                     self.dispatcher.refresh_routing(topic, &record.routing, index, &error).await?;
                 }

@@ -47,13 +47,13 @@ fn done<'a, I, A>(items: &'a [I], answers: &'a [Lookup<Result<A, i64>>]) -> impl
 }
 
 /// A kind of operation whose items may have relative times in them.
-trait Timed {
-    type Item: Clone + Send + Sync;
+trait Timed: Op<Item: Clone> {
     type Said: Send;
 
     fn id(item: &Self::Item) -> &MessageId;
     fn is_relative(item: &Self::Item) -> bool;
     fn ask(
+        self,
         context: &OpContext,
         shard: &Shard,
         role: Role,
@@ -66,12 +66,13 @@ trait Timed {
 ///
 /// Items of one id keep their order: behind one that is left out, the others of its id are left out too.
 async fn without_skewed<O: Timed>(
+    op: O,
     context: &OpContext,
     shard: &Shard,
     role: Role,
     items: &[O::Item],
 ) -> Result<Vec<Lookup<Result<O::Said, i64>>>, StoreError> {
-    let apart_ms = match O::ask(context, shard, role, items).await {
+    let apart_ms = match op.ask(context, shard, role, items).await {
         Err(StoreError::ClockSkew(apart_ms)) => apart_ms,
         answers => return Ok(answers?.into_iter().map(|answer| answer.map(Ok)).collect()),
     };
@@ -85,7 +86,7 @@ async fn without_skewed<O: Timed>(
     }
     let rest: Vec<O::Item> =
         items.iter().zip(&goes_on).filter(|(_, goes_on)| **goes_on).map(|(item, _)| item.clone()).collect();
-    let answers = if rest.is_empty() { Vec::new() } else { O::ask(context, shard, role, &rest).await? };
+    let answers = if rest.is_empty() { Vec::new() } else { op.ask(context, shard, role, &rest).await? };
     let mut answers = answers.into_iter().map(|answer| answer.map(Ok));
     let refused = || Lookup::Found(Err(apart_ms));
     let each =
@@ -105,10 +106,10 @@ fn count(context: &OpContext, shard: &Shard, events: impl Iterator<Item = Event>
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct EnqueueOp;
 
 impl Timed for EnqueueOp {
-    type Item = Enqueue;
     type Said = Enqueued;
 
     fn id(item: &Enqueue) -> &MessageId {
@@ -120,12 +121,13 @@ impl Timed for EnqueueOp {
     }
 
     async fn ask(
+        self,
         context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-        context.store.enqueue_at(shard, role, context.clock.now(), items).await
+        context.messages.enqueue_at(shard, role, context.clock.now(), items).await
     }
 }
 
@@ -138,9 +140,9 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
-        called.add(items.len(), without_skewed::<Self>(context, shard, role, items).await);
+        called.add(items.len(), without_skewed(self, context, shard, role, items).await);
         count(
             context,
             shard,
@@ -154,10 +156,10 @@ impl Op for EnqueueOp {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct EditOp;
 
 impl Timed for EditOp {
-    type Item = Edit;
     type Said = WithReplicas<Edited>;
 
     fn id(item: &Edit) -> &MessageId {
@@ -170,12 +172,13 @@ impl Timed for EditOp {
     }
 
     async fn ask(
+        self,
         context: &OpContext,
         shard: &Shard,
         role: Role,
         items: &[Edit],
     ) -> Result<Vec<Lookup<WithReplicas<Edited>>>, StoreError> {
-        Ok(kept(context.store.edit_at(shard, role, context.clock.now(), items).await?))
+        Ok(kept(context.messages.edit_at(shard, role, context.clock.now(), items).await?))
     }
 }
 
@@ -188,10 +191,10 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
         for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
-            if !called.add(step.len(), without_skewed::<Self>(context, shard, role, step).await) {
+            if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
             }
         }
@@ -217,6 +220,7 @@ impl Op for EditOp {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GetOp;
 
 impl Op for GetOp {
@@ -229,6 +233,7 @@ impl Op for GetOp {
     }
 
     async fn call(
+        self,
         context: &OpContext,
         shard: &Shard,
         role: Role,
@@ -239,26 +244,62 @@ impl Op for GetOp {
             Lookup::Absent if role == Role::Home => Lookup::Found(None),
             found => found,
         };
-        let found = context.store.get_at(shard, role, items).await;
+        let found = context.messages.get_at(shard, role, items).await;
         let done = found.map(|found| found.into_iter().map(final_at_home).collect());
         called.add(items.len(), done);
         called
     }
 }
 
-/// `KEPT`: answered once replicas have it.
-pub(crate) struct SettleOp<const KEPT: bool>;
+/// Settles claims.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SettleOp {
+    /// Whether it is answered once replicas have it.
+    pub wait: AckWait,
+    /// Whether it is counted here; the engine counts by itself.
+    pub is_counted: bool,
+}
 
-impl<const KEPT: bool> Op for SettleOp<KEPT> {
+impl Timed for SettleOp {
+    type Said = WithReplicas<Settled>;
+
+    fn id(item: &Settle) -> &MessageId {
+        &item.id
+    }
+
+    fn is_relative(item: &Settle) -> bool {
+        item.is_relative()
+    }
+
+    async fn ask(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> Result<Vec<Lookup<WithReplicas<Settled>>>, StoreError> {
+        Ok(kept(context.claims.settle_at(shard, role, context.clock.now(), items, self.wait).await?))
+    }
+}
+
+impl Op for SettleOp {
     type Item = Settle;
     type Answer = Result<WithReplicas<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
-        QuietSettleOp::<KEPT>::weight(item)
+        item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let called = QuietSettleOp::<KEPT>::call(context, shard, role, items).await;
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
+        let mut called = Called::new(items.len());
+        for step in steps(role, items, |_, _| true) {
+            if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
+                break;
+            }
+        }
+        if !self.is_counted {
+            return called;
+        }
         // Here and not where it is answered: a client that has hung up asks again.
         let settled = done(items, &called.answers).map(|(settle, (answer, _))| (settle, answer));
         context.endings.note(&shard.topic, settled);
@@ -281,52 +322,8 @@ impl<const KEPT: bool> Op for SettleOp<KEPT> {
     }
 }
 
-/// Settles for the engine, which counts by itself.
-pub(crate) struct QuietSettleOp<const KEPT: bool>;
-
-impl<const KEPT: bool> Timed for QuietSettleOp<KEPT> {
-    type Item = Settle;
-    type Said = WithReplicas<Settled>;
-
-    fn id(item: &Settle) -> &MessageId {
-        &item.id
-    }
-
-    fn is_relative(item: &Settle) -> bool {
-        item.is_relative()
-    }
-
-    async fn ask(
-        context: &OpContext,
-        shard: &Shard,
-        role: Role,
-        items: &[Settle],
-    ) -> Result<Vec<Lookup<WithReplicas<Settled>>>, StoreError> {
-        let wait = if KEPT { AckWait::ForReplicas } else { AckWait::No };
-        Ok(kept(context.store.settle_at(shard, role, context.clock.now(), items, wait).await?))
-    }
-}
-
-impl<const KEPT: bool> Op for QuietSettleOp<KEPT> {
-    type Item = Settle;
-    type Answer = Result<WithReplicas<Settled>, i64>;
-
-    fn weight(item: &Settle) -> usize {
-        item.id.as_str().len() + ITEM_BYTES
-    }
-
-    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
-        for step in steps(role, items, |_, _| true) {
-            if !called.add(step.len(), without_skewed::<Self>(context, shard, role, step).await) {
-                break;
-            }
-        }
-        called
-    }
-}
-
 /// Dead letters: one action for a whole batch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct DeadOp;
 
 impl Op for DeadOp {
@@ -339,13 +336,13 @@ impl Op for DeadOp {
         item.0.as_str().len() + ITEM_BYTES + body
     }
 
-    async fn call(context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
         let mut called = Called::new(items.len());
         // Requests with different actions may share a queue: runs of one action go together.
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();
             let (now, action) = (context.clock.now(), step[0].1);
-            let done = context.store.resolve_dead_letters_at(shard, role, now, &ids, action).await.map(kept);
+            let done = context.messages.resolve_dead_letters_at(shard, role, now, &ids, action).await.map(kept);
             if !called.add(step.len(), done) {
                 break;
             }

@@ -85,7 +85,7 @@ impl Reviewer {
                 self.look_at_topics().await;
                 if round == 0 {
                     self.look_at_shards().await;
-                    if let Err(error) = self.dispatcher.context.store.finish_deletions().await {
+                    if let Err(error) = self.dispatcher.context.topics.finish_deletions().await {
                         debug!(%error, "deletions that were interrupted cannot be finished at present");
                     }
                 }
@@ -103,7 +103,7 @@ impl Reviewer {
     /// Looks into topics that this node knew and that went away.
     pub async fn look_at_topics(&self) {
         let troubles = self.dispatcher.catalog.troubles();
-        for (topic, error) in look_into_all(&*self.dispatcher.context.store, &self.dispatcher.catalog).await {
+        for (topic, error) in look_into_all(&*self.dispatcher.context.topics, &self.dispatcher.catalog).await {
             debug!(%topic, %error, "cannot be looked into at present");
         }
         self.look_at_older().await;
@@ -121,7 +121,7 @@ impl Reviewer {
             return;
         }
         for (topic, epoch) in seen {
-            if let Err(error) = go_back(&*context.store, catalog, reports, &topic, epoch).await {
+            if let Err(error) = go_back(&*context.shards, catalog, reports, &topic, epoch).await {
                 debug!(%topic, %error, "the catalogue has an older record than is known");
             }
         }
@@ -167,7 +167,7 @@ impl Reviewer {
     /// Messages on their way to a shard that the topic does not have: nobody finds them until they are home.
     async fn look_for_stranded(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let Dispatcher { catalog, context, reports, .. } = &*self.dispatcher;
-        let found = context.store.inspect(&record.name, 0..record.max_shards_ever()).await?;
+        let found = context.shards.inspect(&record.name, 0..record.max_shards_ever()).await?;
         let stranded = stranded(&record.routing, &found);
         reports.stranded(&record.name, stranded.iter().map(|(_, messages)| messages).sum());
         if catalog.get(&record.name).is_some_and(|present| present.routing == record.routing) {
@@ -184,7 +184,7 @@ impl Reviewer {
     ///
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
-        let found = self.dispatcher.context.store.inspect(&record.name, 0..record.routing.reach()).await?;
+        let found = self.dispatcher.context.shards.inspect(&record.name, 0..record.routing.reach()).await?;
         let is_lost = |index| self.dispatcher.catalog.troubles().is_lost(&record.name, index);
         let wrong = misplaced(&record.routing, &found, is_lost);
         if wrong.is_empty() {

@@ -130,7 +130,12 @@ struct ShardOutcome<O: Op> {
 
 /// Does a group in calls of the right size, one after the other, up to the first that fails or
 /// meets a frozen id: what comes behind it must not overtake it.
-async fn work<O: Op>(queues: &BatchQueues<O>, seat: (Shard, Role), group: Vec<PendingItem<O::Item>>) -> ShardOutcome<O>
+async fn work<O: Op>(
+    queues: &BatchQueues<O>,
+    op: O,
+    seat: (Shard, Role),
+    group: Vec<PendingItem<O::Item>>,
+) -> ShardOutcome<O>
 where
     O::Item: Clone,
 {
@@ -155,7 +160,7 @@ where
         let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.candidate)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        let done = queues.submit(&outcome.seat, items).await;
+        let done = queues.submit(&outcome.seat, op, items).await;
         let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
         for (answer, (place, candidate)) in done.answers.into_iter().zip(seats.by_ref()) {
             match (answer, kept.next()) {
@@ -204,7 +209,7 @@ impl Dispatcher {
         if let Some(found) = self.catalog.find(name).await? {
             return Ok(found);
         }
-        look_once(&*self.context.store, &self.catalog, name).await?;
+        look_once(&*self.context.topics, &self.catalog, name).await?;
         Err(self.reports.unknown(name))
     }
 
@@ -225,6 +230,7 @@ impl Dispatcher {
     pub(crate) async fn run<O: Op>(
         &self,
         queues: &BatchQueues<O>,
+        op: O,
         topic: &TopicName,
         items: Vec<O::Item>,
         of: impl Fn(usize, &O::Item) -> Aim,
@@ -264,7 +270,7 @@ impl Dispatcher {
             }
             let works = groups
                 .into_iter()
-                .map(|((index, role), group)| work(queues, (record.routing.shard(topic, index), role), group));
+                .map(|((index, role), group)| work(queues, op, (record.routing.shard(topic, index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
             let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
@@ -331,7 +337,7 @@ impl Dispatcher {
             return Ok(());
         }
         if let Some(index) = claimed.filter(|index| *index < known.reach()) {
-            let found = self.context.store.inspect(topic, index..index + 1).await?;
+            let found = self.context.shards.inspect(topic, index..index + 1).await?;
             if found.iter().flatten().any(|shard| shard.routing.life() > known.life()) {
                 return Err(self.reports.outdated(topic).into());
             }
@@ -386,7 +392,7 @@ impl Dispatcher {
 
     /// After the catalogue was read again: the store may have gone back to before `routing`.
     async fn go_back(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-        go_back(&*self.context.store, &self.catalog, &self.reports, topic, routing.epoch).await
+        go_back(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
     }
 
     /// The topic, for calls that are about its messages: what is not found where this node looks is answered as unknown, so
@@ -443,7 +449,7 @@ impl Dispatcher {
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }
-                let store = &*self.context.store;
+                let store = &*self.context.shards;
                 let learnt = match beside {
                     None => self.context.mover.fence_all(topic, routing).await,
                     Some(index) => store.fence(topic, index, routing, &DeadlineFloor::default()).await.map(drop),

@@ -27,7 +27,7 @@ impl RoutedStore {
     /// The store of `router`, for an engine.
     #[must_use]
     pub fn new(router: Arc<Router>) -> Arc<Self> {
-        Arc::new(Self { inner: router.dispatcher.context.store.clone(), router })
+        Arc::new(Self { inner: router.dispatcher.context.claims.clone(), router })
     }
 }
 

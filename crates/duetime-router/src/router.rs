@@ -25,7 +25,7 @@ use crate::endings::SettleKind;
 use crate::error::RouteError;
 use crate::forecast::Forecaster;
 use crate::list::LiveMessages;
-use crate::ops::{EditOp, EnqueueOp, GetOp, QuietSettleOp, SettleOp};
+use crate::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
 use crate::review::Reviewer;
 use crate::route::{Aim, Answers, Dispatcher};
 use crate::survey::Surveyor;
@@ -117,15 +117,12 @@ pub struct Router {
     enqueues: BatchQueues<EnqueueOp>,
     edits: BatchQueues<EditOp>,
     gets: BatchQueues<GetOp>,
-    settles: BatchQueues<SettleOp<false>>,
-    kept_settles: BatchQueues<SettleOp<true>>,
-    quiet_settles: BatchQueues<QuietSettleOp<false>>,
-    kept_quiet_settles: BatchQueues<QuietSettleOp<true>>,
+    settles: BatchQueues<SettleOp>,
 }
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("store", &self.dispatcher.context.store).finish_non_exhaustive()
+        f.debug_struct("Router").field("store", &self.dispatcher.context.messages).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +137,7 @@ impl Router {
         clock: Arc<dyn Clock>,
         meters: Arc<Meters>,
     ) -> Arc<Self> {
-        let context = OpContext { store, mover, clock, meters, endings: Arc::default() };
+        let context = OpContext::new(store, mover, clock, meters);
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), catalog));
         Arc::new(Self {
             surveyor: Surveyor::new(dispatcher.clone()),
@@ -153,10 +150,7 @@ impl Router {
             enqueues: BatchQueues::new(context.clone()),
             edits: BatchQueues::new(context.clone()),
             gets: BatchQueues::new(context.clone()),
-            settles: BatchQueues::new(context.clone()),
-            kept_settles: BatchQueues::new(context.clone()),
-            quiet_settles: BatchQueues::new(context.clone()),
-            kept_quiet_settles: BatchQueues::new(context),
+            settles: BatchQueues::new(context),
         })
     }
 
@@ -228,7 +222,7 @@ impl Router {
 
     async fn place(&self, topic: &TopicName, life: Option<u64>, items: Vec<Enqueue>) -> Answers<Placed> {
         let of = |_, item: &Enqueue| Aim::in_life(&item.id, life);
-        let answers = self.dispatcher.run(&self.enqueues, topic, items, of).await.into_iter();
+        let answers = self.dispatcher.run(&self.enqueues, EnqueueOp, topic, items, of).await.into_iter();
         answers
             .map(|answer| {
                 agreed(answer).map(|(shard, done)| Placed {
@@ -266,7 +260,7 @@ impl Router {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
             Aim::in_life(id, life)
         };
-        let answers = self.dispatcher.run(&self.edits, topic, edits, of).await.into_iter();
+        let answers = self.dispatcher.run(&self.edits, EditOp, topic, edits, of).await.into_iter();
         let changed = |(edited, replicas), smeared: Option<Duration>| {
             let smeared = smeared.filter(|_| matches!(edited, Edited::Rescheduled(_)));
             Changed { edited, replicas, smeared }
@@ -277,7 +271,7 @@ impl Router {
 
     /// Reads messages, each with the shard it lives in.
     pub async fn get(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, Option<StoredMessage>)> {
-        self.dispatcher.run(&self.gets, topic, ids, |_, id| Aim::at(id)).await
+        self.dispatcher.run(&self.gets, GetOp, topic, ids, |_, id| Aim::at(id)).await
     }
 
     /// Settles claims by their receipts; with each answer, how many replicas have it where the topic's acks
@@ -308,11 +302,8 @@ impl Router {
             let receipt: &Receipt = &receipts[at];
             Aim::claimed(&settle.id, receipt.shard, receipt.epoch)
         };
-        let settled = if record.config.confirm_acks {
-            self.dispatcher.run(&self.kept_settles, topic, items, of).await
-        } else {
-            self.dispatcher.run(&self.settles, topic, items, of).await
-        };
+        let op = SettleOp { wait: ack_wait(&record), is_counted: true };
+        let settled = self.dispatcher.run(&self.settles, op, topic, items, of).await;
         let settled: Vec<_> = settled.into_iter().map(agreed).collect();
         let is_void = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
         let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
@@ -376,7 +367,7 @@ impl Router {
         let shards_of = |receipt: &Receipt| [receipt.shard, shard_of(&receipt.id, seed, routing.shards)];
         let all = claims.iter().flat_map(|(receipt, _)| shards_of(receipt));
         let shards: BTreeSet<u32> = all.filter(|index| *index < SHARDS_MAX).collect();
-        let store = &self.dispatcher.context.store;
+        let store = &self.dispatcher.context.messages;
         let ask = |index: u32| async move { store.cancelled_claims(&routing.shard(topic, index)).await };
         // A shard that does not answer explains nothing.
         let asked = futures::stream::iter(shards.into_iter().map(ask)).buffered(SHARDS_AT_ONCE);
@@ -389,13 +380,12 @@ impl Router {
     pub(crate) async fn settle_claimed(&self, shard: &Shard, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         let topic = &shard.topic;
         let record = self.topic(topic).await?;
-        let (routing, seed) = (&record.routing, record.routing.seed(topic));
+        let (routing, seed, wait) = (&record.routing, record.routing.seed(topic), ack_wait(&record));
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         let is_of_this_life = routing.life() == life_of(shard.epoch);
         if is_of_this_life && !routing.is_moving() && batch.iter().all(at_home) {
             let (present, now) = (routing.shard(topic, shard.index), self.dispatcher.context.clock.now());
-            let store = &self.dispatcher.context.store;
-            let wait = if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No };
+            let store = &self.dispatcher.context.claims;
             let settled = store.settle_at(&present, Role::Home, now, batch, wait).await;
             let settled = settled.and_then(|kept| Lookup::finals(kept.answers));
             match settled {
@@ -404,17 +394,18 @@ impl Router {
             }
         }
         let of = |_, settle: &Settle| Aim::claimed(&settle.id, shard.index, shard.epoch);
-        let settled = if record.config.confirm_acks {
-            self.dispatcher.run(&self.kept_quiet_settles, topic, batch.to_vec(), of).await
-        } else {
-            self.dispatcher.run(&self.quiet_settles, topic, batch.to_vec(), of).await
-        };
+        let op = SettleOp { wait, is_counted: false };
+        let settled = self.dispatcher.run(&self.settles, op, topic, batch.to_vec(), of).await;
         let settled = settled.into_iter().map(|answer| match agreed(answer) {
             Err(RouteError::EarlierLife(_)) => Ok(Settled::Expired),
             answer => answer.map(|(_, (settled, _))| settled).map_err(StoreError::from),
         });
         settled.collect()
     }
+}
+
+fn ack_wait(record: &TopicRecord) -> AckWait {
+    if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No }
 }
 
 /// An answer, or that the clocks are too far apart for the relative time in the item.

@@ -66,7 +66,7 @@ impl Surveyor {
     async fn survey_shards(&self, shards: &[Shard]) -> Result<Vec<Option<ShardCounts>>, RouteError> {
         let (mut counts, context) = (Vec::with_capacity(shards.len()), &self.dispatcher.context);
         for some in shards.chunks(SHARDS_PER_CALL) {
-            counts.extend(context.store.counts_available(some, context.clock.now()).await?);
+            counts.extend(context.schedule.counts(some, context.clock.now()).await?);
         }
         Ok(counts)
     }

@@ -198,10 +198,10 @@ async fn held(context: &OpContext, record: &TopicRecord) -> Result<(u64, u64), S
     let shards: Vec<Shard> = record.routing.all(&record.name).collect();
     let (mut messages, mut bytes) = (0, 0);
     for some in shards.chunks(SHARDS_PER_CALL) {
-        let counts = context.store.counts_available(some, context.clock.now()).await?;
+        let counts = context.schedule.counts(some, context.clock.now()).await?;
         messages += counts.iter().flatten().map(ShardCounts::messages).sum::<u64>();
         if record.config.max_bytes.is_some() {
-            bytes += context.store.bytes(some).await?;
+            bytes += context.messages.bytes(some).await?;
         }
     }
     Ok((messages, bytes))

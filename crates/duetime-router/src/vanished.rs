@@ -4,13 +4,13 @@
 //! Upstream: `review`, once a second, and `route`, before it says that there is no such topic. Downstream: the
 //! store, and the catalog's troubles. Another node's deletion leaves its number, and nothing else counts as one.
 
-use duetime_core::{Store, StoreError, TopicName, TopicRecord};
+use duetime_core::{StoreError, TopicName, TopicRecord, TopicStore};
 use tracing::error;
 
 use crate::catalog::Catalog;
 
 /// Looks into all topics that went away and are not looked into yet, and again into those that are in trouble.
-pub(crate) async fn look_into_all(store: &dyn Store, catalog: &Catalog) -> Vec<(TopicName, StoreError)> {
+pub(crate) async fn look_into_all(store: &dyn TopicStore, catalog: &Catalog) -> Vec<(TopicName, StoreError)> {
     let again = catalog.troubles().vanished().into_iter();
     let missing = catalog.missing().into_iter().map(|record| record.name.clone());
     let mut failed = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) async fn look_into_all(store: &dyn Store, catalog: &Catalog) -> Vec<(
 
 /// Looks into a topic that went away and that nobody has looked into yet; who asks meanwhile waits for the same look.
 /// A deletion is answered as one then, and nothing else is.
-pub(crate) async fn look_once(store: &dyn Store, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
+pub(crate) async fn look_once(store: &dyn TopicStore, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
     if catalog.missing_one(topic).is_none() {
         return Ok(());
     }
@@ -33,7 +33,7 @@ pub(crate) async fn look_once(store: &dyn Store, catalog: &Catalog, topic: &Topi
 }
 
 /// Looks into the topic if it went away; what is found is among the catalog's troubles then.
-pub(crate) async fn look_into(store: &dyn Store, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
+pub(crate) async fn look_into(store: &dyn TopicStore, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
     let troubles = catalog.troubles();
     let known = catalog.missing_one(topic).or_else(|| troubles.known(topic));
     if known.is_none() && !troubles.is_vanished(topic) {
@@ -56,7 +56,7 @@ pub(crate) async fn look_into(store: &dyn Store, catalog: &Catalog, topic: &Topi
 /// What is left of a topic that is not in the catalogue: so many messages, or nothing at all although it was not
 /// deleted. None: it was deleted, or is back.
 async fn left_of(
-    store: &dyn Store,
+    store: &dyn TopicStore,
     catalog: &Catalog,
     topic: &TopicName,
     known: Option<&TopicRecord>,

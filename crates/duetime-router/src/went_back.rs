@@ -6,7 +6,7 @@
 //! where the store's own record says. They would not be found where the node looks, `unknown` would be answered
 //! for what is there, and shards that learn of the change that was undone would stay so.
 
-use duetime_core::{Store, StoreError, TopicName};
+use duetime_core::{ResizeStore, StoreError, TopicName};
 use tracing::error;
 
 use crate::catalog::Catalog;
@@ -21,7 +21,7 @@ use crate::reports::Reports;
 ///
 /// [`StoreError::Outdated`] where shards know of a later change than the catalogue; the store's.
 pub(crate) async fn go_back(
-    store: &dyn Store,
+    store: &dyn ResizeStore,
     catalog: &Catalog,
     reports: &Reports,
     topic: &TopicName,

@@ -15,9 +15,9 @@ use duetime_core::store::{
     Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, Shard,
-    StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
-    Whereabouts,
+    ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore,
+    Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
+    TopicStore, Whereabouts,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -404,10 +404,10 @@ impl MessageStore for EmbeddedStore {
         self.ask("count bytes", CommitMode::Committed, size, act).await
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         let keys: Vec<i64> = shards.iter().filter_map(|shard| Some(self.directory.look(shard)?.key)).collect();
         let edges = edges.to_vec();
-        let act = move |conn: &rusqlite::Connection| read::forecast(conn, &keys, &edges);
+        let act = move |conn: &rusqlite::Connection| Ok((read::forecast(conn, &keys, &edges)?, 0));
         self.readers.read("count what falls due", act).await
     }
 }
@@ -448,16 +448,20 @@ impl ClaimStore for EmbeddedStore {
 
 #[async_trait]
 impl ScheduleStore for EmbeddedStore {
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         let (size, shards) = (plain(shards.len()), shards.to_vec());
         let act = move |ctx: &mut WriteContext| {
-            shards.iter().map(|shard| Ok(ctx.look(shard, |conn, state| state.counts(conn, now))?)).collect()
+            shards.iter().map(|shard| Ok(Some(ctx.look(shard, |conn, state| state.counts(conn, now))?))).collect()
         };
         self.ask("count messages", CommitMode::Committed, size, act).await
     }
 
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
+    }
+
+    fn place_of(&self, _shard: &Shard) -> Place {
+        Place::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -467,6 +471,11 @@ impl ScheduleStore for EmbeddedStore {
 
 #[async_trait]
 impl StoreHealth for EmbeddedStore {
+    /// It has no clock of its own.
+    async fn clock_skew_ms(&self, _clock: &dyn Clock) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+
     fn troubles(&self) -> Vec<String> {
         self.damages.troubles()
     }

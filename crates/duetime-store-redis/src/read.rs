@@ -104,9 +104,11 @@ pub(crate) async fn read_messages(
 
 /// Claims that a cancel ended, as cancel.lua notes them.
 pub(crate) async fn read_cancelled(calls: &Calls, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
+    let doing = "read cancelled claims";
     let mut pipeline = Pipeline::with_capacity(1);
     pipeline.cmd("HGET").arg(calls.keys.meta(shard)).arg("cancelled");
-    let noted = read(calls, "read cancelled claims", &pipeline).await?.into_iter().next();
+    let answers = calls.link.pipeline(doing, &pipeline).await.map_err(|error| store_error(doing, None, error))?;
+    let noted = answers.into_iter().next();
     let noted = noted.and_then(text).unwrap_or_default();
     let of = |line: &str| {
         let (score, id) = line.split_once(' ')?;
@@ -189,10 +191,6 @@ pub(crate) async fn read_list(
     Ok(page)
 }
 
-async fn read(calls: &Calls, doing: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, StoreError> {
-    calls.link.pipeline(doing, pipeline).await.map_err(|error| store_error(doing, None, error))
-}
-
 pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let doing = "look at the heads";
     let asked: Vec<Pipeline> = shards
@@ -210,23 +208,8 @@ pub(crate) async fn read_heads(calls: &Calls, shards: &[Shard]) -> Result<Vec<Op
     answers.map(|first| head(first.map_err(|error| store_error(doing, None, error))?)).collect()
 }
 
+/// Counts of each shard; `None`: its master is silent while others answer.
 pub(crate) async fn count_shards(
-    calls: &Calls,
-    shards: &[Shard],
-    now: Timestamp,
-) -> Result<Vec<ShardCounts>, StoreError> {
-    let mut surveys = Vec::with_capacity(shards.len());
-    for part in shards.chunks(PIPELINE_MAX / COUNTS) {
-        let values = read(calls, "count messages", &counts(calls, part, now)).await?;
-        for values in values.chunks_exact(COUNTS) {
-            surveys.push(counted(values)?);
-        }
-    }
-    Ok(surveys)
-}
-
-/// The same; `None` for shards whose master is silent while others answer.
-pub(crate) async fn count_known(
     calls: &Calls,
     shards: &[Shard],
     now: Timestamp,
@@ -279,21 +262,9 @@ pub(crate) async fn look_each(
     }
 }
 
+/// How many messages are visible in each bucket, but for shards whose master is silent while others answer; and how
+/// many these are.
 pub(crate) async fn count_buckets(
-    calls: &Calls,
-    shards: &[Shard],
-    edges: &[Timestamp],
-) -> Result<Vec<u64>, StoreError> {
-    let mut totals = vec![0u64; edges.len().saturating_sub(1)];
-    for part in shards.chunks((PIPELINE_MAX / totals.len().max(1)).max(1)) {
-        let values = read(calls, "forecast", &buckets(calls, part, edges)).await?;
-        add_up(&mut totals, &values)?;
-    }
-    Ok(totals)
-}
-
-/// The same without shards whose master is silent while others answer, and how many these are.
-pub(crate) async fn count_known_buckets(
     calls: &Calls,
     shards: &[Shard],
     edges: &[Timestamp],

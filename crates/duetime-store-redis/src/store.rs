@@ -249,11 +249,7 @@ impl MessageStore for RedisStore {
         sizes::estimate_bytes(&self.calls, shards).await
     }
 
-    async fn forecast_known(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
-        read::count_known_buckets(&self.calls, shards, edges).await
-    }
-
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         read::count_buckets(&self.calls, shards, edges).await
     }
 }
@@ -290,10 +286,6 @@ impl ClaimStore for RedisStore {
 
 #[async_trait]
 impl ScheduleStore for RedisStore {
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
-        read::count_shards(&self.calls, shards, now).await
-    }
-
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         read::read_heads(&self.calls, shards).await
     }
@@ -302,8 +294,8 @@ impl ScheduleStore for RedisStore {
         self.calls.link.place_of(self.calls.keys.messages(shard).as_bytes())
     }
 
-    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
-        read::count_known(&self.calls, shards, now).await
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+        read::count_shards(&self.calls, shards, now).await
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -324,6 +316,10 @@ impl BackupStore for RedisStore {
 impl StoreHealth for RedisStore {
     fn whereabouts(&self, shard: &Shard) -> Whereabouts {
         self.calls.keys.whereabouts(shard)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
     }
 
     async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError> {

@@ -2,6 +2,7 @@
 //!
 //! Upstream: tests of every crate. Never linked into the program.
 
+pub mod at_home;
 pub mod clock;
 pub mod conformance;
 pub mod history;

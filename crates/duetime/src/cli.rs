@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::report::ReportArgs;
 use crate::commands::{
     backup, bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause, plan,
     shards, sink, token, topic,
@@ -95,8 +94,6 @@ pub enum Command {
     Backup(backup::BackupArgs),
     /// Shows what the token is for.
     Me(NodeArgs),
-    /// Shows what became of a topic's messages, how late they were and where its settings come from, at one node.
-    Report(ReportArgs),
     /// Shows rates and lateness of the last minute, at one node.
     Rates(NodeArgs),
     /// Shows who changed what, the newest first, at one node.

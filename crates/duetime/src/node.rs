@@ -183,6 +183,8 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
     let resizer = Resizer::new(ResizeDeps {
         deps: routing.moves.clone(),
         authority: store.clone(),
+        records: store.clone(),
+        counts: store.clone(),
         topics: catalog.watch(),
         owned: ownership.owned(),
         nodes: catalog.nodes(),

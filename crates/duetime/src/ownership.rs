@@ -61,7 +61,7 @@ pub fn open(config: &Config, parts: OwnershipDeps) -> anyhow::Result<Arc<dyn Own
     let late = OverdueShards::new(store, clock.clone());
     let tickets = |link: &Arc<Link>| -> Arc<dyn Tickets> { RedisTickets::new(link.clone(), namespace.clone()) };
     Ok(match config.ownership.mode {
-        OwnershipMode::Solo => Solo::new(me, clock, meters),
+        OwnershipMode::Solo => Solo::new(me, meters),
         OwnershipMode::RoundRobin => {
             let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);

@@ -11,7 +11,7 @@ use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
     backup, bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring,
-    observe, output, pause, plan, report, shards, sink, token, top, topic,
+    observe, output, pause, plan, shards, sink, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -47,7 +47,6 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Resume(args) => pause::resume(args).await,
         Command::Backup(args) => backup::run(args).await,
         Command::Me(connection) => observe::me(&connection).await,
-        Command::Report(args) => report::run(args).await,
         Command::Rates(connection) => observe::rates(&connection).await,
         Command::Audit(args) => observe::audit(&args).await,
         Command::Shards(command) => shards::run(command).await,

@@ -244,10 +244,8 @@ def main():
         # What is named otherwise in the address is left alone.
         page.goto(f"{url}/#/forecast/orders?toString=1&nonsense=2")
         page.get_by_role("button", name="next day").click()
-        page.get_by_label("What if so many nodes").fill("3")
         page.reload()
         expect(page.get_by_role("button", name="next day")).to_have_attribute("aria-pressed", "true")
-        expect(page.get_by_label("What if so many nodes")).to_have_value("3")
         expect(page.locator("main")).to_contain_text("due in the next day")
         # What turns text around is written out, and the link leads there.
         api("POST", "/v1/topics/mails/messages", {"id": TURNED, "delay": "1h"})
@@ -294,8 +292,8 @@ def main():
         page.goto(f"{url}/#/topic/mails")
         expect(settings.locator("dt", has_text="sink.name").locator("+ dd")).to_have_text("out the node's file")
         expect(page.get_by_role("img", name="lateness of the last five minutes: 0 of 2 later than a second")).to_be_visible()
-        report = api("GET", "/v1/topics/mails/report")[1]
-        assert report["flow"]["delivered"] == 2 and report["origins"] == {"sink.name": "file"}, report
+        detail = api("GET", "/v1/rates?topic=mails")[1]["topics"][0]["detail"]
+        assert detail["flow"]["delivered"] == 2 and detail["origins"] == {"sink.name": "file"}, detail
 
         # What was left of the budget is a line.
         see(page, "slo")
@@ -455,16 +453,10 @@ def main():
         after = {one["id"]: one["visible_at"] for one in api("GET", "/v1/topics/orders/messages?prefix=order-1")[1]["messages"]}
         assert after == before, (before, after)
 
-        # What if: another rate, and a sink that is away; with its command.
-        see(page, "forecast")
-        page.get_by_label("so many a second at each").fill("1")
-        expect(page.locator("main")).to_contain_text("With 1 node: capacity 1/s: ")
-        page.get_by_label("and the sink is away for").fill("40m")
-        expect(page.locator("main")).to_contain_text("late, the latest by")
-        page.get_by_text("The same as a command").click()
-        expect(page.locator("main")).to_contain_text("duetime forecast --bucket=1m --horizon=1h --rate=1 --outage=40m -- orders")
-
         # A bar of the forecast leads to its messages.
+        see(page, "forecast")
+        page.get_by_text("The same as a command").click()
+        expect(page.locator("main")).to_contain_text("duetime forecast --bucket=1m --horizon=1h -- orders")
         page.get_by_text("As a table").click()
         page.locator("details[open] td a").first.click()
         expect(page.locator("main")).to_contain_text("shards looked through")

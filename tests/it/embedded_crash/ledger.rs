@@ -1,12 +1,11 @@
 //! What was promised about each message, and whether it is kept.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Settle, Settled, Settlement};
-use duetime_core::{
-    ClaimStore as _, DeliveryMode, LeaseClass, MessageId, MessageStore as _, RetryPolicy, ScheduleStore as _, Timestamp,
-};
+use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, MessageId, RetryPolicy, Timestamp};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::promised;
 use duetime_tests::crash::FAR;
@@ -67,7 +66,7 @@ impl Ledger {
                 }
             }
         }
-        let survey = store.counts(&shards(), now).await.unwrap();
+        let survey = store.all_counts(&shards(), now).await.unwrap();
         let counted: u64 = survey.iter().map(|s| s.scheduled + s.in_flight + s.dead).sum();
         promised!(counted == there.len() as u64, "{counted} are counted, and {} are there", there.len());
         self.0.retain(|id, promise| {
@@ -116,7 +115,7 @@ impl Ledger {
         }
         let wanted: HashSet<String> = self.0.keys().cloned().collect();
         promised!(drained == wanted, "what is there is claimable, and nothing else: {drained:?}, {wanted:?}");
-        let survey = store.counts(&shards(), now).await.unwrap();
+        let survey = store.all_counts(&shards(), now).await.unwrap();
         promised!(survey.iter().all(|s| s.scheduled + s.in_flight + s.dead + s.due == 0), "{survey:?}");
     }
 }

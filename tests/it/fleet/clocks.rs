@@ -1,13 +1,14 @@
 //! A clock jumps by an hour, a node's or Redis's: nothing is early, whoever is alone with it says so, and
 //! afterwards everything is delivered.
 
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, StoreError};
 use duetime_core::{
-    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce,
-    OnConflict, RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict,
+    RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

@@ -1,6 +1,7 @@
 //! One of the stores under comparison: operations applied, answers written down so that they can be
 //! compared.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +188,7 @@ impl Side {
 
     async fn look(&self, case: &Case, now: Timestamp) -> String {
         let mut shown = String::new();
-        for survey in self.store.counts(&self.shards(), now).await.expect("answered") {
+        for survey in self.store.all_counts(&self.shards(), now).await.expect("answered") {
             let head = survey.head.map(|at| case.show(at));
             let (scheduled, due, in_flight, dead) = (survey.scheduled, survey.due, survey.in_flight, survey.dead);
             let _ = writeln!(shown, "scheduled {scheduled} due {due} in flight {in_flight} dead {dead} head {head:?}");
@@ -196,7 +197,7 @@ impl Side {
         let _ = writeln!(shown, "{:?}", heads.iter().map(|at| at.map(|at| case.show(at))).collect::<Vec<_>>());
         let edge = |ms: i64| Timestamp::from_millis(case.start.as_millis() + ms);
         let edges = [-2 * APART_MS, -NEAR_MS, -60_000, 60_000, NEAR_MS, 2 * APART_MS].map(edge);
-        let counts = self.store.forecast(&self.shards(), &edges).await.expect("answered");
+        let counts = self.store.whole_forecast(&self.shards(), &edges).await.expect("answered");
         let _ = writeln!(shown, "{counts:?}");
         shown
     }

@@ -1,12 +1,11 @@
 //! Slots move, scripts are forgotten, masters pause, fail over and are killed: nothing is lost.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, EnqueueOutcome};
-use duetime_core::{
-    ClaimStore as _, DeliveryMode, LeaseClass, MessageStore as _, RetryPolicy, TopicName, TopicStore as _,
-};
+use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy, TopicName, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};

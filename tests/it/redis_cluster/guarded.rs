@@ -1,11 +1,11 @@
 //! Clusters and sentinels that speak TLS, and sentinels that ask for a login of their own.
 
+use duetime_testkit::at_home::AllCounted as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{
-    ChangeId, Clock as _, ScheduleStore as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _,
+    ChangeId, Clock as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_settings::{ClientTls, PemFile};
@@ -41,7 +41,7 @@ async fn use_all_of(store: &RedisStore, name: &str) {
     }
     let record = created.unwrap();
     let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
-    assert_eq!(store.counts(&shards, WallClock.now()).await.unwrap().len(), 16);
+    assert_eq!(store.all_counts(&shards, WallClock.now()).await.unwrap().len(), 16);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

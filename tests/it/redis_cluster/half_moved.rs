@@ -1,12 +1,11 @@
 //! A slot whose keys are on their way, or whose master is gone, and what callers see of it.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::ClaimRequest;
-use duetime_core::{
-    ClaimStore as _, DeliveryMode, LeaseClass, MessageStore as _, RetryPolicy, TopicName, TopicStore as _,
-};
+use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy, TopicName, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_redis::{Link, LinkConfig, RedisUrl};

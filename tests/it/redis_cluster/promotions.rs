@@ -1,6 +1,7 @@
 //! Masters that stand still, are cut off or deposed: what was answered holds, and the present master is
 //! found at once.
 
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

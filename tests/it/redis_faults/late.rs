@@ -1,13 +1,14 @@
 //! The network keeps a call back that the link gives up, and delivers it when much has happened since.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    ChangeId, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig,
-    TopicName, TopicRecord, TopicStore as _,
+    ChangeId, Due, Headers, MessageId, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};

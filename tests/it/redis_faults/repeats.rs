@@ -1,5 +1,6 @@
 //! The answer to one call is lost; the call is repeated and answered as it was the first time.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use duetime_core::store::{
     ShardCounts, StoreError,
 };
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, MessageStore as _,
-    Nonce, OnConflict, RetryPolicy, Routing, RoutingRecord, ScheduleStore as _, Shard, ShardCount, StoredMessage,
-    Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, Nonce, OnConflict,
+    RetryPolicy, Routing, RoutingRecord, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig, TopicName,
+    TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -150,7 +151,7 @@ impl World {
     }
 
     async fn survey(&self) -> ShardCounts {
-        self.store.counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+        self.store.all_counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
     }
 }
 

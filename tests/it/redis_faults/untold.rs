@@ -1,8 +1,8 @@
 //! A call is repeated of which its shard remembers nothing: it was never carried out, or nobody can know.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
-use duetime_core::MessageStore as _;
 use duetime_core::store::{Edit, Edited, EnqueueOutcome, StoreError};
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};

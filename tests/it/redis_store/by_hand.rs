@@ -1,5 +1,6 @@
 //! What an operator sees with redis-cli, and what the store makes of damage done by hand.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,7 @@ use duetime_core::store::{
 };
 use duetime_core::{
     ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce,
-    OnConflict, RetryPolicy, ScheduleStore as _, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord,
-    TopicStore as _,
+    OnConflict, RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_redis::slots;
@@ -91,7 +91,7 @@ impl World {
     }
 
     pub(super) async fn survey(&self) -> ShardCounts {
-        self.store.counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
+        self.store.all_counts(std::slice::from_ref(&self.shard), now()).await.unwrap()[0]
     }
 }
 

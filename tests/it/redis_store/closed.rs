@@ -1,14 +1,12 @@
 //! A deletion without force: shards that it closes, what opens them again, and what counts as something held. And
 //! what a claim hides from whom, where clocks are apart.
 
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
 use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settled, Settlement, StoreError};
-use duetime_core::{
-    ClaimStore as _, Deletion, DeliveryMode, Due, LeaseClass, MessageStore as _, RetryPolicy, Timestamp,
-    TopicStore as _,
-};
+use duetime_core::{ClaimStore as _, Deletion, DeliveryMode, Due, LeaseClass, RetryPolicy, Timestamp, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisOptions, RedisServer};

@@ -1,14 +1,13 @@
 //! Lives of a topic: what is carried out late, what vanished, and how it is put back.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 
 use duetime_core::Draw;
 use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Adopt, StoreError};
-use duetime_core::{
-    ChangeId, MessageStore as _, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _,
-};
+use duetime_core::{ChangeId, Routing, RoutingRecord, ShardCount, TopicConfig, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_resize::MoveDeps;

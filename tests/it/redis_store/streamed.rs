@@ -1,6 +1,7 @@
 //! One step of the hand-over in place: what it makes of marks of earlier claims, of damaged bodies and
 //! of a repeated call.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
 use duetime_core::resize_store::{Batch, BatchName, BatchPut, Frozen, FrozenState, ResizeStore as _};

@@ -1,6 +1,7 @@
 //! A Redis that is full, whose replicas lag, that fails over, or whose answers are lost, while messages
 //! move.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! A topic of three shards that is becoming one of five, on a store under test.
 
+use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Consumers: claims in all shards in turn; acks, nacks, extends, gives back, refuses for good, holds.
 
+use duetime_testkit::at_home::SettledAtHome as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! The end of a world: everything comes to rest, and what happened is judged.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, MessageState, MessageStore as _, ResizeStore as _, ScheduleStore as _, TopicRecord};
+use duetime_core::{Clock as _, MessageState, ResizeStore as _, TopicRecord};
 use duetime_testkit::history::{Event, FinalState, Invariant, Left, Rules, Violation, What, check, digest};
 
 use crate::clients::Shared;
@@ -51,7 +52,7 @@ pub fn is_at_rest(world: &World, last: u32) -> bool {
         calm &= record.name != orders() || record.routing.shards == last;
         for shard in record.routing.all(&record.name) {
             let server = server_of(world, record, shard.index);
-            let survey = crate::server::at_once(server.mem.counts(&[shard], near)).expect("the model")[0];
+            let survey = crate::server::at_once(server.mem.all_counts(&[shard], near)).expect("the model")[0];
             calm &= survey.in_flight == 0 && survey.due == 0;
         }
         // What a failover brought back is found by the scrubber.

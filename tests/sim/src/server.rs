@@ -4,6 +4,7 @@
 //! A call is carried out as one atomic step when it arrives, unless its connection was ended here, the server it
 //! was sent to was replaced meanwhile, or its time is over.
 
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -13,9 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{Claim, ClaimRequest, Edit, Edited, Settle, Settled, Settlement};
-use duetime_core::{
-    ClaimStore as _, Clock as _, MessageId, MessageStore as _, Shard, StoreError, Timestamp, TopicName,
-};
+use duetime_core::{ClaimStore as _, Clock as _, MessageId, Shard, StoreError, Timestamp, TopicName};
 use duetime_testkit::history::{Outcome, Recorder, What};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;

@@ -11,10 +11,11 @@ use duetime_core::store::{
     Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock as _, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
+    ClaimStore, Clock, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Score,
     Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
     TopicStore, Whereabouts,
 };
+use duetime_testkit::at_home::MessagesAtHome as _;
 use tokio::sync::broadcast;
 
 use crate::link::Link;
@@ -330,15 +331,15 @@ impl MessageStore for SimStore {
         Ok(sum)
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         let mut all = vec![0; edges.len().saturating_sub(1)];
         for (master, _, of) in self.by_master(shards) {
             let edges = edges.to_vec();
             let look = move |server: &Server, _: &Sent| at_once(server.mem.forecast(&of, &edges));
             let counts = self.link.call(master, false, Kept::No, look).await?;
-            all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            all.iter_mut().zip(counts.0).for_each(|(sum, count)| *sum += count);
         }
-        Ok(all)
+        Ok((all, 0))
     }
 }
 
@@ -371,8 +372,8 @@ impl ClaimStore for SimStore {
 
 #[async_trait]
 impl ScheduleStore for SimStore {
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
-        let mut all = vec![ShardCounts::default(); shards.len()];
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+        let mut all = vec![None; shards.len()];
         for (master, places, of) in self.by_master(shards) {
             let look = move |server: &Server, _: &Sent| at_once(server.mem.counts(&of, now));
             let surveys = self.link.call(master, false, Kept::No, look).await?;
@@ -391,6 +392,10 @@ impl ScheduleStore for SimStore {
         Ok(all)
     }
 
+    fn place_of(&self, _shard: &Shard) -> Place {
+        Place::default()
+    }
+
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         // Hints are never needed: nobody gives any.
         broadcast::channel(1).1
@@ -399,6 +404,14 @@ impl ScheduleStore for SimStore {
 
 #[async_trait]
 impl StoreHealth for SimStore {
+    async fn clock_skew_ms(&self, _clock: &dyn Clock) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
         Whereabouts::default()
     }

@@ -147,6 +147,8 @@ impl World {
         let resizer = Resizer::new(ResizeDeps {
             deps,
             authority: store.clone(),
+            records: store.clone(),
+            counts: store.clone(),
             topics: catalog.watch(),
             owned: owned.subscribe(),
             nodes: catalog.nodes(),

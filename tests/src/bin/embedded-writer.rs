@@ -4,6 +4,7 @@
 //! `embedded-writer FOLDER SEED NOW_MS`. Lines: `E`nqueue id due, `C`ancel id, `R`eschedule id due,
 //! `A`ck id; `!` for an answer that breaks the contract.
 
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce, OnConflict,
-    RetryPolicy, Shard, Timestamp, TopicName,
+    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
+    Shard, Timestamp, TopicName,
 };
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::wait::{Because, let_pass};

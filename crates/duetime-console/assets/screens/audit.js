@@ -25,7 +25,8 @@ export function Audit() {
   useEffect(() => {
     if (answer) again();
   }, [path]);
-  if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  if (!answer)
+    return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   // Entries of the same moment are distinguished by their number, so that a row stays the same when others come.
   const same = new Map();
   const all = answer.entries.map((entry) => {
@@ -33,22 +34,132 @@ export function Audit() {
     same.set(key, (same.get(key) ?? 0) + 1);
     return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
   });
-  const has = (entry) => [entry.who, deed(entry), entry.action, entry.topic, entry.sink, entry.reason, entry.id, entry.from, entry.outcome].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
+  const has = (entry) =>
+    [
+      entry.who,
+      deed(entry),
+      entry.action,
+      entry.topic,
+      entry.sink,
+      entry.reason,
+      entry.id,
+      entry.from,
+      entry.outcome,
+    ].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
   const rows = text.trim() ? all.filter(has) : all;
   const topicLink = (name) => (name ? html`<${TopicLink} name=${name} />` : "–");
   const columns = [
-    { name: "When", left: true, value: (row) => row.when, cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>` },
-    { name: "Who", left: true, value: (row) => row.who ?? "", cell: (row) => row.who ?? html`<span class="quiet">no token</span>` },
-    { name: "What", left: true, value: deed, cell: (row) => html`<span title=${row.action}>${deed(row)}</span>${row.reason ? `: ${plain(row.reason)}` : ""}` },
-    { name: "Topic", left: true, value: (row) => row.topic ?? row.sink ?? "", cell: (row) => (row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic)) },
-    { name: "Message", left: true, wrap: true, value: (row) => row.id ?? "", cell: (row) => (row.id ? html`<span class="mono">${plain(row.id)}</span>` : "–") },
-    { name: "Items", value: (row) => row.count, cell: (row) => html`${number(row.count)}${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}` },
-    { name: "Outcome", left: true, value: (row) => row.outcome, cell: (row) => row.outcome === "done" ? html`<span class="quiet">done ${row.status}</span>` : html`<span class="tag ${row.outcome === "unknown" ? "careful" : "bad"}">${row.outcome} ${row.status}</span>` },
-    { name: "From", left: true, value: (row) => row.from ?? "", cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>` },
+    {
+      name: "When",
+      left: true,
+      value: (row) => row.when,
+      cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>`,
+    },
+    {
+      name: "Who",
+      left: true,
+      value: (row) => row.who ?? "",
+      cell: (row) => row.who ?? html`<span class="quiet">no token</span>`,
+    },
+    {
+      name: "What",
+      left: true,
+      value: deed,
+      cell: (row) =>
+        html`
+          <span title=${row.action}>${deed(row)}</span>
+          ${row.reason ? `: ${plain(row.reason)}` : ""}
+        `,
+    },
+    {
+      name: "Topic",
+      left: true,
+      value: (row) => row.topic ?? row.sink ?? "",
+      cell: (row) =>
+        row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic),
+    },
+    {
+      name: "Message",
+      left: true,
+      wrap: true,
+      value: (row) => row.id ?? "",
+      cell: (row) => (row.id ? html`<span class="mono">${plain(row.id)}</span>` : "–"),
+    },
+    {
+      name: "Items",
+      value: (row) => row.count,
+      cell: (row) =>
+        html`
+          ${number(row.count)}
+          ${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}
+        `,
+    },
+    {
+      name: "Outcome",
+      left: true,
+      value: (row) => row.outcome,
+      cell: (row) =>
+        row.outcome === "done"
+          ? html`<span class="quiet">done ${row.status}</span>`
+          : html`
+            <span class="tag ${row.outcome === "unknown" ? "careful" : "bad"}">
+              ${row.outcome} ${row.status}
+            </span>
+          `,
+    },
+    {
+      name: "From",
+      left: true,
+      value: (row) => row.from ?? "",
+      cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>`,
+    },
   ];
-  return html`<h1>Audit</h1><p class="quiet">What was changed, or tried, through ${answer.node} since it started. Each node keeps its own; payloads are never in it.</p>
+  return html`
+    <h1>Audit</h1>
+    <p class="quiet">
+      What was changed, or tried, through ${answer.node} since it started. Each node keeps its own;
+      payloads are never in it.
+    </p>
     ${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><div class="row spread"><h2>${text.trim() ? `${number(rows.length)} of ` : ""}${plural(all.length, "entry", "entries")}</h2><label class="row"><input type="checkbox" checked=${claims} onChange=${(event) => setClaims(event.target.checked)} />Claims and acks too</label><label class="row"><input type="checkbox" checked=${refused} onChange=${(event) => setRefused(event.target.checked)} />Refused requests too</label><input class="short" type="search" aria-label="Only entries with this in them" placeholder="who, what, topic, id or why" value=${text} onInput=${(event) => setText(event.target.value)} /></div>
-      <${Table} columns=${columns} rows=${rows} empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."} first=${{ name: "When", down: true }} label="audit log" />
-      <${Commands} path=${path} command=${command("audit", { limit: ENTRIES, kind: kinds })} /></div>`;
+    <div class="card">
+      <div class="row spread">
+        <h2>
+          ${text.trim() ? `${number(rows.length)} of ` : ""}
+          ${plural(all.length, "entry", "entries")}
+        </h2>
+        <label class="row">
+          <input
+            type="checkbox"
+            checked=${claims}
+            onChange=${(event) => setClaims(event.target.checked)}
+          />Claims and acks too
+        </label>
+        <label class="row">
+          <input
+            type="checkbox"
+            checked=${refused}
+            onChange=${(event) => setRefused(event.target.checked)}
+          />Refused requests too
+        </label>
+        <input
+          class="short"
+          type="search"
+          aria-label="Only entries with this in them"
+          placeholder="who, what, topic, id or why"
+          value=${text}
+          onInput=${(event) => setText(event.target.value)}
+        />
+      </div>
+      <${Table}
+        columns=${columns}
+        rows=${rows}
+        empty=${
+          text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."
+        }
+        first=${{ name: "When", down: true }}
+        label="audit log"
+      />
+      <${Commands} path=${path} command=${command("audit", { limit: ENTRIES, kind: kinds })} />
+    </div>
+  `;
 }

@@ -2,7 +2,17 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, coded, command, moment, number, plain, plural, redrivenOf, seconds } from "../format.js";
+import {
+  age,
+  coded,
+  command,
+  moment,
+  number,
+  plain,
+  plural,
+  redrivenOf,
+  seconds,
+} from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -24,7 +34,12 @@ async function exported(topic, reason) {
   let count = 0;
   let cursor;
   do {
-    const answer = await get(topicPath(topic, `/dead?limit=${EXPORT_PAGE}${reason ? `&reason=${coded(reason)}` : ""}${cursor ? `&cursor=${coded(cursor)}` : ""}`));
+    const answer = await get(
+      topicPath(
+        topic,
+        `/dead?limit=${EXPORT_PAGE}${reason ? `&reason=${coded(reason)}` : ""}${cursor ? `&cursor=${coded(cursor)}` : ""}`,
+      ),
+    );
     parts.push(answer.messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
     count += answer.messages.length;
     cursor = answer.next;
@@ -34,25 +49,54 @@ async function exported(topic, reason) {
   link.download = `${topic}-dead.ndjson`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  tell(cursor ? `The first ${number(count)} are written; for all of them: ${command("dead export", { reason: reason || undefined }, topic)}` : `${plural(count, "dead letter is", "dead letters are")} written.`);
+  tell(
+    cursor
+      ? `The first ${number(count)} are written; for all of them: ${command("dead export", { reason: reason || undefined }, topic)}`
+      : `${plural(count, "dead letter is", "dead letters are")} written.`,
+  );
 }
 
 // Groups as they are read, those of `before` among them.
 async function read(topic, signal, before) {
-  const answer = await get(topicPath(topic, `/dead/groups?samples=${SAMPLES}${before ? `&cursor=${coded(before.next)}` : ""}`), signal);
+  const answer = await get(
+    topicPath(
+      topic,
+      `/dead/groups?samples=${SAMPLES}${before ? `&cursor=${coded(before.next)}` : ""}`,
+    ),
+    signal,
+  );
   const groups = new Map((before?.groups ?? []).map((group) => [group.reason, group]));
   for (const group of answer.groups) {
     const known = groups.get(group.reason);
-    groups.set(group.reason, !known ? { ...group, key: group.reason } : { ...known, count: known.count + group.count, redriven_before: known.redriven_before + group.redriven_before, last_day: known.last_day + group.last_day, first: Math.min(known.first, group.first), last: Math.max(known.last, group.last), ids: [...known.ids, ...group.ids].slice(0, SAMPLES) });
+    groups.set(
+      group.reason,
+      !known
+        ? { ...group, key: group.reason }
+        : {
+            ...known,
+            count: known.count + group.count,
+            redriven_before: known.redriven_before + group.redriven_before,
+            last_day: known.last_day + group.last_day,
+            first: Math.min(known.first, group.first),
+            last: Math.max(known.last, group.last),
+            ids: [...known.ids, ...group.ids].slice(0, SAMPLES),
+          },
+    );
   }
-  return { groups: [...groups.values()].sort((a, b) => b.count - a.count), read: answer.scanned + (before?.read ?? 0), next: answer.next };
+  return {
+    groups: [...groups.values()].sort((a, b) => b.count - a.count),
+    read: answer.scanned + (before?.read ?? 0),
+    next: answer.next,
+  };
 }
 
 export function Dead({ topic }) {
   const state = useLive();
   // What was read before the next ten thousand are.
   const before = useRef();
-  const { answer, problem, again } = useAnswer((signal) => read(topic, signal, before.current), 0, [topic]);
+  const { answer, problem, again } = useAnswer((signal) => read(topic, signal, before.current), 0, [
+    topic,
+  ]);
   const anew = () => {
     before.current = undefined;
     again();
@@ -66,7 +110,16 @@ export function Dead({ topic }) {
     const changed = known.current !== undefined && known.current !== dead;
     known.current = dead;
     if (!changed) return undefined;
-    const timer = setTimeout(() => { last.current = Date.now(); anew(); }, Math.max(500, last.current + (answer?.read > FEW ? READ_EVERY_MS : FEW_EVERY_MS) - Date.now()));
+    const timer = setTimeout(
+      () => {
+        last.current = Date.now();
+        anew();
+      },
+      Math.max(
+        500,
+        last.current + (answer?.read > FEW ? READ_EVERY_MS : FEW_EVERY_MS) - Date.now(),
+      ),
+    );
     return () => clearTimeout(timer);
   }, [dead]);
   const [doing, setDoing] = useState(null);
@@ -76,7 +129,8 @@ export function Dead({ topic }) {
     await exported(topic, reason).catch(complain);
     setWriting(false);
   };
-  if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  if (!answer)
+    return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const redrive = async (ids) => {
     const { done } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
@@ -84,23 +138,177 @@ export function Dead({ topic }) {
   };
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
-    { name: "Reason", left: true, wrap: true, value: (row) => row.reason, cell: (row) => html`${plain(row.example)}${isNew(row) && !answer.groups.every(isNew) ? html` <span class="tag careful">new today</span>` : ""}<br /><span class="quiet">for example ${row.ids.slice(0, 3).map((id) => html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `)}${row.count > 3 && html`<button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>`}</span>` },
-    { name: "Messages", value: (row) => row.count, cell: (row) => html`${number(row.count)} <span class="quiet">${Math.round((100 * row.count) / answer.read)} %${row.last_day && !isNew(row) ? `, +${number(row.last_day)} today` : ""}</span>${row.redriven_before ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>` : ""}` },
+    {
+      name: "Reason",
+      left: true,
+      wrap: true,
+      value: (row) => row.reason,
+      cell: (row) =>
+        html`
+          ${plain(row.example)}
+          ${
+            isNew(row) && !answer.groups.every(isNew)
+              ? html` <span class="tag careful">new today</span>`
+              : ""
+          }
+          <br />
+          <span class="quiet">
+            for example ${row.ids
+              .slice(0, 3)
+              .map(
+                (id) =>
+                  html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `,
+              )}
+            ${
+              row.count > 3 &&
+              html`
+              <button disabled=${writing} onClick=${() => write(row.reason)}>Export these</button>
+            `
+            }
+          </span>
+        `,
+    },
+    {
+      name: "Messages",
+      value: (row) => row.count,
+      cell: (row) =>
+        html`
+          ${number(row.count)} <span class="quiet">
+            ${Math.round((100 * row.count) / answer.read)} %
+            ${row.last_day && !isNew(row) ? `, +${number(row.last_day)} today` : ""}
+          </span>
+          ${
+            row.redriven_before
+              ? html`<br /><span class="quiet">${redrivenOf(row.redriven_before)}</span>`
+              : ""
+          }
+        `,
+    },
     { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
     { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
-    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.count > SAMPLES && html`<button onClick=${() => setDoing({ ids: row.ids, before: row.redriven_before })}>Redrive ${SAMPLES} …</button>`}<button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>Redrive all …</button><button class="danger" onClick=${() => setDoing({ action: "purge", reason: row.reason })}>Purge …</button></div>` }]),
+    ...(!may(state, "admin")
+      ? []
+      : [
+          {
+            name: "Do",
+            left: true,
+            cell: (row) =>
+              html`
+                <div class="row">
+                  ${
+                    row.count > SAMPLES &&
+                    html`
+                    <button
+                      onClick=${() => setDoing({ ids: row.ids, before: row.redriven_before })}
+                    >
+                      Redrive ${SAMPLES} …
+                    </button>
+                  `
+                  }
+                  <button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>
+                    Redrive all …
+                  </button>
+                  <button
+                    class="danger"
+                    onClick=${() => setDoing({ action: "purge", reason: row.reason })}
+                  >
+                    Purge …
+                  </button>
+                </div>
+              `,
+          },
+        ]),
   ];
   const ids = doing?.ids;
-  return html`${problem && html`<${Failed} problem=${problem} />`}
-    <div class="card"><h2>${plural(Math.max(dead ?? 0, answer.read), "dead letter")}${answer.next ? `; of the ${number(answer.read)} that are read` : ""}, ${plural(answer.groups.length, "reason")}${sink ? `, of the sink ${sink}` : ""}</h2>
-      ${answer.next && html`<p class="quiet"><button onClick=${() => { before.current = answer; again(); }}>Read on</button> Counts and reasons are of those that are read; “all” means all there are. By command: <code>${command("dead redrive", { all: true }, topic)}</code></p>`}
-      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p><${Barred} scope="admin" what="Redrive and purge" />
-      <${Table} columns=${columns} rows=${answer.groups} empty="No dead letters. Messages come here that are refused for good or run out of attempts." first=${{ name: "Messages", down: true }} />
-      ${answer.read > 0 && html`<div class="row"><button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button><span class="quiet">one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>${command("dead export", {}, topic)}</code></span></div>`}
-      <${Commands} path=${topicPath(topic, "/dead/groups")} command=${command("dead groups", {}, topic)} /></div>
+  return html`
+    ${problem && html`<${Failed} problem=${problem} />`}
+    <div class="card">
+      <h2>
+        ${plural(Math.max(dead ?? 0, answer.read), "dead letter")}
+        ${answer.next ? `; of the ${number(answer.read)} that are read` : ""}, ${plural(
+          answer.groups.length,
+          "reason",
+        )}
+        ${sink ? `, of the sink ${sink}` : ""}
+      </h2>
+      ${
+        answer.next &&
+        html`
+        <p class="quiet">
+          <button
+            onClick=${() => {
+              before.current = answer;
+              again();
+            }}
+          >
+            Read on
+          </button> Counts and reasons are of those that are read; “all” means all there are. By
+          command: <code>${command("dead redrive", { all: true }, topic)}</code>
+        </p>
+      `
+      }
+      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p>
+      <${Barred} scope="admin" what="Redrive and purge" />
+      <${Table}
+        columns=${columns}
+        rows=${answer.groups}
+        empty="No dead letters. Messages come here that are refused for good or run out of attempts."
+        first=${{ name: "Messages", down: true }}
+      />
+      ${
+        answer.read > 0 &&
+        html`
+        <div class="row">
+          <button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button>
+          <span class="quiet">
+            one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>
+              ${command("dead export", {}, topic)}
+            </code>
+          </span>
+        </div>
+      `
+      }
+      <${Commands}
+        path=${topicPath(topic, "/dead/groups")}
+        command=${command("dead groups", {}, topic)}
+      />
+    </div>
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
-    ${ids && html`<${Confirm} title="Redrive ${plural(ids.length, "dead letter")} of ${topic}" label="Redrive them" onClose=${() => setDoing(null)} onDone=${() => redrive(ids)}
-      commands=${html`<${Commands} method="POST" path=${topicPath(topic, "/dead/redrive")} body=${{ ids: ids.slice(0, 3) }} command=${`${command("dead redrive", {}, topic, ...ids.slice(0, 3))} …`} />`}>
-      <p>They are due at once, with all their attempts.</p>${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}<p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p><//>`}
-    ${doing?.action && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => { setDoing(null); anew(); }} />`}`;
+    ${
+      ids &&
+      html`
+      <${Confirm}
+        title="Redrive ${plural(ids.length, "dead letter")} of ${topic}"
+        label="Redrive them"
+        onClose=${() => setDoing(null)}
+        onDone=${() => redrive(ids)}
+        commands=${html`
+          <${Commands}
+            method="POST"
+            path=${topicPath(topic, "/dead/redrive")}
+            body=${{ ids: ids.slice(0, 3) }}
+            command=${`${command("dead redrive", {}, topic, ...ids.slice(0, 3))} …`}
+          />
+        `}
+      >
+        <p>They are due at once, with all their attempts.</p>
+        ${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}
+        <p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p>
+      <//>
+    `
+    }
+    ${
+      doing?.action &&
+      html`
+      <${PlanFirst}
+        topic=${topic}
+        what=${doing}
+        onClose=${() => {
+          setDoing(null);
+          anew();
+        }}
+      />
+    `
+    }
+  `;
 }

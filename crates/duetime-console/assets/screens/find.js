@@ -18,7 +18,14 @@ export function Find({ id }) {
       for (let pages = 0; pages < PAGES && (pages === 0 || now.next); pages += 1) {
         set(now);
         const page = await get(now.next ? `${path}&cursor=${coded(now.next)}` : path, signal);
-        now = { ...now, ...page, next: page.next, messages: [...now.messages, ...page.messages], failed: [...now.failed, ...page.failed], asked: now.asked + page.looked_at };
+        now = {
+          ...now,
+          ...page,
+          next: page.next,
+          messages: [...now.messages, ...page.messages],
+          failed: [...now.failed, ...page.failed],
+          asked: now.asked + page.looked_at,
+        };
       }
       set({ ...now, busy: false });
     } catch (problem) {
@@ -32,16 +39,74 @@ export function Find({ id }) {
     return () => control.abort();
   }, [path]);
   const columns = [
-    { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
-    { name: "Message", left: true, cell: (row) => html`<a class="mono" href="#/message/${coded(row.topic)}/${coded(id)}">${plain(id)}</a>` },
-    { name: "State", left: true, cell: (row) => html`<span class="tag ${row.state === "dead" ? "bad" : ""}">${row.state.replace("_", " ")}</span>` },
+    {
+      name: "Topic",
+      left: true,
+      value: (row) => row.topic,
+      cell: (row) => html`<${TopicLink} name=${row.topic} />`,
+    },
+    {
+      name: "Message",
+      left: true,
+      cell: (row) =>
+        html`<a class="mono" href="#/message/${coded(row.topic)}/${coded(id)}">${plain(id)}</a>`,
+    },
+    {
+      name: "State",
+      left: true,
+      cell: (row) =>
+        html`
+          <span class="tag ${row.state === "dead" ? "bad" : ""}">
+            ${row.state.replace("_", " ")}
+          </span>
+        `,
+    },
     { name: "Due", value: (row) => row.due_at, cell: (row) => moment(row.due_at) },
   ];
-  const none = found.busy ? "…" : found.next ? "None of these topics has such a message; look further." : "No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id.";
-  return html`<h1>Find</h1><p class="quiet">Messages with exactly this id, in ${plural(found.asked, "topic")}${found.topics > found.asked ? ` of ${found.topics}` : ""}. Payloads and parts of ids are not searched.</p>
+  const none = found.busy
+    ? "…"
+    : found.next
+      ? "None of these topics has such a message; look further."
+      : "No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id.";
+  return html`
+    <h1>Find</h1>
+    <p class="quiet">
+      Messages with exactly this id, in ${plural(found.asked, "topic")}
+      ${found.topics > found.asked ? ` of ${found.topics}` : ""}. Payloads and parts of ids are not
+      searched.
+    </p>
     ${found.problem && html`<${Failed} problem=${found.problem} />`}
-    ${found.failed.length > 0 && html`<div class="banner bad" role="alert">${plural(found.failed.length, "topic")} did not answer, and may have it: ${found.failed.slice(0, 5).map((one) => one.topic).join(", ")}${found.failed.length > 5 ? " …" : ""}. ${found.failed[0].detail}</div>`}
-    <div class="card"><h2 class="mono">${plain(id)}</h2><${Table} columns=${columns} rows=${found.messages.map((row) => ({ key: row.topic, ...row }))} empty=${none} label="messages of this id" />
-      ${(found.next || found.problem || found.failed.length > 0) && html`<p class="row"><button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>${found.next ? "Look further" : "Look again"}</button></p>`}
-      <${Commands} path=${path} command=${command("find", {}, id)} /></div>`;
+    ${
+      found.failed.length > 0 &&
+      html`
+      <div class="banner bad" role="alert">
+        ${plural(found.failed.length, "topic")} did not answer, and may have it: ${found.failed
+          .slice(0, 5)
+          .map((one) => one.topic)
+          .join(", ")}
+        ${found.failed.length > 5 ? " …" : ""}. ${found.failed[0].detail}
+      </div>
+    `
+    }
+    <div class="card">
+      <h2 class="mono">${plain(id)}</h2>
+      <${Table}
+        columns=${columns}
+        rows=${found.messages.map((row) => ({ key: row.topic, ...row }))}
+        empty=${none}
+        label="messages of this id"
+      />
+      ${
+        (found.next || found.problem || found.failed.length > 0) &&
+        html`
+        <p class="row">
+          <button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>
+            ${found.next ? "Look further" : "Look again"}
+          </button>
+        </p>
+      `
+      }
+      <${Commands} path=${path} command=${command("find", {}, id)} />
+    </div>
+  `;
 }

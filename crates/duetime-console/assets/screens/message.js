@@ -5,24 +5,41 @@ import { ask, get, may, topicPath } from "../api.js";
 import { coded, command, moment, plain, plural, redriven } from "../format.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 
-const WORDS = { cancelled: "It is cancelled and will not be delivered.", in_flight: "Somebody is delivering it, or was without an answer, so that it may still arrive. It will not be tried again.", unknown: "There is no such message any more.", rescheduled: "It has its new due time.", dead: "It is a dead letter; redrive it.", redriven: "It is due again, with all its attempts.", purged: "It is removed for good." };
+const WORDS = {
+  cancelled: "It is cancelled and will not be delivered.",
+  in_flight:
+    "Somebody is delivering it, or was without an answer, so that it may still arrive. It will not be tried again.",
+  unknown: "There is no such message any more.",
+  rescheduled: "It has its new due time.",
+  dead: "It is a dead letter; redrive it.",
+  redriven: "It is due again, with all its attempts.",
+  purged: "It is removed for good.",
+};
 
 function Payload({ message }) {
   const [open, setOpen] = useState(false);
   const text = message.payload ?? message.payload_base64;
   if (text === undefined) return html`<span class="quiet">not shown to this token</span>`;
   const size = new Blob([text]).size;
-  if (!open) return html`<button onClick=${() => setOpen(true)}>Show ${plural(size, "byte")}</button>`;
+  if (!open)
+    return html`<button onClick=${() => setOpen(true)}>Show ${plural(size, "byte")}</button>`;
   return html`<pre class="command">${text}</pre>`;
 }
 
 export function Message({ topic, id }) {
   const state = useLive();
   const path = topicPath(topic, `/messages/${coded(id)}`);
-  const { answer, problem, again } = useAnswer(async (signal) => {
-    const [message, explained] = await Promise.all([get(path, signal), get(`${path}/explain`, signal)]);
-    return { ...explained, ...message };
-  }, 3000, [path]);
+  const { answer, problem, again } = useAnswer(
+    async (signal) => {
+      const [message, explained] = await Promise.all([
+        get(path, signal),
+        get(`${path}/explain`, signal),
+      ]);
+      return { ...explained, ...message };
+    },
+    3000,
+    [path],
+  );
   const [doing, setDoing] = useState(null);
   const [delay, setDelay] = useState("10m");
   const done = (outcome) => {
@@ -32,32 +49,177 @@ export function Message({ topic, id }) {
   if (!answer) {
     if (!problem) return html`<p class="quiet">…</p>`;
     if (problem.code !== "unknown_message") return html`<${Failed} problem=${problem} />`;
-    return html`<div class="card"><h2 class="mono">${plain(id)}</h2><p>There is no message of this id in ${topic}: it was delivered, cancelled, or never enqueued.</p><p class="quiet">Payloads and parts of ids are not searched.</p></div>`;
+    return html`
+      <div class="card">
+        <h2 class="mono">${plain(id)}</h2>
+        <p>
+          There is no message of this id in ${topic}: it was delivered, cancelled, or never
+          enqueued.
+        </p>
+        <p class="quiet">Payloads and parts of ids are not searched.</p>
+      </div>
+    `;
   }
   const actions = {
-    cancel: { title: `Cancel ${plain(id)}`, label: "Cancel it", danger: true, text: "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.", method: "DELETE", command: command("cancel", {}, topic, id) },
-    now: { title: `Deliver ${plain(id)} now`, label: "Make it due", text: "Its due time becomes now. Its attempts begin again.", method: "PATCH", body: { delay: "0s" }, command: command("reschedule", { delay: "0s" }, topic, id) },
-    later: { title: `Give ${plain(id)} another due time`, label: "Reschedule", text: "Counted from now. Its attempts begin again.", method: "PATCH", body: { delay }, command: command("reschedule", { delay }, topic, id) },
+    cancel: {
+      title: `Cancel ${plain(id)}`,
+      label: "Cancel it",
+      danger: true,
+      text: "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.",
+      method: "DELETE",
+      command: command("cancel", {}, topic, id),
+    },
+    now: {
+      title: `Deliver ${plain(id)} now`,
+      label: "Make it due",
+      text: "Its due time becomes now. Its attempts begin again.",
+      method: "PATCH",
+      body: { delay: "0s" },
+      command: command("reschedule", { delay: "0s" }, topic, id),
+    },
+    later: {
+      title: `Give ${plain(id)} another due time`,
+      label: "Reschedule",
+      text: "Counted from now. Its attempts begin again.",
+      method: "PATCH",
+      body: { delay },
+      command: command("reschedule", { delay }, topic, id),
+    },
   };
-  const dead = (verb, text, method, rest, danger) => ({ title: `${verb} ${plain(id)}`, label: `${verb} it`, danger, text, method, path: topicPath(topic, rest), body: { ids: [id] }, command: command(`dead ${verb.toLowerCase()}`, {}, topic, id) });
-  actions.redrive = dead("Redrive", `It is due at once, with all its attempts, and goes to ${state.topics?.find((one) => one.name === topic)?.sink?.name ?? "consumers"}. Remove the cause first.`, "POST", "/dead/redrive");
-  actions.purge = dead("Purge", "It is removed and cannot be brought back.", "DELETE", "/dead", true);
+  const dead = (verb, text, method, rest, danger) => ({
+    title: `${verb} ${plain(id)}`,
+    label: `${verb} it`,
+    danger,
+    text,
+    method,
+    path: topicPath(topic, rest),
+    body: { ids: [id] },
+    command: command(`dead ${verb.toLowerCase()}`, {}, topic, id),
+  });
+  actions.redrive = dead(
+    "Redrive",
+    `It is due at once, with all its attempts, and goes to ${state.topics?.find((one) => one.name === topic)?.sink?.name ?? "consumers"}. Remove the cause first.`,
+    "POST",
+    "/dead/redrive",
+  );
+  actions.purge = dead(
+    "Purge",
+    "It is removed and cannot be brought back.",
+    "DELETE",
+    "/dead",
+    true,
+  );
   const action = actions[doing];
   const act = async () => {
     const { outcome, results } = await ask(action.method, action.path ?? path, action.body);
     done(outcome ?? results?.[0]?.outcome);
   };
   const gone = problem?.code === "unknown_message";
-  return html`${problem && html`<div class="banner">${gone ? "It is not there any more; this is what was last seen of it." : problem.message}</div>`}
-    <div class="card"><div class="row spread"><h2 class="mono">${plain(id)}</h2><span class="tag ${answer.state === "dead" ? "bad" : ""}">${gone ? "gone" : answer.state.replace("_", " ")}</span></div>
+  return html`
+    ${
+      problem &&
+      html`
+      <div class="banner">
+        ${gone ? "It is not there any more; this is what was last seen of it." : problem.message}
+      </div>
+    `
+    }
+    <div class="card">
+      <div class="row spread">
+        <h2 class="mono">${plain(id)}</h2>
+        <span class="tag ${answer.state === "dead" ? "bad" : ""}">
+          ${gone ? "gone" : answer.state.replace("_", " ")}
+        </span>
+      </div>
       ${!gone && html`<p>${answer.next}</p>`}
-      <dl class="pairs"><dt>due</dt><dd>${moment(answer.due_at)}</dd><dt>may be claimed</dt><dd>${moment(answer.visible_at)}</dd><dt>attempts</dt><dd>${answer.attempts} of ${answer.max_attempts}${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}</dd><dt>shard</dt><dd><a href="#/shards/${coded(topic)}">${answer.shard}</a></dd>
-        ${answer.death && html`<dt>died</dt><dd>${moment(answer.death.at)}: ${plain(answer.death.reason)}</dd>`}
-        ${Object.entries(answer.headers ?? {}).map(([name, value]) => html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`)}
-        <dt>payload</dt><dd><${Payload} message=${answer} /></dd></dl>
-      ${!gone && answer.state === "dead" ? html`<${Barred} scope="admin" what="Redrive and purge" />${may(state, "admin") && html`<div class="row"><button onClick=${() => setDoing("redrive")}>Redrive …</button><button class="danger" onClick=${() => setDoing("purge")}>Purge …</button></div>`}` : html`<${Barred} scope="produce" what="Due now, reschedule and cancel" />`}${!gone && answer.state !== "dead" && may(state, "produce") && html`<div class="row"><button onClick=${() => setDoing("now")}>Due now …</button><button onClick=${() => setDoing("later")}>Reschedule …</button><button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button></div>`}
-      <${Commands} path="${path}/explain" command=${command("explain", {}, topic, id)} /></div>
-    ${action && html`<${Confirm} key=${doing} title=${action.title} label=${action.label} danger=${action.danger} onClose=${() => setDoing(null)} onDone=${act}
-      commands=${html`<${Commands} method=${action.method} path=${action.path ?? path} body=${action.body} command=${action.command} />`}>
-      <p>${action.text}</p>${doing === "later" && html`<label>From now<input value=${delay} onInput=${(event) => setDelay(event.target.value)} placeholder="10m, 1h 30m" /></label>`}<//>`}`;
+      <dl class="pairs">
+        <dt>due</dt>
+        <dd>${moment(answer.due_at)}</dd>
+        <dt>may be claimed</dt>
+        <dd>${moment(answer.visible_at)}</dd>
+        <dt>attempts</dt>
+        <dd>
+          ${answer.attempts} of ${answer.max_attempts}
+          ${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}
+        </dd>
+        <dt>shard</dt>
+        <dd><a href="#/shards/${coded(topic)}">${answer.shard}</a></dd>
+        ${
+          answer.death &&
+          html`<dt>died</dt><dd>${moment(answer.death.at)}: ${plain(answer.death.reason)}</dd>`
+        }
+        ${Object.entries(answer.headers ?? {}).map(
+          ([name, value]) =>
+            html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`,
+        )}
+        <dt>payload</dt>
+        <dd><${Payload} message=${answer} /></dd>
+      </dl>
+      ${
+        !gone && answer.state === "dead"
+          ? html`
+        <${Barred} scope="admin" what="Redrive and purge" />
+        ${
+          may(state, "admin") &&
+          html`
+          <div class="row">
+            <button onClick=${() => setDoing("redrive")}>Redrive …</button>
+            <button class="danger" onClick=${() => setDoing("purge")}>Purge …</button>
+          </div>
+        `
+        }
+      `
+          : html`<${Barred} scope="produce" what="Due now, reschedule and cancel" />`
+      }
+      ${
+        !gone &&
+        answer.state !== "dead" &&
+        may(state, "produce") &&
+        html`
+        <div class="row">
+          <button onClick=${() => setDoing("now")}>Due now …</button>
+          <button onClick=${() => setDoing("later")}>Reschedule …</button>
+          <button class="danger" onClick=${() => setDoing("cancel")}>Cancel …</button>
+        </div>
+      `
+      }
+      <${Commands} path="${path}/explain" command=${command("explain", {}, topic, id)} />
+    </div>
+    ${
+      action &&
+      html`
+      <${Confirm}
+        key=${doing}
+        title=${action.title}
+        label=${action.label}
+        danger=${action.danger}
+        onClose=${() => setDoing(null)}
+        onDone=${act}
+        commands=${html`
+          <${Commands}
+            method=${action.method}
+            path=${action.path ?? path}
+            body=${action.body}
+            command=${action.command}
+          />
+        `}
+      >
+        <p>${action.text}</p>
+        ${
+          doing === "later" &&
+          html`
+          <label>
+            From now
+            <input
+              value=${delay}
+              onInput=${(event) => setDelay(event.target.value)}
+              placeholder="10m, 1h 30m"
+            />
+          </label>
+        `
+        }
+      <//>
+    `
+    }
+  `;
 }

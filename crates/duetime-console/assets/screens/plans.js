@@ -2,8 +2,28 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, command, curl, date, moment, number, plain, plural, redrivenOf, seconds } from "../format.js";
-import { Commands, Confirm, Failed, complain, tell, useAnswer, useLive, useSteady } from "../parts.js";
+import {
+  age,
+  command,
+  curl,
+  date,
+  moment,
+  number,
+  plain,
+  plural,
+  redrivenOf,
+  seconds,
+} from "../format.js";
+import {
+  Commands,
+  Confirm,
+  Failed,
+  complain,
+  tell,
+  useAnswer,
+  useLive,
+  useSteady,
+} from "../parts.js";
 import { Table } from "../table.js";
 
 const TYPED_ABOVE = 1000;
@@ -12,9 +32,15 @@ const RATE = 100;
 // As the node allows it.
 const RATE_MAX = 10_000;
 const WORDS = {
-  redrive: ["Redrive", "They are due at once, with all their attempts. What dies after this moment is left alone."],
+  redrive: [
+    "Redrive",
+    "They are due at once, with all their attempts. What dies after this moment is left alone.",
+  ],
   purge: ["Purge", "They are removed and cannot be brought back."],
-  cancel: ["Cancel", "They are removed and never delivered, unless somebody is delivering them right now."],
+  cancel: [
+    "Cancel",
+    "They are removed and never delivered, unless somebody is delivering them right now.",
+  ],
   reschedule: ["Reschedule", "Those that wait get this due time. Their attempts begin again."],
   due_now: ["Deliver now", "Those that wait are due at once. Their attempts begin again."],
 };
@@ -28,11 +54,24 @@ const HELP = {
   0: "When the node answers again,",
   unknown_plan: "Others made so many plans meanwhile that this one was forgotten:",
 };
-const MOODS = { running: "good", done: "good", stopping: "careful", stopped: "careful", failed: "bad" };
+const MOODS = {
+  running: "good",
+  done: "good",
+  stopping: "careful",
+  stopped: "careful",
+  failed: "bad",
+};
 
-const options = ({ action, ...what }) => Object.fromEntries(Object.entries(what).map(([name, value]) => [name === "due_at" ? "at" : name.replace("_", "-"), value]));
+const options = ({ action, ...what }) =>
+  Object.fromEntries(
+    Object.entries(what).map(([name, value]) => [
+      name === "due_at" ? "at" : name.replace("_", "-"),
+      value,
+    ]),
+  );
 const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
-export const acted = ({ counts }) => counts.done + counts.in_flight + counts.unchanged + counts.failed;
+export const acted = ({ counts }) =>
+  counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
 // Which messages are meant, and what becomes of them, as the plan has it.
 function Meant({ topic, what, plan, rate }) {
@@ -40,15 +79,45 @@ function Meant({ topic, what, plan, rate }) {
   const dead = OF_DEAD.has(what.action);
   const from = what.due_from && `from ${date(Number(what.due_from))}`;
   const rows = [
-    ["of", html`${dead ? "dead letters" : what.state ? `messages that are ${what.state.replace("_", " ")}` : "messages that wait or are in flight"} in <b>${topic}</b>`],
+    [
+      "of",
+      html`
+        ${
+          dead
+            ? "dead letters"
+            : what.state
+              ? `messages that are ${what.state.replace("_", " ")}`
+              : "messages that wait or are in flight"
+        } in <b>${topic}</b>
+      `,
+    ],
     ["reason", what.reason && html`<span class="mono">${plain(what.reason)}</span>`],
     ["id begins with", what.prefix && html`<span class="mono">${plain(what.prefix)}</span>`],
-    ["fall due", (what.due_from || what.due_to) && [from, what.due_to && `before ${date(Number(what.due_to))}`].filter(Boolean).join(", ")],
+    [
+      "fall due",
+      (what.due_from || what.due_to) &&
+        [from, what.due_to && `before ${date(Number(what.due_to))}`].filter(Boolean).join(", "),
+    ],
     ["new due time", what.due_at && moment(what.due_at)],
-    ["go to", !DELETES.has(what.action) && (found?.sink ? `the sink ${found.sink.name}` : "consumers that claim")],
-    ["takes", plan?.expected > 0 && rate && `about ${seconds(Math.max(1, plan.expected / rate))}, on the server`],
+    [
+      "go to",
+      !DELETES.has(what.action) &&
+        (found?.sink ? `the sink ${found.sink.name}` : "consumers that claim"),
+    ],
+    [
+      "takes",
+      plan?.expected > 0 &&
+        rate &&
+        `about ${seconds(Math.max(1, plan.expected / rate))}, on the server`,
+    ],
   ];
-  return html`<dl class="pairs">${rows.filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+  return html`
+    <dl class="pairs">
+      ${rows
+        .filter(([, value]) => value)
+        .map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}
+    </dl>
+  `;
 }
 
 // What would be done, and to how many; then does it.
@@ -59,7 +128,10 @@ export function PlanFirst({ topic, what, onClose }) {
   const path = topicPath(topic, "/plans");
   const count = () => {
     set({});
-    ask("POST", path, what).then((plan) => set({ plan }), (problem) => set({ problem }));
+    ask("POST", path, what).then(
+      (plan) => set({ plan }),
+      (problem) => set({ problem }),
+    );
   };
   useEffect(count, []);
   const { plan, problem } = state;
@@ -83,32 +155,112 @@ export function PlanFirst({ topic, what, onClose }) {
     tell("It has begun, on the server; it can be stopped below.");
   };
   const perSecond = Number(rate.replaceAll(",", ""));
-  const valid = rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
+  const valid =
+    rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
   const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
-  const all = plan ? `${plan.counted_all ? "" : "at least "}${plural(plan.expected, "message")}` : "… messages";
-  return html`<${Confirm} key=${plan ? "counted" : "counts"} title="${verb} ${all} of ${topic}" danger=${DELETES.has(what.action)} typed=${what.action === "purge" || many ? topic : undefined} label=${plan ? `${verb} ${all}` : "…"} onClose=${close} onDone=${start} wait=${!plan || plan.expected === 0 || !valid}
-    commands=${html`<${Commands} method="POST" path=${path} body=${{ ...what, per_second: valid ? perSecond : RATE }} command=${command(`bulk ${what.action.replace("_", "-")}`, { ...options(what), rate: valid ? perSecond : RATE, start: true }, topic)} />
-      ${plan && html`<p class="quiet">Carried out by <code>${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}</code></p>`}`}>
-    <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
-    ${problem && html`<${Failed} problem=${problem} /><p>Nothing was done, and what was chosen is kept. ${HELP[problem.code] ?? HELP[problem.status] ?? ""} <button type="button" onClick=${count}>Count again</button></p>`}
-    ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
-    ${plan && html`<p>${plan.expected ? means : "Nothing matches."}</p>${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}${plan.samples.length > 0 && html`<p class="quiet">For example ${plan.samples.map(plain).join(", ")}</p>`}
-      <label>Messages a second, at most<input inputmode="numeric" value=${rate} onInput=${(event) => setRate(event.target.value)} aria-invalid=${!valid} /></label>${!valid && html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`}`}
-  <//>`;
+  const all = plan
+    ? `${plan.counted_all ? "" : "at least "}${plural(plan.expected, "message")}`
+    : "… messages";
+  return html`
+    <${Confirm}
+      key=${plan ? "counted" : "counts"}
+      title="${verb} ${all} of ${topic}"
+      danger=${DELETES.has(what.action)}
+      typed=${what.action === "purge" || many ? topic : undefined}
+      label=${plan ? `${verb} ${all}` : "…"}
+      onClose=${close}
+      onDone=${start}
+      wait=${!plan || plan.expected === 0 || !valid}
+      commands=${html`
+        <${Commands}
+          method="POST"
+          path=${path}
+          body=${{ ...what, per_second: valid ? perSecond : RATE }}
+          command=${command(
+            `bulk ${what.action.replace("_", "-")}`,
+            { ...options(what), rate: valid ? perSecond : RATE, start: true },
+            topic,
+          )}
+        />
+        ${
+          plan &&
+          html`
+          <p class="quiet">
+            Carried out by <code>
+              ${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}
+            </code>
+          </p>
+        `
+        }
+      `}
+    >
+      <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
+      ${
+        problem &&
+        html`
+        <${Failed} problem=${problem} />
+        <p>
+          Nothing was done, and what was chosen is kept. ${
+            HELP[problem.code] ?? HELP[problem.status] ?? ""
+          } <button type="button" onClick=${count}>Count again</button>
+        </p>
+      `
+      }
+      ${!plan && !problem && html`<p class="quiet">Counting …</p>`}
+      ${
+        plan &&
+        html`
+        <p>${plan.expected ? means : "Nothing matches."}</p>
+        ${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}
+        ${
+          plan.samples.length > 0 &&
+          html`<p class="quiet">For example ${plan.samples.map(plain).join(", ")}</p>`
+        }
+        <label>
+          Messages a second, at most
+          <input
+            inputmode="numeric"
+            value=${rate}
+            onInput=${(event) => setRate(event.target.value)}
+            aria-invalid=${!valid}
+          />
+        </label>
+        ${
+          !valid &&
+          html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`
+        }
+      `
+      }
+    <//>
+  `;
 }
 
 // What can be done to a plan, as commands.
 function PlanCommands({ path, topic, plan }) {
-  const [method, rest, verb] = plan.state === "running" ? ["POST", "/stop", "stop"] : ["planned", "stopped"].includes(plan.state) ? ["POST", "/start", "start"] : ["GET", "", "get"];
-  return html`<${Commands} method=${method} path="${path}/${plan.id}${rest}" body=${method === "POST" ? {} : undefined} command=${command(`bulk ${verb}`, {}, topic, plan.id)} />`;
+  const [method, rest, verb] =
+    plan.state === "running"
+      ? ["POST", "/stop", "stop"]
+      : ["planned", "stopped"].includes(plan.state)
+        ? ["POST", "/start", "start"]
+        : ["GET", "", "get"];
+  return html`
+    <${Commands}
+      method=${method}
+      path="${path}/${plan.id}${rest}"
+      body=${method === "POST" ? {} : undefined}
+      command=${command(`bulk ${verb}`, {}, topic, plan.id)}
+    />
+  `;
 }
 
 export function Plans({ topic, actions }) {
   const state = useLive();
   const path = topicPath(topic, "/plans");
   const { answer, again } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
-  const rows = (answer?.plans ?? []).filter((plan) => actions.includes(plan.action)).map((plan) => ({ key: plan.id, ...plan }));
+  const rows = (answer?.plans ?? [])
+    .filter((plan) => actions.includes(plan.action))
+    .map((plan) => ({ key: plan.id, ...plan }));
   const steady = useSteady(rows.map((row) => row.id + row.state).join());
   if (!rows.length) return null;
   const act = (method, plan, rest, text) => async () => {
@@ -121,16 +273,158 @@ export function Plans({ topic, actions }) {
     }
   };
   const columns = [
-    { name: "What", left: true, wrap: true, value: (row) => row.action, cell: (row) => html`${WORDS[row.action]?.[0] ?? row.action}${row.reason ? html` <span class="quiet">${plain(row.reason)}</span>` : ""}${row.prefix ? html` <span class="mono">${plain(row.prefix)}…</span>` : ""}` },
-    { name: "State", left: true, value: (row) => row.state, cell: (row) => html`<span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}` },
-    { name: "Carried out", value: (row) => acted(row), cell: (row) => html`<progress max=${Math.max(1, row.expected, acted(row))} value=${acted(row)} aria-label="carried out"></progress> ${number(acted(row))} of ${matched(row)}` },
-    { name: "In flight", value: (row) => row.counts.in_flight, cell: (row) => number(row.counts.in_flight) },
-    { name: "Unchanged", value: (row) => row.counts.unchanged, cell: (row) => number(row.counts.unchanged) },
-    ...(rows.some((row) => row.counts.unrecorded) ? [{ name: "Not recorded", value: (row) => row.counts.unrecorded, cell: (row) => number(row.counts.unrecorded) }] : []),
-    { name: "Failed", value: (row) => row.counts.failed, cell: (row) => html`<span class=${row.counts.failed ? "bad" : ""} title=${row.failures.map((one) => `${plain(one.id)}: ${plain(one.reason)}`).join("\n")}>${number(row.counts.failed)}</span>` },
-    { name: "As a command", left: true, cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />` },
-    { name: "Planned", value: (row) => row.created_at, cell: (row) => html`<span title=${moment(row.created_at)}>${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}</span>` },
-    ...(!may(state, "admin") ? [] : [{ name: "Do", left: true, cell: (row) => html`<div class="row">${row.state === "running" && html`<button onClick=${act("POST", row, "/stop", "It stops after the page that is under way.")}>Stop</button>`}${["planned", "stopped"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("POST", row, "/start", "It goes on.")}>Start</button>`}${!["running", "stopping"].includes(row.state) && html`<button disabled=${!steady} onClick=${act("DELETE", row, "", "It is forgotten.")}>Forget</button>`}</div>` }]),
+    {
+      name: "What",
+      left: true,
+      wrap: true,
+      value: (row) => row.action,
+      cell: (row) =>
+        html`
+          ${WORDS[row.action]?.[0] ?? row.action}
+          ${row.reason ? html` <span class="quiet">${plain(row.reason)}</span>` : ""}
+          ${row.prefix ? html` <span class="mono">${plain(row.prefix)}…</span>` : ""}
+        `,
+    },
+    {
+      name: "State",
+      left: true,
+      value: (row) => row.state,
+      cell: (row) =>
+        html`
+          <span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>
+          ${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}
+        `,
+    },
+    {
+      name: "Carried out",
+      value: (row) => acted(row),
+      cell: (row) =>
+        html`
+          <progress
+            max=${Math.max(1, row.expected, acted(row))}
+            value=${acted(row)}
+            aria-label="carried out"
+          ></progress> ${number(acted(row))} of ${matched(row)}
+        `,
+    },
+    {
+      name: "In flight",
+      value: (row) => row.counts.in_flight,
+      cell: (row) => number(row.counts.in_flight),
+    },
+    {
+      name: "Unchanged",
+      value: (row) => row.counts.unchanged,
+      cell: (row) => number(row.counts.unchanged),
+    },
+    ...(rows.some((row) => row.counts.unrecorded)
+      ? [
+          {
+            name: "Not recorded",
+            value: (row) => row.counts.unrecorded,
+            cell: (row) => number(row.counts.unrecorded),
+          },
+        ]
+      : []),
+    {
+      name: "Failed",
+      value: (row) => row.counts.failed,
+      cell: (row) =>
+        html`
+          <span
+            class=${row.counts.failed ? "bad" : ""}
+            title=${row.failures.map((one) => `${plain(one.id)}: ${plain(one.reason)}`).join("\n")}
+          >
+            ${number(row.counts.failed)}
+          </span>
+        `,
+    },
+    {
+      name: "As a command",
+      left: true,
+      cell: (row) => html`<${PlanCommands} path=${path} topic=${topic} plan=${row} />`,
+    },
+    {
+      name: "Planned",
+      value: (row) => row.created_at,
+      cell: (row) =>
+        html`
+          <span title=${moment(row.created_at)}>
+            ${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}
+          </span>
+        `,
+    },
+    ...(!may(state, "admin")
+      ? []
+      : [
+          {
+            name: "Do",
+            left: true,
+            cell: (row) =>
+              html`
+                <div class="row">
+                  ${
+                    row.state === "running" &&
+                    html`
+                    <button
+                      onClick=${act(
+                        "POST",
+                        row,
+                        "/stop",
+                        "It stops after the page that is under way.",
+                      )}
+                    >
+                      Stop
+                    </button>
+                  `
+                  }
+                  ${
+                    ["planned", "stopped"].includes(row.state) &&
+                    html`
+                    <button
+                      disabled=${!steady}
+                      onClick=${act("POST", row, "/start", "It goes on.")}
+                    >
+                      Start
+                    </button>
+                  `
+                  }
+                  ${
+                    !["running", "stopping"].includes(row.state) &&
+                    html`
+                    <button
+                      disabled=${!steady}
+                      onClick=${act("DELETE", row, "", "It is forgotten.")}
+                    >
+                      Forget
+                    </button>
+                  `
+                  }
+                </div>
+              `,
+          },
+        ]),
   ];
-  return html`<div class="card"><h2>Bulk actions</h2><${Table} columns=${columns} rows=${rows} empty="" first=${{ name: "Planned", down: true }} label="bulk actions" />${rows.some((row) => row.counts.unrecorded) && html`<p class="quiet">Not recorded: messages of a page whose node ended before it wrote down what became of them. The page is carried out again; what was done already is left alone.</p>`}<${Commands} path=${path} command=${command("bulk list", {}, topic)} /></div>`;
+  return html`
+    <div class="card">
+      <h2>Bulk actions</h2>
+      <${Table}
+        columns=${columns}
+        rows=${rows}
+        empty=""
+        first=${{ name: "Planned", down: true }}
+        label="bulk actions"
+      />
+      ${
+        rows.some((row) => row.counts.unrecorded) &&
+        html`
+        <p class="quiet">
+          Not recorded: messages of a page whose node ended before it wrote down what became of
+          them. The page is carried out again; what was done already is left alone.
+        </p>
+      `
+      }
+      <${Commands} path=${path} command=${command("bulk list", {}, topic)} />
+    </div>
+  `;
 }

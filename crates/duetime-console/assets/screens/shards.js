@@ -15,7 +15,12 @@ const SEEN_EVERY_MS = 2000;
 const MANY_EVERY_MS = 20_000;
 // In round-robin a node knows of its own shards only.
 const OTHERS = "other nodes";
-const MOODS = [["very-late", "late by more than ten seconds"], ["late", "late"], ["silent", "not answering"], ["idle", "empty"]];
+const MOODS = [
+  ["very-late", "late by more than ten seconds"],
+  ["late", "late"],
+  ["silent", "not answering"],
+  ["idle", "empty"],
+];
 
 function colour(shard) {
   if (shard.silent || shard.unreachable || shard.lost) return "silent";
@@ -25,49 +30,87 @@ function colour(shard) {
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
 }
 
-const REASONS = {
-  found: "so it was when this node first looked", free: "nobody had it, as far as this node saw", lease_ended: "the lease of the node before ended: it stopped, died or was cut off",
-  drained: "the node before was drained", unhealthy: "the node before could not claim", balanced: "the nodes shared the shards anew", turn: "by turns",
-  late: "it was late, and taken besides its turn", alone: "there is one node", unknown: "why is not known",
-};
-
-// Who had it, as the node that answers saw it.
-function Owners({ topic, index }) {
-  const path = topicPath(topic, `/shards/${index}/owners`);
-  const { answer, problem } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
-  if (!answer || answer.index !== index) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  const turns = answer.mode === "round-robin";
-  return html`<h3>Who scanned shard ${index}</h3>
-    <p class="quiet">${turns ? `What this node (${answer.node}) knows: its own turns` : `As this node (${answer.node}) saw it`}${answer.since ? ` since it started, ${moment(answer.since)}` : ""}.${answer.forgotten ? " Earlier changes are forgotten." : ""}</p>
-    ${answer.changes.length === 0 ? html`<p>No change was seen.</p>` : html`<ol class="life" aria-label="owners">${answer.changes.map((change, at) => html`<li key=${`${change.at} ${at}`} class=${change.owner ? "good" : "careful"}><strong>${change.owner ?? (turns ? "another node or none" : "nobody")}</strong> since ${moment(change.at)}<div class="quiet">${REASONS[change.reason] ?? change.reason}</div></li>`)}</ol>`}
-    <${Commands} path=${path} command=${command("shards owners", {}, topic, index)} />`;
-}
-
 function Resize({ topic, answer, onClose, onStarted }) {
   const [text, setText] = useState(String(answer.configured));
   const wanted = text === "auto" ? "auto" : Number(text);
   const valid = wanted === "auto" || (Number.isInteger(wanted) && wanted >= 1 && wanted <= 4096);
   const path = topicPath(topic, "/shards");
-  const { answer: preview } = useAnswer(async (signal) => (valid ? (await get(`${path}?to=${wanted}`, signal)).preview : undefined), 0, [path, valid && wanted]);
-  const share = preview && Math.round(100 * (1 - Math.min(preview.from, preview.to) / Math.max(preview.from, preview.to)));
-  return html`<${Confirm} title="Change the number of shards of ${topic}" label="Begin" onClose=${onClose}
-    commands=${valid && html`<${Commands} method="PUT" path=${path} body=${{ shards: wanted }} command=${command("shards set", {}, topic, wanted)} />`}
-    onDone=${async () => { if (!valid) throw new Error("Give a number from 1 to 4096, or auto."); await ask("PUT", path, { shards: wanted }); tell("It has begun; everything goes on meanwhile."); onStarted(); }}>
-    <label>Shards (1 to 4096, or auto)<input value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
-    <p class="quiet">${preview ? `${wanted === "auto" ? `That is ${number(preview.to)} at present. ` : ""}${share} % of the messages move: about ${number(preview.moves)}, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.` : "Only those messages move whose shard changes."} Messages are delivered, cancelled and enqueued meanwhile.</p>
-  <//>`;
+  const { answer: preview } = useAnswer(
+    async (signal) => (valid ? (await get(`${path}?to=${wanted}`, signal)).preview : undefined),
+    0,
+    [path, valid && wanted],
+  );
+  const share =
+    preview &&
+    Math.round(100 * (1 - Math.min(preview.from, preview.to) / Math.max(preview.from, preview.to)));
+  return html`
+    <${Confirm}
+      title="Change the number of shards of ${topic}"
+      label="Begin"
+      onClose=${onClose}
+      commands=${
+        valid &&
+        html`
+        <${Commands}
+          method="PUT"
+          path=${path}
+          body=${{ shards: wanted }}
+          command=${command("shards set", {}, topic, wanted)}
+        />
+      `
+      }
+      onDone=${async () => {
+        if (!valid) throw new Error("Give a number from 1 to 4096, or auto.");
+        await ask("PUT", path, { shards: wanted });
+        tell("It has begun; everything goes on meanwhile.");
+        onStarted();
+      }}
+    >
+      <label>
+        Shards (1 to 4096, or auto)
+        <input value=${text} onInput=${(event) => setText(event.target.value)} autofocus />
+      </label>
+      <p class="quiet">
+        ${
+          preview
+            ? `${wanted === "auto" ? `That is ${number(preview.to)} at present. ` : ""}${share} % of the messages move: about ${number(preview.moves)}, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.`
+            : "Only those messages move whose shard changes."
+        } Messages are delivered, cancelled and enqueued meanwhile.
+      </p>
+    <//>
+  `;
 }
 
 export function Shards({ topic }) {
   const state = useLive();
   const path = topicPath(topic, "/shards");
-  const { answer, problem, again } = useAnswer((signal) => get(path, signal), (read, failed) => (!(read?.shards.length > FEW) ? SEEN_EVERY_MS : read.resize || failed ? MANY_EVERY_MS : 0), [path]);
+  const { answer, problem, again } = useAnswer(
+    (signal) => get(path, signal),
+    (read, failed) =>
+      !(read?.shards.length > FEW) ? SEEN_EVERY_MS : read.resize || failed ? MANY_EVERY_MS : 0,
+    [path],
+  );
   // What the stream of events says of the topic anyway: the store is asked for its shards only when this changes.
   const now = state.topics?.find((one) => one.name === topic);
-  const counts = now && [now.scheduled, now.due, now.in_flight, now.dead, now.shard_count, now.unreachable_shards, now.version].join();
+  const counts =
+    now &&
+    [
+      now.scheduled,
+      now.due,
+      now.in_flight,
+      now.dead,
+      now.shard_count,
+      now.unreachable_shards,
+      now.version,
+    ].join();
   const [seen, setSeen] = useState({});
   useEffect(() => setSeen({ at: nodeTime(), counts }), [answer]);
-  const stale = answer?.shards.length > FEW && seen.at && counts !== undefined && seen.counts !== undefined && counts !== seen.counts;
+  const stale =
+    answer?.shards.length > FEW &&
+    seen.at &&
+    counts !== undefined &&
+    seen.counts !== undefined &&
+    counts !== seen.counts;
   useEffect(() => {
     if (!stale) return undefined;
     const timer = setTimeout(again, Math.max(0, seen.at + MANY_EVERY_MS - nodeTime()));
@@ -76,7 +119,8 @@ export function Shards({ topic }) {
   const [chosen, setChosen] = useState(null);
   const [under, setUnder] = useState();
   const [resizing, setResizing] = useState(false);
-  if (!answer) return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
+  if (!answer)
+    return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   const shards = answer.shards;
   const { resize } = answer;
   const one = shards.find((shard) => shard.index === chosen);
@@ -85,24 +129,162 @@ export function Shards({ topic }) {
   const summary = () => {
     const counts = new Map();
     for (const shard of shards) counts.set(colour(shard), (counts.get(colour(shard)) ?? 0) + 1);
-    return `${plural(shards.length, "shard")}${MOODS.filter(([mood]) => counts.has(mood)).map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`).join("")}`;
+    return `${plural(shards.length, "shard")}${MOODS.filter(([mood]) => counts.has(mood))
+      .map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`)
+      .join("")}`;
   };
   const owners = new Map();
-  for (const shard of shards) owners.set(shard.owner ?? OTHERS, (owners.get(shard.owner ?? OTHERS) ?? 0) + 1);
-  return html`${problem && html`<${Failed} problem=${problem} />`}
-    ${resize && html`<div class="card"><h2>From ${number(resize.from)} to ${plural(resize.to, "shard")}</h2>
-      <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
-      <p>${number(resize.moved)} moved, ${number(resize.remaining)} left${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.</p>
-      ${resize.desired !== undefined && html`<p>Then ${plural(resize.desired, "shard")}: that request follows this change.</p>`}
-      ${resize.blocked && html`<div class="banner bad">It waits: ${resize.blocked}</div>`}</div>`}
-    <div class="card"><div class="row spread"><h2>${plural(answer.shard_count, "shard")} (${answer.configured === "auto" ? "auto" : "fixed"})</h2>${may(state, "admin") && html`<button onClick=${() => setResizing(true)}>Change the number …</button>`}</div>
-      <div class="shards ${few ? "few" : "many"}" role="group" aria-label="shards">${few ? shards.map((shard) => html`<button key=${shard.index} class="shard ${colour(shard)}" aria-pressed=${shard.index === chosen} title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled" onClick=${() => setChosen(shard.index)}>${shard.index}</button>`)
-        : html`<${Squares} shards=${shards} mood=${colour} chosen=${chosen} label=${summary()} onPoint=${(shard) => setUnder(shard?.index)} onChoose=${setChosen} />`}</div>
-      ${!few && html`<div class="row spread"><p class="quiet">${pointed ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}` : summary()}</p><label class="row">Shard<input class="number" type="number" min="0" max=${shards.length - 1} value=${chosen ?? ""} onInput=${(event) => setChosen(event.target.value === "" ? null : Number(event.target.value))} /></label></div>`}
-      ${!few && html`<p class="row"><button onClick=${again}>Read them again</button><span class="quiet">read ${seen.at ? time(seen.at) : "now"}${stale ? "; its counts changed since" : ""}. They are read by themselves when the topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of owners alone shows when they are read.</span></p>`}
-      <p class="quiet">Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty. Striped: its server does not answer.</p>
-      ${one && html`<dl class="pairs"><dt>shard</dt><dd>${one.index}</dd><dt>scanned by</dt><dd>${one.owner ?? "not known to this node"}</dd><dt>due, scheduled, in flight, dead</dt><dd>${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(one.dead)}</dd><dt>oldest due</dt><dd>${seconds(age(one.oldest_due_at))}</dd>${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}</dl><${Owners} key=${one.index} topic=${topic} index=${one.index} />`}
-      <${Barred} scope="admin" what="Another number of shards" /><${Commands} path=${path} command=${command("shards get", {}, topic)} /></div>
-    <div class="card fit"><h2>Scanned by</h2><${Table} rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))} empty="Nobody." columns=${[{ name: "Node", left: true, cell: (row) => row.name }, { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) }]} /></div>
-    ${resizing && html`<${Resize} topic=${topic} answer=${answer} onClose=${() => setResizing(false)} onStarted=${again} />`}`;
+  for (const shard of shards)
+    owners.set(shard.owner ?? OTHERS, (owners.get(shard.owner ?? OTHERS) ?? 0) + 1);
+  return html`
+    ${problem && html`<${Failed} problem=${problem} />`}
+    ${
+      resize &&
+      html`
+      <div class="card">
+        <h2>From ${number(resize.from)} to ${plural(resize.to, "shard")}</h2>
+        <progress max=${resize.moved + resize.remaining} value=${resize.moved} aria-label="moved"></progress>
+        <p>
+          ${number(resize.moved)} moved, ${number(resize.remaining)} left
+          ${resize.per_second ? `, ${number(Math.round(resize.per_second))} a second` : ""}
+          ${resize.seconds_left ? `, about ${seconds(resize.seconds_left)}` : ""}.
+        </p>
+        ${
+          resize.desired !== undefined &&
+          html`<p>Then ${plural(resize.desired, "shard")}: that request follows this change.</p>`
+        }
+        ${resize.blocked && html`<div class="banner bad">It waits: ${resize.blocked}</div>`}
+      </div>
+    `
+    }
+    <div class="card">
+      <div class="row spread">
+        <h2>
+          ${plural(answer.shard_count, "shard")} (${answer.configured === "auto" ? "auto" : "fixed"}
+          )
+        </h2>
+        ${
+          may(state, "admin") &&
+          html`<button onClick=${() => setResizing(true)}>Change the number …</button>`
+        }
+      </div>
+      <div class="shards ${few ? "few" : "many"}" role="group" aria-label="shards">
+        ${
+          few
+            ? shards.map(
+                (shard) =>
+                  html`
+          <button
+            key=${shard.index}
+            class="shard ${colour(shard)}"
+            aria-pressed=${shard.index === chosen}
+            title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled"
+            onClick=${() => setChosen(shard.index)}
+          >
+            ${shard.index}
+          </button>
+        `,
+              )
+            : html`
+          <${Squares}
+            shards=${shards}
+            mood=${colour}
+            chosen=${chosen}
+            label=${summary()}
+            onPoint=${(shard) => setUnder(shard?.index)}
+            onChoose=${setChosen}
+          />
+        `
+        }
+      </div>
+      ${
+        !few &&
+        html`
+        <div class="row spread">
+          <p class="quiet">
+            ${
+              pointed
+                ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}`
+                : summary()
+            }
+          </p>
+          <label class="row">
+            Shard
+            <input
+              class="number"
+              type="number"
+              min="0"
+              max=${shards.length - 1}
+              value=${chosen ?? ""}
+              onInput=${(event) =>
+                setChosen(event.target.value === "" ? null : Number(event.target.value))}
+            />
+          </label>
+        </div>
+      `
+      }
+      ${
+        !few &&
+        html`
+        <p class="row">
+          <button onClick=${again}>Read them again</button>
+          <span class="quiet">
+            read ${seen.at ? time(seen.at) : "now"}
+            ${stale ? "; its counts changed since" : ""}. They are read by themselves when the
+            topic's counts change, once in ${seconds(MANY_EVERY_MS / 1000)} at most; a change of
+            owners alone shows when they are read.
+          </span>
+        </p>
+      `
+      }
+      <p class="quiet">
+        Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty.
+        Striped: its server does not answer.
+      </p>
+      ${
+        one &&
+        html`
+        <dl class="pairs">
+          <dt>shard</dt>
+          <dd>${one.index}</dd>
+          <dt>scanned by</dt>
+          <dd>${one.owner ?? "not known to this node"}</dd>
+          <dt>due, scheduled, in flight, dead</dt>
+          <dd>
+            ${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(
+              one.dead,
+            )}
+          </dd>
+          <dt>oldest due</dt>
+          <dd>${seconds(age(one.oldest_due_at))}</dd>
+          ${one.key && html`<dt>key</dt><dd class="mono">${one.key}</dd>`}
+        </dl>
+      `
+      }
+      <${Barred} scope="admin" what="Another number of shards" />
+      <${Commands} path=${path} command=${command("shards get", {}, topic)} />
+    </div>
+    <div class="card fit">
+      <h2>Scanned by</h2>
+      <${Table}
+        rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))}
+        empty="Nobody."
+        columns=${[
+          { name: "Node", left: true, cell: (row) => row.name },
+          { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) },
+        ]}
+      />
+    </div>
+    ${
+      resizing &&
+      html`
+      <${Resize}
+        topic=${topic}
+        answer=${answer}
+        onClose=${() => setResizing(false)}
+        onStarted=${again}
+      />
+    `
+    }
+  `;
 }

@@ -2,8 +2,33 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { Problem, ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import { age, coded, command, isDue, moment, nodeTime, number, plain, plural, rate, seconds, waits } from "../format.js";
-import { Barred, Commands, Confirm, HowPaused, Reason, TopicLink, because, complain, tell, useAnswer, useLive } from "../parts.js";
+import {
+  age,
+  coded,
+  command,
+  isDue,
+  moment,
+  nodeTime,
+  number,
+  plain,
+  plural,
+  rate,
+  seconds,
+  waits,
+} from "../format.js";
+import {
+  Barred,
+  Commands,
+  Confirm,
+  HowPaused,
+  Reason,
+  TopicLink,
+  because,
+  complain,
+  tell,
+  useAnswer,
+  useLive,
+} from "../parts.js";
 import { Table } from "../table.js";
 
 const ASKED_MAX = 8;
@@ -14,7 +39,13 @@ const PROBE_MS = 20_000;
 const SHOWN_MS = 3_600_000;
 const SHOWN_PX = 160;
 const ROWS_MAX = 50;
-const TRIED = { up: "It accepts again.", was_up: "It was not taken to be down.", down: "It is down still.", nothing_due: "Nothing is due to try it with; the next that falls due is.", under_way: "The try has not ended yet." };
+const TRIED = {
+  up: "It accepts again.",
+  was_up: "It was not taken to be down.",
+  down: "It is down still.",
+  nothing_due: "Nothing is due to try it with; the next that falls due is.",
+  under_way: "The try has not ended yet.",
+};
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
 function caughtUp(row, able) {
@@ -30,12 +61,36 @@ function Hour({ outages, begun }) {
   const now = nodeTime();
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
   const seen = outages.filter((one) => (one.until ?? now) > now - SHOWN_MS);
-  const length = seen.reduce((sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS), 0);
-  const text = seen.length ? `down ${seen.length === 1 ? "once" : plural(seen.length, "time")}, for ${seconds(length / 1000)}` : "not down";
-  return html`<svg class="line" viewBox="0 0 ${SHOWN_PX} 12" role="img" aria-label="${text} in the last hour"><title>${text}</title><rect class="up" x=${x(begun)} y="4" width=${SHOWN_PX - x(begun)} height="4" />${seen.map((one) => html`<rect class="down" x=${Math.min(x(one.since), SHOWN_PX - 2)} y="0" width=${Math.max(2, x(one.until ?? now) - x(one.since))} height="12" />`)}</svg>`;
+  const length = seen.reduce(
+    (sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS),
+    0,
+  );
+  const text = seen.length
+    ? `down ${seen.length === 1 ? "once" : plural(seen.length, "time")}, for ${seconds(length / 1000)}`
+    : "not down";
+  return html`
+    <svg class="line" viewBox="0 0 ${SHOWN_PX} 12" role="img" aria-label="${text} in the last hour">
+      <title>${text}</title>
+      <rect class="up" x=${x(begun)} y="4" width=${SHOWN_PX - x(begun)} height="4" />
+      ${seen.map(
+        (one) => html`
+        <rect
+          class="down"
+          x=${Math.min(x(one.since), SHOWN_PX - 2)}
+          y="0"
+          width=${Math.max(2, x(one.until ?? now) - x(one.since))}
+          height="12"
+        />
+      `,
+      )}
+    </svg>
+  `;
 }
 
-const tags = (errors, mood) => (errors.length ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `) : html`<span class="quiet">none</span>`);
+const tags = (errors, mood) =>
+  errors.length
+    ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `)
+    : html`<span class="quiet">none</span>`;
 
 const sinkPath = (sink, act) => `/v1/sinks/${coded(sink)}/${act}`;
 const topicsSay = (n) => plural(n, "topic");
@@ -43,7 +98,9 @@ const topicsSay = (n) => plural(n, "topic");
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
 function bySink(topics) {
   const found = new Map();
-  const of = (name) => found.get(name) ?? found.set(name, { key: name, name, topics: [], held: [], own: 0, down: 0 }).get(name);
+  const of = (name) =>
+    found.get(name) ??
+    found.set(name, { key: name, name, topics: [], held: [], own: 0, down: 0 }).get(name);
   for (const topic of topics) {
     if (topic.paused && topic.pause?.sink) of(topic.pause.sink).held.push(topic);
     if (!topic.sink) continue;
@@ -63,9 +120,15 @@ async function actOnSink(sink, act, body) {
     answer = await ask("POST", sinkPath(sink, act), body);
     failed = answer.topics.filter((topic) => topic.error);
   } while (answer.more && !failed.length);
-  if (failed.length) throw new Problem(0, { detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}` });
-  const left = answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
-  tell(`${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`);
+  if (failed.length)
+    throw new Problem(0, {
+      detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}`,
+    });
+  const left =
+    answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
+  tell(
+    `${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`,
+  );
   live.refresh();
 }
 
@@ -74,11 +137,31 @@ function PauseSink({ sink, act, onClose }) {
   const pauses = act === "pause";
   const body = because(pauses ? text : "");
   const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
-  return html`<${Confirm} title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}" label=${pauses ? "Pause it" : "Resume it"} onClose=${onClose} onDone=${() => actOnSink(sink.name, act, body)}
-    commands=${html`<${Commands} method="POST" path=${sinkPath(sink.name, act)} body=${body} command=${command(`sink ${act}`, { reason: body.reason }, sink.name)} />`}>
-    <p>${pauses ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.` : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`}</p>
-    ${pauses && html`<${Reason} value=${text} set=${setText} />`}
-  <//>`;
+  return html`
+    <${Confirm}
+      title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}"
+      label=${pauses ? "Pause it" : "Resume it"}
+      onClose=${onClose}
+      onDone=${() => actOnSink(sink.name, act, body)}
+      commands=${html`
+        <${Commands}
+          method="POST"
+          path=${sinkPath(sink.name, act)}
+          body=${body}
+          command=${command(`sink ${act}`, { reason: body.reason }, sink.name)}
+        />
+      `}
+    >
+      <p>
+        ${
+          pauses
+            ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.`
+            : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`
+        }
+      </p>
+      ${pauses && html`<${Reason} value=${text} set=${setText} />`}
+    <//>
+  `;
 }
 
 export function Sinks() {
@@ -88,7 +171,13 @@ export function Sinks() {
   const probe = async (topic) => {
     setTrying(topic);
     try {
-      const { outcome } = await ask("POST", topicPath(topic, "/sink/probe"), {}, undefined, PROBE_MS);
+      const { outcome } = await ask(
+        "POST",
+        topicPath(topic, "/sink/probe"),
+        {},
+        undefined,
+        PROBE_MS,
+      );
       tell(`${topic}: ${TRIED[outcome] ?? outcome}`);
       live.refresh();
     } catch (problem) {
@@ -101,52 +190,312 @@ export function Sinks() {
     { name: "Hand-overs", value: (row) => row.calls, cell: (row) => rate(row.calls) },
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
-    { name: "Not accepted, last minute", left: true, cell: (row) => tags(row.errors.filter(([, , n]) => n).map(([kind, , n]) => [kind, n]), "bad") },
-    { name: "Since the start", left: true, cell: (row) => tags(row.errors.filter(([, n]) => n), "") },
+    {
+      name: "Not accepted, last minute",
+      left: true,
+      cell: (row) =>
+        tags(
+          row.errors.filter(([, , n]) => n).map(([kind, , n]) => [kind, n]),
+          "bad",
+        ),
+    },
+    {
+      name: "Since the start",
+      left: true,
+      cell: (row) =>
+        tags(
+          row.errors.filter(([, n]) => n),
+          "",
+        ),
+    },
   ];
   // Only of those that are down: each answer counts its topic.
-  const down = (state.topics ?? []).filter((topic) => topic.sink && rates(state, topic.name).open).map((topic) => topic.name).slice(0, ASKED_MAX);
-  const { answer: able = {} } = useAnswer(async (signal) => (sees(state, "view") ? Object.fromEntries(await Promise.all(down.map(async (name) => [name, (await get(topicPath(name, "/sink"), signal)).catch_up_ms]))) : {}), ASKED_EVERY_MS, [down.join()]);
-  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }), ASKED_EVERY_MS, [down.join(), sees(state, "view")]);
+  const down = (state.topics ?? [])
+    .filter((topic) => topic.sink && rates(state, topic.name).open)
+    .map((topic) => topic.name)
+    .slice(0, ASKED_MAX);
+  const { answer: able = {} } = useAnswer(
+    async (signal) =>
+      sees(state, "view")
+        ? Object.fromEntries(
+            await Promise.all(
+              down.map(async (name) => [
+                name,
+                (await get(topicPath(name, "/sink"), signal)).catch_up_ms,
+              ]),
+            ),
+          )
+        : {},
+    ASKED_EVERY_MS,
+    [down.join()],
+  );
+  const { answer: known = { outages: [] } } = useAnswer(
+    async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }),
+    ASKED_EVERY_MS,
+    [down.join(), sees(state, "view")],
+  );
   const begun = state.nodes.find((node) => node.id === known.node)?.since ?? nodeTime();
-  const topics = (state.topics ?? []).filter((topic) => topic.sink).map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
+  const topics = (state.topics ?? [])
+    .filter((topic) => topic.sink)
+    .map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
   const behind = [
-    { name: "Topic", left: true, value: (row) => row.name, cell: (row) => html`<${TopicLink} name=${row.name} />` },
+    {
+      name: "Topic",
+      left: true,
+      value: (row) => row.name,
+      cell: (row) => html`<${TopicLink} name=${row.name} />`,
+    },
     { name: "Sink", left: true, value: (row) => row.sink.name, cell: (row) => row.sink.name },
-    { name: "State", left: true, value: (row) => (row.open ? 1 : 0), cell: (row) => html`${row.open ? html`<span class="tag bad">down</span>` : !row.paused && html`<span class="tag good">up</span>`}${row.paused && html` <span class="tag careful">paused</span>`}` },
-    { name: "The last hour", left: true, cell: (row) => html`<${Hour} begun=${begun} outages=${known.outages.filter((one) => one.topic === row.name)} />` },
+    {
+      name: "State",
+      left: true,
+      value: (row) => (row.open ? 1 : 0),
+      cell: (row) =>
+        html`
+          ${
+            row.open
+              ? html`<span class="tag bad">down</span>`
+              : !row.paused && html`<span class="tag good">up</span>`
+          }
+          ${row.paused && html` <span class="tag careful">paused</span>`}
+        `,
+    },
+    {
+      name: "The last hour",
+      left: true,
+      cell: (row) =>
+        html`
+          <${Hour}
+            begun=${begun}
+            outages=${known.outages.filter((one) => one.topic === row.name)}
+          />
+        `,
+    },
     { name: "Waits", value: (row) => row.due, cell: (row) => number(row.due) },
-    { name: "Oldest", value: (row) => age(row.oldest_due_at), cell: (row) => seconds(age(row.oldest_due_at)) },
+    {
+      name: "Oldest",
+      value: (row) => age(row.oldest_due_at),
+      cell: (row) => seconds(age(row.oldest_due_at)),
+    },
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
     { name: "Caught up in", cell: (row) => caughtUp(row, able[row.name]) },
   ];
   const together = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
     { name: "Topics", value: (row) => row.topics.length, cell: (row) => number(row.topics.length) },
-    { name: "State", left: true, value: (row) => row.down, cell: (row) => (row.down ? html`<span class="tag bad">down for ${number(row.down)} of ${number(row.topics.length)}</span>` : html`<span class="tag good">up</span>`) },
-    { name: "Paused", left: true, wrap: true, value: (row) => row.held.length, cell: (row) => html`${row.held.length > 0 && html`<span class="tag">${topicsSay(row.held.length)}</span><${HowPaused} of=${{ ...row.held[0].pause, sink: undefined }} />`}${row.own > 0 && html` <span class="quiet">${topicsSay(row.own)} by itself</span>`}${!row.held.length && !row.own && html`<span class="quiet">no</span>`}` },
-    ...(may(state, "admin") ? [{ name: "Do", left: true, cell: (row) => html`${row.topics.length > row.own + row.topics.filter((topic) => row.held.includes(topic)).length && html`<button aria-label="Pause the sink ${row.name}" onClick=${() => setActing({ sink: row, act: "pause" })}>Pause …</button>`} ${row.held.length > 0 && html`<button aria-label="Resume the sink ${row.name}" onClick=${() => setActing({ sink: row, act: "resume" })}>Resume …</button>`}` }] : []),
+    {
+      name: "State",
+      left: true,
+      value: (row) => row.down,
+      cell: (row) =>
+        row.down
+          ? html`
+            <span class="tag bad">
+              down for ${number(row.down)} of ${number(row.topics.length)}
+            </span>
+          `
+          : html`<span class="tag good">up</span>`,
+    },
+    {
+      name: "Paused",
+      left: true,
+      wrap: true,
+      value: (row) => row.held.length,
+      cell: (row) =>
+        html`
+          ${
+            row.held.length > 0 &&
+            html`
+            <span class="tag">${topicsSay(row.held.length)}</span>
+            <${HowPaused} of=${{ ...row.held[0].pause, sink: undefined }} />
+          `
+          }
+          ${row.own > 0 && html` <span class="quiet">${topicsSay(row.own)} by itself</span>`}
+          ${!row.held.length && !row.own && html`<span class="quiet">no</span>`}
+        `,
+    },
+    ...(may(state, "admin")
+      ? [
+          {
+            name: "Do",
+            left: true,
+            cell: (row) =>
+              html`
+                ${
+                  row.topics.length >
+                    row.own + row.topics.filter((topic) => row.held.includes(topic)).length &&
+                  html`
+                  <button
+                    aria-label="Pause the sink ${row.name}"
+                    onClick=${() => setActing({ sink: row, act: "pause" })}
+                  >
+                    Pause …
+                  </button>
+                `
+                } ${
+                  row.held.length > 0 &&
+                  html`
+                  <button
+                    aria-label="Resume the sink ${row.name}"
+                    onClick=${() => setActing({ sink: row, act: "resume" })}
+                  >
+                    Resume …
+                  </button>
+                `
+                }
+              `,
+          },
+        ]
+      : []),
   ];
   const past = [
-    { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => html`<${TopicLink} name=${row.topic} />` },
+    {
+      name: "Topic",
+      left: true,
+      value: (row) => row.topic,
+      cell: (row) => html`<${TopicLink} name=${row.topic} />`,
+    },
     { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
     { name: "Down since", left: true, value: (row) => row.since, cell: (row) => moment(row.since) },
-    { name: "For", value: (row) => (row.until ?? nodeTime()) - row.since, cell: (row) => (row.until === undefined ? html`<span class="tag bad">it lasts</span>` : seconds((row.until - row.since) / 1000)) },
+    {
+      name: "For",
+      value: (row) => (row.until ?? nodeTime()) - row.since,
+      cell: (row) =>
+        row.until === undefined
+          ? html`<span class="tag bad">it lasts</span>`
+          : seconds((row.until - row.since) / 1000),
+    },
     { name: "Tried", value: (row) => row.probes, cell: (row) => number(row.probes) },
-    { name: "Why", left: true, wrap: true, cell: (row) => html`<span class="mono">${plain(row.reason)}</span>${row.last_reason && html`; at last <span class="mono">${plain(row.last_reason)}</span>`}${row.end !== "accepted" && row.end && html` <span class="tag">${row.end === "dropped" ? "paused or changed meanwhile" : "nothing waited any more"}</span>`}` },
+    {
+      name: "Why",
+      left: true,
+      wrap: true,
+      cell: (row) =>
+        html`
+          <span class="mono">${plain(row.reason)}</span>
+          ${row.last_reason && html`; at last <span class="mono">${plain(row.last_reason)}</span>`}
+          ${
+            row.end !== "accepted" &&
+            row.end &&
+            html` <span class="tag">
+              ${row.end === "dropped" ? "paused or changed meanwhile" : "nothing waited any more"}
+            </span>
+          `
+          }
+        `,
+    },
   ];
   const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
   const trouble = (topic) => {
     const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
     const path = topicPath(topic.name, "/sink/probe");
-    return html`<div class="banner bad" key=${topic.name} role="status"><p><b><${TopicLink} name=${topic.name} /></b>: ${how === "refused" ? "this node cannot use its sink as it is configured" : `taken to be down${since ? ` since ${moment(since)}` : ""}`}${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(topic.due, "message waits", "messages wait")}; no attempt is spent on it${how !== "refused" ? `, and it is tried ${next && next > nodeTime() ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}` : ""}.</p>
-      ${may(state, "admin") && how !== "refused" && html`<div class="row"><button disabled=${trying} onClick=${() => probe(topic.name)}>${trying === topic.name ? "…" : "Try it now"}</button></div>`}<${Commands} method="POST" path=${path} body=${{}} command=${command("sink probe", {}, topic.name)} /></div>`;
+    return html`
+      <div class="banner bad" key=${topic.name} role="status">
+        <p>
+          <b><${TopicLink} name=${topic.name} /></b>: ${
+            how === "refused"
+              ? "this node cannot use its sink as it is configured"
+              : `taken to be down${since ? ` since ${moment(since)}` : ""}`
+          }
+          ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(
+            topic.due,
+            "message waits",
+            "messages wait",
+          )}; no attempt is spent on it
+          ${
+            how !== "refused"
+              ? `, and it is tried ${next && next > nodeTime() ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}`
+              : ""
+          }.
+        </p>
+        ${
+          may(state, "admin") &&
+          how !== "refused" &&
+          html`
+          <div class="row">
+            <button disabled=${trying} onClick=${() => probe(topic.name)}>
+              ${trying === topic.name ? "…" : "Try it now"}
+            </button>
+          </div>
+        `
+        }
+        <${Commands}
+          method="POST"
+          path=${path}
+          body=${{}}
+          command=${command("sink probe", {}, topic.name)}
+        />
+      </div>
+    `;
   };
-  return html`<h1>Sinks</h1><p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}${troubled.map(trouble)}
-    <div class="card"><h2>Paused by hand</h2><${Barred} scope="admin" what="Pausing and resuming a sink" /><${Table} label="sinks" columns=${together} rows=${bySink((state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })))} empty="No topic has a sink: consumers claim." first=${{ name: "Sink", down: false }} /><p class="quiet">A pause holds at all nodes and over restarts, until somebody ends it; a breaker is one node's, and ends by itself.</p></div>
-    <div class="card"><h2>Topics with a sink</h2><${Table} label="topics with a sink" columns=${behind} rows=${topics} empty="No topic has a sink: consumers claim." first=${{ name: "State", down: true }} /><${Commands} path="/v1/topics" command="duetime sink get TOPIC" /></div>
-    ${sees(state, "view") ? html`<div class="card"><h2>When they were down</h2><${Table} label="outages" columns=${past} rows=${known.outages.slice(0, ROWS_MAX).map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))} empty="No sink was down since this node started." first=${{ name: "Down since", down: true }} /><${Commands} path="/v1/outages" command="duetime sink outages" /></div>` : state.me && html`<p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>`}
-    <div class="card"><h2>Hand-overs of the last minute</h2><${Table} label="hand-overs" columns=${calls} rows=${sinks(state).map((one) => ({ key: one.name, ...one }))} empty="Nothing was handed over yet." /><${Commands} path="/v1/rates" command="duetime rates" /></div>
-    ${acting && html`<${PauseSink} sink=${acting.sink} act=${acting.act} onClose=${() => setActing(null)} />`}`;
+  return html`
+    <h1>Sinks</h1>
+    <p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
+    ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
+    ${troubled.map(trouble)}
+    <div class="card">
+      <h2>Paused by hand</h2>
+      <${Barred} scope="admin" what="Pausing and resuming a sink" />
+      <${Table}
+        label="sinks"
+        columns=${together}
+        rows=${bySink(
+          (state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })),
+        )}
+        empty="No topic has a sink: consumers claim."
+        first=${{ name: "Sink", down: false }}
+      />
+      <p class="quiet">
+        A pause holds at all nodes and over restarts, until somebody ends it; a breaker is one
+        node's, and ends by itself.
+      </p>
+    </div>
+    <div class="card">
+      <h2>Topics with a sink</h2>
+      <${Table}
+        label="topics with a sink"
+        columns=${behind}
+        rows=${topics}
+        empty="No topic has a sink: consumers claim."
+        first=${{ name: "State", down: true }}
+      />
+      <${Commands} path="/v1/topics" command="duetime sink get TOPIC" />
+    </div>
+    ${
+      sees(state, "view")
+        ? html`
+      <div class="card">
+        <h2>When they were down</h2>
+        <${Table}
+          label="outages"
+          columns=${past}
+          rows=${known.outages
+            .slice(0, ROWS_MAX)
+            .map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))}
+          empty="No sink was down since this node started."
+          first=${{ name: "Down since", down: true }}
+        />
+        <${Commands} path="/v1/outages" command="duetime sink outages" />
+      </div>
+    `
+        : state.me &&
+          html`
+      <p class="quiet">When and why sinks were down is for tokens with the scope view or admin.</p>
+    `
+    }
+    <div class="card">
+      <h2>Hand-overs of the last minute</h2>
+      <${Table}
+        label="hand-overs"
+        columns=${calls}
+        rows=${sinks(state).map((one) => ({ key: one.name, ...one }))}
+        empty="Nothing was handed over yet."
+      />
+      <${Commands} path="/v1/rates" command="duetime rates" />
+    </div>
+    ${
+      acting &&
+      html`<${PauseSink} sink=${acting.sink} act=${acting.act} onClose=${() => setActing(null)} />`
+    }
+  `;
 }

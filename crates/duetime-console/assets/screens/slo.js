@@ -1,9 +1,18 @@
 // How much lateness may there still be?
 
 import { html, useState } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, get, rates, sees, topicPath } from "../api.js";
-import { command, deed, moment, number, plural, seconds, time, word } from "../format.js";
-import { Commands, Figures, Left, TopicLink, leftMood, leftText, useAnswer, useLive } from "../parts.js";
+import { OBJECTIVE, budgetLeft, detailOf, detailPath, get, rates, sees } from "../api.js";
+import { command, deed, moment, number, plural, seconds, time } from "../format.js";
+import {
+  Commands,
+  Figures,
+  Left,
+  TopicLink,
+  leftMood,
+  leftText,
+  useAnswer,
+  useLive,
+} from "../parts.js";
 import { Table } from "../table.js";
 
 const OBJECTIVES = ["99", "99.9", "99.99"];
@@ -16,73 +25,161 @@ const CATCHING_UP_MS = 600_000;
 const NOTED = /resize|shards|pause|resume|PUT|DELETE|redrive|probe/;
 
 const share = (late, all) => (all > 0 ? late / all : undefined);
-const percent = (part) => (part === undefined ? "–" : `${(part * 100).toFixed(part > 0 && part < 0.001 ? 3 : 2)} %`);
+const percent = (part) =>
+  part === undefined ? "–" : `${(part * 100).toFixed(part > 0 && part < 0.001 ? 3 : 2)} %`;
 const burnOf = (late, all, allowed) => (all > 0 ? late / all / allowed : undefined);
-const mood = (burn) => (burn === undefined || burn <= BURNS ? "" : burn > BURNS_FAST ? "bad" : "careful");
-const times = (burn) => (burn === undefined ? "–" : `${burn < 10 ? burn.toFixed(1) : number(Math.round(burn))} ×`);
+const mood = (burn) =>
+  burn === undefined || burn <= BURNS ? "" : burn > BURNS_FAST ? "bad" : "careful";
+const times = (burn) =>
+  burn === undefined ? "–" : `${burn < 10 ? burn.toFixed(1) : number(Math.round(burn))} ×`;
 
 // What else there was in a step that was late, as far as this page can know.
 function causes(step, row, usual, entries, outages) {
   const found = [];
-  const outage = outages.find((one) => one.topic === row.name && one.since <= step.at && (one.until ?? Infinity) >= step.at - CATCHING_UP_MS);
-  if (outage) found.push(`its sink was taken to be down ${outage.until === undefined ? `since ${time(outage.since)}` : `from ${time(outage.since)} to ${time(outage.until)}`}`);
+  const outage = outages.find(
+    (one) =>
+      one.topic === row.name &&
+      one.since <= step.at &&
+      (one.until ?? Infinity) >= step.at - CATCHING_UP_MS,
+  );
+  if (outage)
+    found.push(
+      `its sink was taken to be down ${outage.until === undefined ? `since ${time(outage.since)}` : `from ${time(outage.since)} to ${time(outage.until)}`}`,
+    );
   else if (row.open) found.push("the sink is taken to be down");
-  if (row.paused) found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
-  if (row.unreachable_shards) found.push(plural(row.unreachable_shards, "shard does not answer", "shards do not answer"));
-  if (!found.length && usual > 0 && step.delivered > 3 * usual) found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
+  if (row.paused)
+    found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
+  if (row.unreachable_shards)
+    found.push(plural(row.unreachable_shards, "shard does not answer", "shards do not answer"));
+  if (!found.length && usual > 0 && step.delivered > 3 * usual)
+    found.push(`a herd: ${number(Math.round(step.delivered))} a second`);
   const began = step.at - 30_000;
   for (const entry of entries) {
     const when = Date.parse(entry.time);
-    if (when >= began && when <= step.at && (!entry.topic || entry.topic === row.name)) found.push(`${deed(entry)} by ${entry.who ?? "no token"}`);
+    if (when >= began && when <= step.at && (!entry.topic || entry.topic === row.name))
+      found.push(`${deed(entry)} by ${entry.who ?? "no token"}`);
   }
-  return [...new Set(found)].slice(0, 3).join("; ") || "nothing that this node knows of: compare Sinks and Shards";
+  return (
+    [...new Set(found)].slice(0, 3).join("; ") ||
+    "nothing that this node knows of: compare Sinks and Shards"
+  );
 }
 
 // What was left of a topic's budget, moment by moment; below nothing it is drawn at the bottom.
 function Line({ name, steps, allowed }) {
-  const points = steps.map((step) => [step.at, 1 - step.late / Math.max(1, step.handed_over) / allowed]);
-  if (points.length < 2) return html`<p class="empty">This node has just started: the line begins with its second measurement.</p>`;
+  const points = steps.map((step) => [
+    step.at,
+    1 - step.late / Math.max(1, step.handed_over) / allowed,
+  ]);
+  if (points.length < 2)
+    return html`
+      <p class="empty">This node has just started: the line begins with its second measurement.</p>
+    `;
   const [first, last] = [points[0], points[points.length - 1]];
   const x = ([at]) => (((at - first[0]) / Math.max(1, last[0] - first[0])) * 1000).toFixed(1);
-  const path = points.map((point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - Math.max(0, point[1]) * 96).toFixed(1)}`).join("");
-  return html`<svg class="budget" viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="budget left of ${name}: from ${leftText(first[1])} to ${leftText(last[1])}"><path d=${path} /></svg>
-    <p class="row spread quiet"><span>${moment(first[0])}: ${leftText(first[1])}</span><span>now: ${leftText(last[1])}</span></p>`;
+  const path = points
+    .map(
+      (point, n) => `${n ? "L" : "M"}${x(point)} ${(98 - Math.max(0, point[1]) * 96).toFixed(1)}`,
+    )
+    .join("");
+  return html`
+    <svg
+      class="budget"
+      viewBox="0 0 1000 100"
+      preserveAspectRatio="none"
+      role="img"
+      aria-label="budget left of ${name}: from ${leftText(first[1])} to ${leftText(last[1])}"
+    >
+      <path d=${path} />
+    </svg>
+    <p class="row spread quiet">
+      <span>${moment(first[0])}: ${leftText(first[1])}</span>
+      <span>now: ${leftText(last[1])}</span>
+    </p>
+  `;
 }
 
 export function Slo() {
   const state = useLive();
   const [objective, setObjective] = useState(OBJECTIVE);
   const admin = sees(state, "admin");
-  const { answer } = useAnswer(async (signal) => (admin ? get("/v1/audit?limit=200", signal) : { entries: [] }), 10_000, [admin]);
-  const { answer: known = { outages: [] } } = useAnswer(async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }), 10_000, [sees(state, "view")]);
+  const { answer } = useAnswer(
+    async (signal) => (admin ? get("/v1/audit?limit=200", signal) : { entries: [] }),
+    10_000,
+    [admin],
+  );
+  const { answer: known = { outages: [] } } = useAnswer(
+    async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }),
+    10_000,
+    [sees(state, "view")],
+  );
   const [chosen, choose] = useState();
   // Where nobody chose, the one with the least left.
-  const shareOf = (topic) => share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
-  const worst = [...(state.topics ?? [])].sort((a, b) => shareOf(b) - shareOf(a) || (a.name < b.name ? -1 : 1))[0]?.name;
+  const shareOf = (topic) =>
+    share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
+  const worst = [...(state.topics ?? [])].sort(
+    (a, b) => shareOf(b) - shareOf(a) || (a.name < b.name ? -1 : 1),
+  )[0]?.name;
   const drawn = state.topics?.some((topic) => topic.name === chosen) ? chosen : worst;
-  const { answer: report } = useAnswer(async (signal) => (drawn ? get(topicPath(drawn, "/report"), signal) : undefined), 10_000, [drawn]);
+  const { answer: detail } = useAnswer(
+    async (signal) => (drawn ? detailOf(drawn, signal) : undefined),
+    10_000,
+    [drawn],
+  );
   if (!state.topics) return html`<p class="quiet">…</p>`;
   const allowed = 1 - Number(objective) / 100;
   const rows = state.topics.map((topic) => {
     const now = rates(state, topic.name);
     const spent = share(now.lateTotal, now.handedTotal);
-    return { key: topic.name, ...topic, ...now, spent, left: budgetLeft(now, objective), burn: burnOf(now.late, now.handed, allowed) };
+    return {
+      key: topic.name,
+      ...topic,
+      ...now,
+      spent,
+      left: budgetLeft(now, objective),
+      burn: burnOf(now.late, now.handed, allowed),
+    };
   });
   const sum = (name) => rows.reduce((all, row) => all + (row[name] ?? 0), 0);
-  const entries = (answer?.entries ?? []).filter((entry) => NOTED.test(entry.action) && !/messages|claim|ack/.test(entry.action));
+  const entries = (answer?.entries ?? []).filter(
+    (entry) => NOTED.test(entry.action) && !/messages|claim|ack/.test(entry.action),
+  );
   const late = rows.flatMap((row) => {
     const steps = row.steps ?? [];
     const usual = steps.reduce((all, step) => all + step.delivered, 0) / Math.max(1, steps.length);
-    return steps.filter((step) => step.late > 0).map((step) => ({ key: `${row.name} ${step.at}`, topic: row.name, ...step, why: causes(step, row, usual, entries, known.outages) }));
+    return steps
+      .filter((step) => step.late > 0)
+      .map((step) => ({
+        key: `${row.name} ${step.at}`,
+        topic: row.name,
+        ...step,
+        why: causes(step, row, usual, entries, known.outages),
+      }));
   });
   const topicLink = (name) => html`<${TopicLink} name=${name} />`;
   const columns = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => topicLink(row.name) },
-    { name: "Handed over", value: (row) => row.handedTotal, cell: (row) => number(row.handedTotal) },
+    {
+      name: "Handed over",
+      value: (row) => row.handedTotal,
+      cell: (row) => number(row.handedTotal),
+    },
     { name: "Late", value: (row) => row.lateTotal, cell: (row) => number(row.lateTotal) },
-    { name: "In time", value: (row) => (row.spent === undefined ? undefined : 1 - row.spent), cell: (row) => percent(row.spent === undefined ? undefined : 1 - row.spent) },
-    { name: "Budget left", value: (row) => row.left, cell: (row) => html`<${Left} left=${row.left} />` },
-    { name: "Burns now", value: (row) => row.burn, cell: (row) => html`<span class=${mood(row.burn)}>${times(row.burn)}</span>` },
+    {
+      name: "In time",
+      value: (row) => (row.spent === undefined ? undefined : 1 - row.spent),
+      cell: (row) => percent(row.spent === undefined ? undefined : 1 - row.spent),
+    },
+    {
+      name: "Budget left",
+      value: (row) => row.left,
+      cell: (row) => html`<${Left} left=${row.left} />`,
+    },
+    {
+      name: "Burns now",
+      value: (row) => row.burn,
+      cell: (row) => html`<span class=${mood(row.burn)}>${times(row.burn)}</span>`,
+    },
     { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
   ];
@@ -95,12 +192,84 @@ export function Slo() {
   ];
   const spent = share(sum("lateTotal"), sum("handedTotal"));
   const burn = burnOf(sum("late"), sum("handed"), allowed);
-  const left = budgetLeft({ lateTotal: sum("lateTotal"), handedTotal: sum("handedTotal") }, objective);
-  return html`<div class="row spread"><h1>SLO</h1><label>Objective<select value=${objective} onChange=${(event) => setObjective(event.target.value)}>${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}</select></label></div>
-    <p class="quiet">What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a second after its due time. A budget over days and all nodes is kept by Prometheus, with the rules below.</p>
-    <${Figures} of=${[["In time", percent(spent === undefined ? undefined : 1 - spent), spent > allowed ? "bad" : ""], ["Budget left", leftText(left), leftMood(left)], ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"], ["Late, last minute", number(sum("late"))], ["Handed over, last minute", number(sum("handed"))]]} />
-    <div class="card"><h2>Budgets</h2><${Table} columns=${columns} rows=${rows} empty="No topic yet." first=${{ name: "Budget left", down: false }} label="budgets" /></div>
-    ${drawn && html`<div class="card"><div class="row spread"><h2>Budget left, over the last day</h2><label>Topic<select aria-label="Topic of the line" value=${drawn} onChange=${(event) => choose(event.target.value)}>${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label></div>${report && html`<${Line} name=${drawn} steps=${report.budget} allowed=${allowed} />`}<${Commands} path=${topicPath(drawn, "/report")} command=${`duetime report ${word(drawn)}`} /></div>`}
-    <div class="card"><h2>What ate it, in the last five minutes</h2><${Table} columns=${eaten} rows=${late} empty="Nothing was late." first=${{ name: "When", down: true }} label="late steps" /></div>
-    <div class="card"><h2>Alert rules for this objective</h2><pre class="command">${command("alerts", { within: WITHIN, objective })}</pre><${Commands} path="/v1/rates" command="duetime rates" /></div>`;
+  const left = budgetLeft(
+    { lateTotal: sum("lateTotal"), handedTotal: sum("handedTotal") },
+    objective,
+  );
+  return html`
+    <div class="row spread">
+      <h1>SLO</h1>
+      <label>
+        Objective
+        <select value=${objective} onChange=${(event) => setObjective(event.target.value)}>
+          ${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}
+        </select>
+      </label>
+    </div>
+    <p class="quiet">
+      What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a
+      second after its due time. A budget over days and all nodes is kept by Prometheus, with the
+      rules below.
+    </p>
+    <${Figures}
+      of=${[
+        [
+          "In time",
+          percent(spent === undefined ? undefined : 1 - spent),
+          spent > allowed ? "bad" : "",
+        ],
+        ["Budget left", leftText(left), leftMood(left)],
+        ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"],
+        ["Late, last minute", number(sum("late"))],
+        ["Handed over, last minute", number(sum("handed"))],
+      ]}
+    />
+    <div class="card">
+      <h2>Budgets</h2>
+      <${Table}
+        columns=${columns}
+        rows=${rows}
+        empty="No topic yet."
+        first=${{ name: "Budget left", down: false }}
+        label="budgets"
+      />
+    </div>
+    ${
+      drawn &&
+      html`
+      <div class="card">
+        <div class="row spread">
+          <h2>Budget left, over the last day</h2>
+          <label>
+            Topic
+            <select
+              aria-label="Topic of the line"
+              value=${drawn}
+              onChange=${(event) => choose(event.target.value)}
+            >
+              ${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}
+            </select>
+          </label>
+        </div>
+        ${detail && html`<${Line} name=${drawn} steps=${detail.budget} allowed=${allowed} />`}
+        <${Commands} path=${detailPath(drawn)} command="duetime rates" />
+      </div>
+    `
+    }
+    <div class="card">
+      <h2>What ate it, in the last five minutes</h2>
+      <${Table}
+        columns=${eaten}
+        rows=${late}
+        empty="Nothing was late."
+        first=${{ name: "When", down: true }}
+        label="late steps"
+      />
+    </div>
+    <div class="card">
+      <h2>Alert rules for this objective</h2>
+      <pre class="command">${command("alerts", { within: WITHIN, objective })}</pre>
+      <${Commands} path="/v1/rates" command="duetime rates" />
+    </div>
+  `;
 }

@@ -1,62 +1,200 @@
 // How does a topic do, and what is set?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, get, history, live, may, rates, topicPath } from "../api.js";
-import { age, coded, command, isDue, number, plural, rate, seconds, word } from "../format.js";
+import { ask, detailOf, detailPath, get, history, live, may, rates, topicPath } from "../api.js";
+import { age, coded, command, isDue, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "../canvas.js";
-import { Barred, Commands, Confirm, Failed, Figures, HowPaused, Paused, Reason, because, tell, useAnswer, useLive } from "../parts.js";
+import {
+  Barred,
+  Commands,
+  Confirm,
+  Failed,
+  Figures,
+  HowPaused,
+  Paused,
+  Reason,
+  because,
+  tell,
+  useAnswer,
+  useLive,
+} from "../parts.js";
 import { mood } from "./now.js";
 
-const COUNTS = ["name", "scheduled", "due", "in_flight", "dead", "oldest_due_at", "silent_shards", "unreachable_shards", "shard_count", "version", "created_at", "sink_state", "sink_down", "sink_trouble", "pause"];
+const COUNTS = [
+  "name",
+  "scheduled",
+  "due",
+  "in_flight",
+  "dead",
+  "oldest_due_at",
+  "silent_shards",
+  "unreachable_shards",
+  "shard_count",
+  "version",
+  "created_at",
+  "sink_state",
+  "sink_down",
+  "sink_trouble",
+  "pause",
+];
 
-const shown = (name, value) => (value === null || value === undefined ? "–" : name.startsWith("max_") && value >= 1000 ? `${number(value)}${/payload|bytes/.test(name) ? " bytes" : ""}` : String(value));
+const shown = (name, value) =>
+  value === null || value === undefined
+    ? "–"
+    : name.startsWith("max_") && value >= 1000
+      ? `${number(value)}${/payload|bytes/.test(name) ? " bytes" : ""}`
+      : String(value);
 
 // What is in an object has a line of its own.
 const flat = (settings, before = "") =>
-  Object.entries(settings).flatMap(([name, value]) => (value && typeof value === "object" && !Array.isArray(value) ? flat(value, `${before}${name}.`) : [[`${before}${name}`, Array.isArray(value) ? value.join(", ") : value]]));
+  Object.entries(settings).flatMap(([name, value]) =>
+    value && typeof value === "object" && !Array.isArray(value)
+      ? flat(value, `${before}${name}.`)
+      : [[`${before}${name}`, Array.isArray(value) ? value.join(", ") : value]],
+  );
 
-const REPORT_EVERY_MS = 10_000;
+const DETAIL_EVERY_MS = 10_000;
 // Lateness in as few rows as say something: up to so many milliseconds, the last of them everything.
-const HEAT = [[10, "≤ 10 ms"], [100, "≤ 100 ms"], [1000, "≤ 1 s"], [10_000, "≤ 10 s"], [60_000, "≤ 1 min"], [Infinity, "later"]];
+const HEAT = [
+  [10, "≤ 10 ms"],
+  [100, "≤ 100 ms"],
+  [1000, "≤ 1 s"],
+  [10_000, "≤ 10 s"],
+  [60_000, "≤ 1 min"],
+  [Infinity, "later"],
+];
 const HEAT_ROW = 16;
 const HEAT_COLUMN = 10;
 
 // Each column ten seconds, each row a lateness; the darker, the more of that column's hand-overs.
-function Heat({ report }) {
-  const bounds = [...report.bounds_ms, Infinity];
-  const rows = report.lateness.map(({ counts }) => HEAT.map(([to], n) => counts.reduce((sum, count, at) => sum + (bounds[at] <= to && bounds[at] > (HEAT[n - 1]?.[0] ?? -1) ? count : 0), 0)));
+function Heat({ detail }) {
+  const bounds = [...detail.bounds_ms, Infinity];
+  const rows = detail.lateness.map(({ counts }) =>
+    HEAT.map(([to], n) =>
+      counts.reduce(
+        (sum, count, at) =>
+          sum + (bounds[at] <= to && bounds[at] > (HEAT[n - 1]?.[0] ?? -1) ? count : 0),
+        0,
+      ),
+    ),
+  );
   const all = rows.flat().reduce((sum, n) => sum + n, 0);
   if (!all) return html`<p class="empty">Nothing was handed over in the last five minutes.</p>`;
   const late = rows.reduce((sum, row) => sum + row.slice(3).reduce((of, n) => of + n, 0), 0);
   const [left, height] = [58, HEAT.length * HEAT_ROW];
-  return html`<svg class="heat" viewBox="0 0 ${left + 30 * HEAT_COLUMN} ${height}" role="img" aria-label="lateness of the last five minutes: ${number(late)} of ${number(all)} later than a second">
-    ${HEAT.map(([, name], n) => html`<text x=${left - 6} y=${(HEAT.length - n) * HEAT_ROW - 4} text-anchor="end">${name}</text>`)}
-    ${rows.map((row, column) => row.map((count, n) => html`<rect class=${count ? (n > 2 ? "late" : "fine") : ""} x=${left + (30 - rows.length + column) * HEAT_COLUMN} y=${(HEAT.length - 1 - n) * HEAT_ROW} width=${HEAT_COLUMN - 1} height=${HEAT_ROW - 1} fill-opacity=${count ? 0.3 + 0.7 * (count / row.reduce((sum, one) => sum + one, 0)) : 1}><title>${count} ${HEAT[n][1]}</title></rect>`))}
-  </svg><p class="quiet">The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${plural(all, "hand-over was", "hand-overs were")} later than a second.</p>`;
+  return html`
+    <svg
+      class="heat"
+      viewBox="0 0 ${left + 30 * HEAT_COLUMN} ${height}"
+      role="img"
+      aria-label="lateness of the last five minutes: ${number(late)} of ${number(all)} later than a second"
+    >
+      ${HEAT.map(
+        ([, name], n) => html`
+        <text x=${left - 6} y=${(HEAT.length - n) * HEAT_ROW - 4} text-anchor="end">${name}</text>
+      `,
+      )}
+      ${rows.map((row, column) =>
+        row.map(
+          (count, n) => html`
+        <rect
+          class=${count ? (n > 2 ? "late" : "fine") : ""}
+          x=${left + (30 - rows.length + column) * HEAT_COLUMN}
+          y=${(HEAT.length - 1 - n) * HEAT_ROW}
+          width=${HEAT_COLUMN - 1}
+          height=${HEAT_ROW - 1}
+          fill-opacity=${count ? 0.3 + 0.7 * (count / row.reduce((sum, one) => sum + one, 0)) : 1}
+        >
+          <title>${count} ${HEAT[n][1]}</title>
+        </rect>
+      `,
+        ),
+      )}
+    </svg>
+    <p class="quiet">
+      The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${plural(
+        all,
+        "hand-over was",
+        "hand-overs were",
+      )} later than a second.
+    </p>
+  `;
 }
 
 // What became of what was taken in, as one bar.
 function Flow({ flow, node }) {
-  const ends = [["delivered", flow.delivered, "good"], ["cancelled", flow.cancelled, "quiet"], ["dead", flow.dead, "bad"]];
+  const ends = [
+    ["delivered", flow.delivered, "good"],
+    ["cancelled", flow.cancelled, "quiet"],
+    ["dead", flow.dead, "bad"],
+  ];
   const whole = Math.max(flow.scheduled, flow.delivered + flow.cancelled + flow.dead, 1);
   const waits = whole - flow.delivered - flow.cancelled - flow.dead;
   let x = 0;
-  const parts = [...ends, ["not yet", waits, "line"]].map(([name, n, kind]) => [name, n, kind, (x += (n / whole) * 100) - (n / whole) * 100]);
-  return html`<svg class="flow" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="what became of ${plural(flow.scheduled, "message")}">${parts.map(([name, n, kind, from]) => html`<rect class=${kind} x=${from} y="0" width=${(n / whole) * 100} height="6"><title>${name} ${number(n)}</title></rect>`)}</svg>
-    <p><b>${number(flow.scheduled)}</b> taken in ${ends.map(([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>${name} <b>${number(n)}</b>${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}</span>`)}${flow.retried + flow.redriven > 0 && html` <span class="quiet">· ${number(flow.retried)} retried, ${number(flow.redriven)} redriven</span>`}</p>
-    <p class="quiet">At ${node} since it started; the rest waits, or went through another node.</p>`;
+  const parts = [...ends, ["not yet", waits, "line"]].map(([name, n, kind]) => [
+    name,
+    n,
+    kind,
+    (x += (n / whole) * 100) - (n / whole) * 100,
+  ]);
+  return html`
+    <svg
+      class="flow"
+      viewBox="0 0 100 6"
+      preserveAspectRatio="none"
+      role="img"
+      aria-label="what became of ${plural(flow.scheduled, "message")}"
+    >
+      ${parts.map(
+        ([name, n, kind, from]) => html`
+        <rect class=${kind} x=${from} y="0" width=${(n / whole) * 100} height="6">
+          <title>${name} ${number(n)}</title>
+        </rect>
+      `,
+      )}
+    </svg>
+    <p>
+      <b>${number(flow.scheduled)}</b> taken in ${ends.map(
+        ([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>
+          ${name} <b>${number(n)}</b>
+          ${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}
+        </span>
+      `,
+      )}
+      ${
+        flow.retried + flow.redriven > 0 &&
+        html` <span class="quiet">· ${number(flow.retried)} retried, ${number(flow.redriven)} redriven</span>
+      `
+      }
+    </p>
+    <p class="quiet">At ${node} since it started; the rest waits, or went through another node.</p>
+  `;
 }
 
 const MERGED = ["retry", "rate_limit"];
-const settingsOf = (topic) => Object.fromEntries(Object.entries(topic).filter(([name]) => !COUNTS.includes(name)));
+const settingsOf = (topic) =>
+  Object.fromEntries(Object.entries(topic).filter(([name]) => !COUNTS.includes(name)));
 
 // The command that makes this change, where it has an option for each part of it.
 function flags(topic, change) {
   const of = (name, value) => [name.replaceAll("_", "-"), value === null ? "none" : String(value)];
   const options = Object.entries(change).flatMap(([name, value]) => {
-    if (name === "retry" && value) return Object.entries(value).filter(([, of_it]) => of_it !== null).map(([part, of_it]) => of(part === "max_attempts" ? part : `retry_${part}`, of_it));
-    if (name === "rate_limit" && value) return [of(name, value.per_second), ...(value.burst ? [of("burst", value.burst)] : [])];
-    if (name === "sink" && value) return [of(name, value.name), ["sink-setting", Object.entries(value).filter(([part]) => part !== "name").map(([part, of_it]) => `${part}=${of_it}`)]];
+    if (name === "retry" && value)
+      return Object.entries(value)
+        .filter(([, of_it]) => of_it !== null)
+        .map(([part, of_it]) => of(part === "max_attempts" ? part : `retry_${part}`, of_it));
+    if (name === "rate_limit" && value)
+      return [of(name, value.per_second), ...(value.burst ? [of("burst", value.burst)] : [])];
+    if (name === "sink" && value)
+      return [
+        of(name, value.name),
+        [
+          "sink-setting",
+          Object.entries(value)
+            .filter(([part]) => part !== "name")
+            .map(([part, of_it]) => `${part}=${of_it}`),
+        ],
+      ];
     return [of(name, value)];
   });
   return command("topic set", Object.fromEntries(options), topic);
@@ -64,10 +202,20 @@ function flags(topic, change) {
 
 // What the text asks for and the topic does not have yet: a field that is left out goes back to its default.
 function difference(settings, asked) {
-  if (asked === null || typeof asked !== "object" || Array.isArray(asked)) throw new Error("it is not an object");
-  const names = [...new Set([...Object.keys(settings), ...Object.keys(asked)])].filter((name) => JSON.stringify(settings[name]) !== JSON.stringify(asked[name]));
+  if (asked === null || typeof asked !== "object" || Array.isArray(asked))
+    throw new Error("it is not an object");
+  const names = [...new Set([...Object.keys(settings), ...Object.keys(asked)])].filter(
+    (name) => JSON.stringify(settings[name]) !== JSON.stringify(asked[name]),
+  );
   // Of what the node merges only those parts that differ.
-  return Object.fromEntries(names.map((name) => [name, MERGED.includes(name) && settings[name] && asked[name] ? difference(settings[name], asked[name]) : (asked[name] ?? null)]));
+  return Object.fromEntries(
+    names.map((name) => [
+      name,
+      MERGED.includes(name) && settings[name] && asked[name]
+        ? difference(settings[name], asked[name])
+        : (asked[name] ?? null),
+    ]),
+  );
 }
 
 function Change({ topic, settings, onClose }) {
@@ -84,20 +232,98 @@ function Change({ topic, settings, onClose }) {
   const names = Object.keys(change);
   const now = Object.fromEntries(flat(before));
   const said = (value) => (value === undefined || value === null ? "the default" : String(value));
-  return html`<${Confirm} title="Change the settings of ${topic}" label="Change them" wait=${wrong || !names.length} onClose=${onClose} onDone=${async () => { await ask("PUT", path, change); tell(`${topic} is changed`); live.refresh(); }}
-    commands=${html`<${Commands} method="PUT" path=${path} body=${change} command=${flags(topic, change)} />`}>
-    <label>Settings<textarea class="mono" rows="14" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)} autofocus></textarea></label>
-    ${wrong ? html`<p class="bad" role="status">This is not JSON: ${wrong}</p>` : names.length ? html`<p>What changes:</p><ul class="mono">${flat(change).map(([name, value]) => html`<li><b>${name}</b>: <span class="bad">${said(now[name])}</span> → <span class="good">${said(value)}</span></li>`)}</ul>${names.includes("shards") && html`<p class="careful">Another number of shards begins a resize: see Shards for what moves.</p>`}` : html`<p class="quiet">Nothing is changed yet. What is left out goes back to its default.</p>`}
-  <//>`;
+  return html`
+    <${Confirm}
+      title="Change the settings of ${topic}"
+      label="Change them"
+      wait=${wrong || !names.length}
+      onClose=${onClose}
+      onDone=${async () => {
+        await ask("PUT", path, change);
+        tell(`${topic} is changed`);
+        live.refresh();
+      }}
+      commands=${html`
+        <${Commands} method="PUT" path=${path} body=${change} command=${flags(topic, change)} />
+      `}
+    >
+      <label>
+        Settings
+        <textarea
+          class="mono"
+          rows="14"
+          spellcheck="false"
+          value=${text}
+          onInput=${(event) => setText(event.target.value)}
+          autofocus
+        ></textarea>
+      </label>
+      ${
+        wrong
+          ? html`<p class="bad" role="status">This is not JSON: ${wrong}</p>`
+          : names.length
+            ? html`
+        <p>What changes:</p>
+        <ul class="mono">
+          ${flat(change).map(
+            ([name, value]) => html`
+            <li>
+              <b>${name}</b>: <span class="bad">${said(now[name])}</span> → <span class="good">
+                ${said(value)}
+              </span>
+            </li>
+          `,
+          )}
+        </ul>
+        ${
+          names.includes("shards") &&
+          html`
+          <p class="careful">
+            Another number of shards begins a resize: see Shards for what moves.
+          </p>
+        `
+        }
+      `
+            : html`
+        <p class="quiet">Nothing is changed yet. What is left out goes back to its default.</p>
+      `
+      }
+    <//>
+  `;
 }
 
 function Delete({ topic, counts, onClose }) {
   const path = topicPath(topic);
-  return html`<${Confirm} title="Delete ${topic} with everything in it" typed=${topic} label="Delete it" danger=${true} onClose=${onClose}
-    commands=${html`<${Commands} method="DELETE" path=${path} command=${command("topic delete", { force: true }, topic)} />`}
-    onDone=${async () => { await ask("DELETE", `${path}?force=true`).catch((problem) => (problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem))); tell(`${topic} is deleted`); location.hash = "#/"; }}>
-    <p>${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${plural(counts.dead, "dead letter")} are lost. This cannot be undone.</p>
-  <//>`;
+  return html`
+    <${Confirm}
+      title="Delete ${topic} with everything in it"
+      typed=${topic}
+      label="Delete it"
+      danger=${true}
+      onClose=${onClose}
+      commands=${html`
+        <${Commands}
+          method="DELETE"
+          path=${path}
+          command=${command("topic delete", { force: true }, topic)}
+        />
+      `}
+      onDone=${async () => {
+        await ask("DELETE", `${path}?force=true`).catch((problem) =>
+          problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem),
+        );
+        tell(`${topic} is deleted`);
+        location.hash = "#/";
+      }}
+    >
+      <p>
+        ${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${plural(
+          counts.dead,
+          "dead letter",
+        )} are lost. This cannot be undone.
+      </p>
+    <//>
+  `;
 }
 
 function Pause({ topic, counts, onClose }) {
@@ -108,13 +334,47 @@ function Pause({ topic, counts, onClose }) {
   const path = topicPath(topic, `/${act}`);
   const [text, setText] = useState("");
   const body = because(paused ? "" : text);
-  return html`<${Confirm} title="${paused ? "Resume" : "Pause"} ${topic}" label=${paused ? "Resume it" : "Pause it"} wait=${changed} onClose=${onClose}
-    commands=${html`<${Commands} method="POST" path=${path} body=${body} command=${command(act, { reason: body.reason }, topic)} />`}
-    onDone=${async () => { await ask("POST", path, body); tell(paused ? `${topic} goes on` : `${topic} is paused`); }}>
-    ${changed && html`<div class="banner" role="alert">${paused ? "It was resumed meanwhile" : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`}. Nothing is left to do here.</div>`}
-    <p>${paused ? `${isDue(counts.due)} and go out at once.` : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."}</p>
-    ${!paused && html`<${Reason} value=${text} set=${setText} />`}
-  <//>`;
+  return html`
+    <${Confirm}
+      title="${paused ? "Resume" : "Pause"} ${topic}"
+      label=${paused ? "Resume it" : "Pause it"}
+      wait=${changed}
+      onClose=${onClose}
+      commands=${html`
+        <${Commands}
+          method="POST"
+          path=${path}
+          body=${body}
+          command=${command(act, { reason: body.reason }, topic)}
+        />
+      `}
+      onDone=${async () => {
+        await ask("POST", path, body);
+        tell(paused ? `${topic} goes on` : `${topic} is paused`);
+      }}
+    >
+      ${
+        changed &&
+        html`
+        <div class="banner" role="alert">
+          ${
+            paused
+              ? "It was resumed meanwhile"
+              : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`
+          }. Nothing is left to do here.
+        </div>
+      `
+      }
+      <p>
+        ${
+          paused
+            ? `${isDue(counts.due)} and go out at once.`
+            : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."
+        }
+      </p>
+      ${!paused && html`<${Reason} value=${text} set=${setText} />`}
+    <//>
+  `;
 }
 
 export function Topic({ topic }) {
@@ -123,27 +383,136 @@ export function Topic({ topic }) {
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
   const [changing, setChanging] = useState(false);
-  const { answer: report, problem } = useAnswer((signal) => get(topicPath(topic, "/report"), signal), REPORT_EVERY_MS, [topic, answer?.version]);
+  const { answer: detail, problem } = useAnswer(
+    (signal) => detailOf(topic, signal),
+    DETAIL_EVERY_MS,
+    [topic, answer?.version],
+  );
   if (!state.topics) return html`<p class="quiet">…</p>`;
   if (!answer && problem?.status === 403) return html`<${Failed} problem=${problem} />`;
-  if (!answer) return html`<div class="card"><h2>There is no topic ${topic}</h2><p>It was deleted, or is not made yet: <code>${command("topic create", {}, topic)}</code></p></div>`;
+  if (!answer)
+    return html`
+      <div class="card">
+        <h2>There is no topic ${topic}</h2>
+        <p>
+          It was deleted, or is not made yet: <code>${command("topic create", {}, topic)}</code>
+        </p>
+      </div>
+    `;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
   const settings = flat(settingsOf(answer)).sort();
-  const from = (name) => ({ file: "the node's file", set: "set" })[report?.origins[name]] ?? "default";
+  const from = (name) =>
+    ({ file: "the node's file", set: "set" })[detail?.origins[name]] ?? "default";
   const flow = history(state, topic, "delivered");
-  return html`<${Paused} topic=${answer} />
-    ${now.open && html`<div class="banner bad" role="status">The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried again every few seconds.</div>`}
-    <${Figures} of=${[["Oldest due", seconds(waited), mood(waited)], ["Late, p50", seconds(now.p50)], ["Late, p99", seconds(now.p99), mood(now.p99)], ["Due", number(answer.due)], ["Scheduled", number(answer.scheduled)], ["In flight", number(answer.in_flight)], ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""], ["In", rate(now.enqueued)], ["Cancelled", ratio], ["Out", rate(now.delivered)]]} />
+  return html`
+    <${Paused} topic=${answer} />
+    ${
+      now.open &&
+      html`
+      <div class="banner bad" role="status">
+        The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried
+        again every few seconds.
+      </div>
+    `
+    }
+    <${Figures}
+      of=${[
+        ["Oldest due", seconds(waited), mood(waited)],
+        ["Late, p50", seconds(now.p50)],
+        ["Late, p99", seconds(now.p99), mood(now.p99)],
+        ["Due", number(answer.due)],
+        ["Scheduled", number(answer.scheduled)],
+        ["In flight", number(answer.in_flight)],
+        ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""],
+        ["In", rate(now.enqueued)],
+        ["Cancelled", ratio],
+        ["Out", rate(now.delivered)],
+      ]}
+    />
     <div class="grid">
-      <div class="card"><h2>Delivered a second</h2>${flow.length > 1 ? html`<${Bars} points=${flow} label="delivered" unit="/s" height=${300} mark=${answer.rate_limit?.per_second} />` : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`}</div>
-      <div class="card"><h2>How late</h2>${report ? html`<${Heat} report=${report} />` : html`<p class="quiet">…</p>`}<h2>What became of them</h2>${report ? html`<${Flow} flow=${report.flow} node=${report.node} />` : html`<p class="quiet">…</p>`}<${Commands} path=${topicPath(topic, "/report")} command=${`duetime report ${word(topic)}`} /></div>
-      <div class="card"><h2>Settings</h2><dl class="pairs">${settings.map(([name, value]) => html`<dt>${name}</dt><dd><span class="mono">${shown(name, value)}</span>${report && html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>`}</dd>`)}<dt>shards now</dt><dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd></dl>
+      <div class="card">
+        <h2>Delivered a second</h2>
+        ${
+          flow.length > 1
+            ? html`
+          <${Bars}
+            points=${flow}
+            label="delivered"
+            unit="/s"
+            height=${300}
+            mark=${answer.rate_limit?.per_second}
+          />
+        `
+            : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`
+        }
+      </div>
+      <div class="card">
+        <h2>How late</h2>
+        ${detail ? html`<${Heat} detail=${detail} />` : html`<p class="quiet">…</p>`}
+        <h2>What became of them</h2>
+        ${
+          detail
+            ? html`<${Flow} flow=${detail.flow} node=${state.rates?.node ?? "this node"} />`
+            : html`<p class="quiet">…</p>`
+        }
+        <${Commands} path=${detailPath(topic)} command="duetime rates" />
+      </div>
+      <div class="card">
+        <h2>Settings</h2>
+        <dl class="pairs">
+          ${settings.map(
+            ([name, value]) => html`
+            <dt>${name}</dt>
+            <dd>
+              <span class="mono">${shown(name, value)}</span>
+              ${
+                detail &&
+                html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>
+              `
+              }
+            </dd>
+          `,
+          )}
+          <dt>shards now</dt>
+          <dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd>
+        </dl>
         <${Commands} path=${topicPath(topic)} command=${command("topic get", {}, topic)} />
-        <${Barred} scope="admin" what="Change, pause and delete" />${may(state, "admin") && html`<p class="row"><button onClick=${() => setChanging(true)}>Change …</button> <button onClick=${() => setPausing(true)}>${answer.paused ? "Resume" : "Pause"} …</button> <button class="danger" onClick=${() => setDeleting(true)}>Delete this topic …</button></p>`}</div>
+        <${Barred} scope="admin" what="Change, pause and delete" />
+        ${
+          may(state, "admin") &&
+          html`
+          <p class="row">
+            <button onClick=${() => setChanging(true)}>Change …</button> <button
+              onClick=${() => setPausing(true)}
+            >
+              ${answer.paused ? "Resume" : "Pause"} …
+            </button> <button class="danger" onClick=${() => setDeleting(true)}>
+              Delete this topic …
+            </button>
+          </p>
+        `
+        }
+      </div>
     </div>
-    ${pausing && html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`}
-    ${changing && html`<${Change} topic=${topic} settings=${settingsOf(answer)} onClose=${() => setChanging(false)} />`}
-    ${deleting && html`<${Delete} topic=${topic} counts=${answer} onClose=${() => setDeleting(false)} />`}`;
+    ${
+      pausing &&
+      html`<${Pause} topic=${topic} counts=${answer} onClose=${() => setPausing(false)} />`
+    }
+    ${
+      changing &&
+      html`
+      <${Change}
+        topic=${topic}
+        settings=${settingsOf(answer)}
+        onClose=${() => setChanging(false)}
+      />
+    `
+    }
+    ${
+      deleting &&
+      html`<${Delete} topic=${topic} counts=${answer} onClose=${() => setDeleting(false)} />`
+    }
+  `;
 }

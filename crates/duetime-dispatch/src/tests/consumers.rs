@@ -1,12 +1,13 @@
 //! Topics without a sink: consumers claim, and wait without polling the store.
 
+use duetime_testkit::at_home::SettledAtHome as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
 use duetime_core::{
-    ClaimAsk, ClaimStore as _, ClaimedBatch, Clock as _, DeliveryMode, LeaseClass, MessageState, RateLimit,
-    RetryPolicy, StoreError, TopicConfig,
+    ClaimAsk, ClaimedBatch, Clock as _, DeliveryMode, LeaseClass, MessageState, RateLimit, RetryPolicy, StoreError,
+    TopicConfig,
 };
 use duetime_metrics::Event;
 use tokio::time::Instant;

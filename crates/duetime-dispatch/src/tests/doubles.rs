@@ -288,15 +288,10 @@ impl ClaimStore for WiredStore {
 
 #[async_trait]
 impl ScheduleStore for WiredStore {
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
-        self.wire("counts").await?;
-        self.reach("counts", shards, GIVEN_UP_AFTER).await?;
-        self.mem.counts(shards, now).await
-    }
-    async fn counts_available(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         self.wire("counts").await?;
         let silent = self.reach("counts", shards, LOOK_GIVEN_UP_AFTER).await;
-        let known = self.mem.counts(shards, now).await?.into_iter().map(Some);
+        let known = self.mem.counts(shards, now).await?.into_iter();
         let known: Vec<_> =
             shards.iter().zip(known).map(|(shard, known)| if self.is_silent(shard) { None } else { known }).collect();
         if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
@@ -339,9 +334,6 @@ impl Ownership for HandedOwnership {
     async fn demand(&self, _: Demand) {}
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
         self.owned.subscribe()
-    }
-    fn past_owners(&self, _: &TopicName, _: u32) -> duetime_core::PastOwners {
-        duetime_core::PastOwners::default()
     }
     async fn settled(&self, _: &TopicName, index: u32) {
         self.settled.lock().push(index);

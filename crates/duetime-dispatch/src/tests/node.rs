@@ -1,14 +1,14 @@
 //! A node in a test: reference store, engine, one sink, and time that is moved.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::store::{DeadPage, Edit, Enqueue, ShardCounts};
 use duetime_core::{
-    ChangeId, Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership,
-    ScheduleStore as _, SinkRef, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
-    Topics,
+    ChangeId, Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, SinkRef,
+    StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Meters, TopicMeters};
 use duetime_ownership::Solo;
@@ -64,7 +64,7 @@ impl TestNode {
 
     pub fn on(store: Arc<WiredStore>, sink: Arc<TestSink>, config: DispatchConfig) -> Self {
         let meters = Arc::new(Meters::new());
-        let solo = Solo::new(Member::default(), TokioClock::at(START), meters.clone());
+        let solo = Solo::new(Member::default(), meters.clone());
         Self::owning(store, sink, config, meters, solo)
     }
 
@@ -208,7 +208,7 @@ impl TestNode {
         let record = self.record().await;
         let shards: Vec<_> = record.routing.all(&record.name).collect();
         let mut sum = ShardCounts::default();
-        for survey in self.store.mem.counts(&shards, self.clock.now()).await.unwrap() {
+        for survey in self.store.mem.all_counts(&shards, self.clock.now()).await.unwrap() {
             sum.scheduled += survey.scheduled;
             sum.due += survey.due;
             sum.in_flight += survey.in_flight;

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{
-    ClusterNodes, Drain, Member, MemberState, OwnedShards, OwnerChange, OwnerReason, Ownership, PastOwners, Timestamp,
-    TopicName,
-};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, TopicName};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
@@ -30,22 +27,6 @@ impl Ownership for Asked {
     }
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
-    }
-    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
-        if (topic.as_str(), index) != ("orders", 0) {
-            return PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), ..PastOwners::default() };
-        }
-        let step = |seconds: i64, owner: Option<&str>, reason| OwnerChange {
-            at: Timestamp::from_millis(NOW_MS + seconds * 1_000),
-            owner: owner.map(Arc::from),
-            reason,
-        };
-        let changes = vec![
-            step(6, Some("n1"), OwnerReason::LeaseEnded),
-            step(5, None, OwnerReason::LeaseEnded),
-            step(0, Some("n2"), OwnerReason::Found),
-        ];
-        PastOwners { since: Some(Timestamp::from_millis(NOW_MS)), changes, forgotten: true }
     }
     fn trouble(&self) -> Option<String> {
         self.1.lock().clone()

@@ -19,7 +19,6 @@ mod foreign;
 mod list;
 mod messages;
 mod operations;
-mod owners;
 mod pauses;
 mod plans;
 mod shares;
@@ -156,6 +155,8 @@ impl TestApi {
         let resizer = Resizer::new(ResizeDeps {
             deps,
             authority: store.clone(),
+            records: store.clone(),
+            counts: store.clone(),
             topics: catalog.watch(),
             owned: owned.clone(),
             nodes: catalog.nodes(),

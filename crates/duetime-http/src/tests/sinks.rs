@@ -1,5 +1,6 @@
 //! What a node says of a topic's sink, and a try at once.
 
+use duetime_testkit::at_home::SettledAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -21,11 +21,10 @@ use tracing::{info, warn};
 use super::config::EtcdConfig;
 use super::link::{EtcdError, EtcdLink};
 use super::view::View;
-use crate::ShardName;
-use crate::history::OwnerHistory;
 use crate::overdue::OverdueShards;
 use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::{Changes, ShardName};
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
 const BACK_EVERY: Duration = Duration::from_millis(500);
@@ -55,7 +54,6 @@ pub(super) struct Keeper {
     pub settled: mpsc::Receiver<ShardName>,
     pub owned: watch::Sender<Arc<OwnedShards>>,
     pub cluster: watch::Sender<Arc<ClusterNodes>>,
-    pub history: Arc<OwnerHistory>,
     pub lease: Option<Lease>,
     pub silent: Silent,
     /// As etcd said last.
@@ -99,7 +97,7 @@ impl Keeper {
                 () = self.away() => {}
             }
         }
-        crate::publish(&self.owned, &self.meters, BTreeSet::new());
+        crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::Seldom);
         self.meters.owners("etcd", 0);
         if let Some(lease) = self.lease
             && let Ok(link) = EtcdLink::connect(&self.config, &self.namespace).await
@@ -149,7 +147,7 @@ impl Keeper {
             self.adopted.extend(late.iter().cloned());
             kept.extend(late);
         }
-        crate::publish(&self.owned, &self.meters, kept);
+        crate::publish(&self.owned, &self.meters, kept, Changes::Seldom);
     }
 
     pub(super) fn take_in_fitness(&mut self) {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{ClusterNodes, Drain, Member, Namespace, OwnedShards, Ownership, PastOwners, TopicName};
+use duetime_core::{ClusterNodes, Drain, Member, Namespace, OwnedShards, Ownership, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -37,7 +37,6 @@ pub use config::EtcdConfig;
 
 use self::link::{DrainSet, EtcdLink};
 use crate::ShardName;
-use crate::history::OwnerHistory;
 use crate::overdue::OverdueShards;
 use crate::tickets::Tickets;
 
@@ -57,7 +56,6 @@ pub struct Etcd {
     settled: mpsc::Sender<ShardName>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    history: Arc<OwnerHistory>,
     trouble: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     keeping: Mutex<Option<JoinHandle<()>>>,
@@ -95,7 +93,6 @@ impl Etcd {
             settled,
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            history: OwnerHistory::new(late.clock()),
             trouble: Arc::default(),
             stop: CancellationToken::new(),
             keeping: Mutex::default(),
@@ -116,7 +113,6 @@ impl Etcd {
             settled: settled_words,
             owned: etcd.owned.clone(),
             cluster: etcd.cluster.clone(),
-            history: etcd.history.clone(),
             lease: None,
             seen: None,
             followed: Instant::now(),
@@ -135,7 +131,6 @@ impl Ownership for Etcd {
     }
 
     async fn demand(&self, demand: Demand) {
-        self.history.keep(&demand);
         self.demand.send_replace(demand);
     }
 
@@ -145,10 +140,6 @@ impl Ownership for Etcd {
 
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         self.cluster.subscribe()
-    }
-
-    fn past_owners(&self, topic: &TopicName, index: u32) -> PastOwners {
-        self.history.of(topic, index)
     }
 
     fn trouble(&self) -> Option<String> {

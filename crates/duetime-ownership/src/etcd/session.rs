@@ -17,9 +17,8 @@ use tracing::{info, warn};
 
 use super::keeper::{Keeper, Lease, take_late};
 use super::link::{Change, EtcdError, EtcdLink};
-use super::view::{View, why_given_up};
-use crate::ShardName;
-use crate::history::SeenChange;
+use super::view::View;
+use crate::{Changes, ShardName};
 
 /// Plans are at least this far apart: events come in crowds.
 const PLAN_GAP: Duration = Duration::from_millis(20);
@@ -110,8 +109,6 @@ impl Keeper {
             Some(lease) => link.renew(lease.id).await?,
             None => false,
         };
-        // Its keys went with the lease it had, if it had one.
-        let lost = (!lives).then(|| self.name.clone());
         let lease = match self.lease {
             Some(lease) if lives => lease,
             old => {
@@ -139,7 +136,6 @@ impl Keeper {
         for change in changes {
             apply(&mut view, change);
         }
-        self.history.compare(&view.cluster().owners, lost.as_deref());
         view.adopt(self.adopted.clone(), now + lease.ttl + ADOPTED_SLACK);
         let (renew, renewed) = link.keeper().keep_alive(lease.id).await?;
         let (unserved, refused, refused_vitals) = Default::default();
@@ -245,7 +241,6 @@ impl Keeper {
             session.is_registered = false;
             session.lost_drain = self.drain.is_some();
         }
-        let mut seen = Vec::new();
         for change in changes {
             match change {
                 Change::Drain(name, drain) if name == self.name => {
@@ -255,10 +250,9 @@ impl Keeper {
                         session.is_registered = false;
                     }
                 }
-                change => seen.extend(apply(&mut session.view, change)),
+                change => apply(&mut session.view, change),
             }
         }
-        self.history.record(seen);
         session.has_changed = true;
         session.plan_soon();
         Ok(())
@@ -290,14 +284,10 @@ impl Keeper {
         let place_of = |shard: &ShardName| late.place_of(shard);
         let mut plan = session.view.plan(&all, serving, &scanned, &place_of, Instant::now());
         self.adopted = session.view.adopted();
-        crate::publish(&self.owned, &self.meters, plan.owned.clone());
+        crate::publish(&self.owned, &self.meters, plan.owned.clone(), Changes::Seldom);
         if !plan.drop.is_empty() {
             let written = session.link.drop_keys(&plan.drop, &self.name).await;
-            let (dropped, reason) = (session.took(written)?.unwrap_or_default(), why_given_up(&self.me));
-            let seen =
-                |(shard, _): &(ShardName, i64)| SeenChange { shard: shard.clone(), owner: None, reason: Some(reason) };
-            self.history.record(dropped.iter().map(seen).collect());
-            for (shard, revision) in dropped {
+            for (shard, revision) in session.took(written)?.unwrap_or_default() {
                 session.view.key(shard, None, revision);
             }
         }
@@ -309,15 +299,11 @@ impl Keeper {
             if over > 0 {
                 info!(shards = over, "shards of a node that is gone are taken over");
             }
-            let owner = Some(self.name.clone());
-            let seen =
-                |(shard, _): &(ShardName, i64)| SeenChange { shard: shard.clone(), owner: owner.clone(), reason: None };
-            self.history.record(taken.iter().map(seen).collect());
             for (shard, revision) in taken {
                 session.view.key(shard.clone(), Some(self.name.clone()), revision);
                 plan.owned.insert(shard);
             }
-            crate::publish(&self.owned, &self.meters, plan.owned);
+            crate::publish(&self.owned, &self.meters, plan.owned, Changes::Seldom);
         }
         session.has_changed = true;
         self.report(session);
@@ -396,27 +382,20 @@ impl Keeper {
         self.meters.lease_changes("late", late.len() as u64);
         let mut scanned = self.owned.borrow().0.clone();
         scanned.extend(late.iter().cloned());
-        crate::publish(&self.owned, &self.meters, scanned);
+        crate::publish(&self.owned, &self.meters, scanned, Changes::Seldom);
         session.view.adopt(late.into_iter().collect(), Instant::now() + session.lease.ttl + ADOPTED_SLACK);
         self.adopted = session.view.adopted();
         session.plan_soon();
     }
 }
 
-/// Takes a change in; returns a shard that has another owner since.
-fn apply(view: &mut View, change: Change) -> Option<SeenChange> {
+/// Takes a change in.
+fn apply(view: &mut View, change: Change) {
     match change {
         Change::Member(name, member) => view.member(name, member, Instant::now()),
-        Change::Key(shard, owner, revision) => {
-            let before = view.owner(&shard);
-            view.key(shard.clone(), owner, revision);
-            let owner = view.owner(&shard);
-            let reason = owner.is_none().then(|| view.why_free(&shard));
-            return (owner != before).then_some(SeenChange { shard, owner, reason });
-        }
+        Change::Key(shard, owner, revision) => view.key(shard, owner, revision),
         // The node it is about says so itself.
         Change::Drain(..) => {}
         Change::Vitals(name, vitals) => view.vitals(name, vitals),
     }
-    None
 }

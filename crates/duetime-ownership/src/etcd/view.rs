@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{ClusterNodes, Member, MemberState, OwnerReason, Place, Vitals, assign};
+use duetime_core::{ClusterNodes, Member, MemberState, Place, Vitals, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -126,21 +126,6 @@ impl View {
                     self.orphans.insert(shard, Key { revision, ..key });
                 }
             }
-        }
-    }
-
-    /// Who holds the key of `shard`.
-    pub fn owner(&self, shard: &ShardName) -> Option<Arc<str>> {
-        self.keys.get(shard).map(|key| key.owner.clone())
-    }
-
-    /// Why `shard`, whose key has just gone, is nobody's. etcd reports what goes with a lease in the order of the
-    /// names, nodes before shards: a node that is still there gave its key up.
-    pub fn why_free(&self, shard: &ShardName) -> OwnerReason {
-        match self.orphans.get(shard).map(|key| self.members.get(&key.owner)) {
-            None => OwnerReason::Unknown,
-            Some(None) => OwnerReason::LeaseEnded,
-            Some(Some(member)) => why_given_up(member),
         }
     }
 
@@ -265,15 +250,6 @@ impl View {
             member.vitals = self.vitals.get(name).cloned();
         }
         ClusterNodes { members, owners }
-    }
-}
-
-/// Why a node gives a shard up, by how it presents itself.
-pub(super) fn why_given_up(member: &Member) -> OwnerReason {
-    match member.state {
-        MemberState::Serving => OwnerReason::Balanced,
-        MemberState::Draining => OwnerReason::Drained,
-        MemberState::Unhealthy => OwnerReason::Unhealthy,
     }
 }
 

@@ -17,7 +17,7 @@ struct HalfSilentStore;
 
 #[async_trait]
 impl ScheduleStore for HalfSilentStore {
-    async fn counts(&self, _: &[Shard], _: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
+    async fn counts(&self, _: &[Shard], _: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         unreachable!("ownership counts nothing")
     }
     fn place_of(&self, shard: &Shard) -> Place {

@@ -2,6 +2,7 @@
 
 use duetime_core::store::{ClaimRequest, Settle, Settlement};
 use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy};
+use duetime_testkit::at_home::SettledAtHome as _;
 
 use super::*;
 

@@ -49,6 +49,7 @@ struct Script {
     answer: Box<dyn Fn(usize) -> Lookup<()> + Send + Sync>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Scripted;
 
 impl Op for Scripted {
@@ -59,7 +60,7 @@ impl Op for Scripted {
         1
     }
 
-    async fn call(_: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
+    async fn call(self, _: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
         items[0].1.calls.lock().push((shard.index, role, items.len()));
         let answer = |(n, script): &Self::Item| match role {
             Role::Source => (script.answer)(*n),
@@ -80,7 +81,7 @@ async fn routed(topic: &TopicName, routing: Routing) -> (Arc<Catalog>, Dispatche
     catalog.learn(topic, &routing);
     let meters = Arc::new(duetime_metrics::Meters::new());
     let mover = Arc::new(duetime_resize::MoveDeps::new(store.clone()));
-    let context = OpContext { store, mover, clock, meters, endings: Arc::default() };
+    let context = OpContext::new(store, mover, clock, meters);
     (catalog.clone(), Dispatcher::new(context.clone(), catalog), BatchQueues::new(context))
 }
 
@@ -100,7 +101,7 @@ async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     let count = BATCH_ITEMS_MAX + 44;
     let group = (0..count).map(|n| PendingItem { place: n, candidate: 0, item: (n, script.clone()) }).collect();
     let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1) };
-    let outcome = work::<Scripted>(&queues, (shard, Role::Source), group).await;
+    let outcome = work(&queues, Scripted, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
     let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
     let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
@@ -129,7 +130,7 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
         Lookup::Absent
     };
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-    let answers = dispatcher.run(&queues, &topic, vec![(0, script.clone())], |_, _| Aim::at(&id)).await;
+    let answers = dispatcher.run(&queues, Scripted, &topic, vec![(0, script.clone())], |_, _| Aim::at(&id)).await;
     assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
     let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
     assert_eq!(*script.calls.lock(), calls, "what is absent at a source shard may have been moved to another since");
@@ -160,7 +161,7 @@ async fn shards_are_raised_once_however_many_of_them_have_not_heard_of_a_record(
     let record = store.put_topic(&record, None).await.unwrap();
     let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     let (mover, meters) = (Arc::<Raised>::default(), Arc::new(duetime_metrics::Meters::new()));
-    let dispatcher = Dispatcher::new(OpContext { store, mover: mover.clone(), clock, meters }, catalog);
+    let dispatcher = Dispatcher::new(OpContext::new(store, mover.clone(), clock, meters), catalog);
     for index in 0..8 {
         let refused = StoreError::NotReady(format!("t:{index}"));
         dispatcher.refresh_routing(&topic, &record.routing, index, &refused).await.unwrap();

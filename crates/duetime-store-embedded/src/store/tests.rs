@@ -1,5 +1,6 @@
 //! The folder from outside: what survives, what is refused.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
 use duetime_core::resize_store::{BatchPut, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
@@ -87,7 +88,7 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
     drop(store);
 
     let store = open(folder.path());
-    let survey = store.counts(&[shard()], later).await.unwrap()[0];
+    let survey = store.all_counts(&[shard()], later).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.due, survey.dead), (2, 1, 2, 0));
     assert_eq!(store.next_due(&[shard()]).await.unwrap(), [Some(NOW.plus(Duration::from_secs(1)))]);
     let again = store.claim(&shard(), later, &asking(1, 1)).await.unwrap();
@@ -200,7 +201,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
 
     for _ in 0..2 {
         let store = open(folder.path());
-        let survey = store.counts(&[shard()], NOW).await.unwrap()[0];
+        let survey = store.all_counts(&[shard()], NOW).await.unwrap()[0];
         assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 1, 1));
         drop(store);
     }

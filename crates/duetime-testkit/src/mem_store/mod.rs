@@ -150,10 +150,11 @@ impl MemStore {
 
 #[cfg(test)]
 mod tests {
+    use crate::at_home::MessagesAtHome as _;
     use duetime_core::store::ClaimRequest;
     use duetime_core::{
-        ChangeId, ClaimStore as _, DeliveryMode, LeaseClass, MessageState, MessageStore as _, RetryPolicy, TopicConfig,
-        TopicRecord, TopicStore as _,
+        ChangeId, ClaimStore as _, DeliveryMode, LeaseClass, MessageState, RetryPolicy, TopicConfig, TopicRecord,
+        TopicStore as _,
     };
 
     use super::*;

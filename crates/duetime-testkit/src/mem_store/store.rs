@@ -7,8 +7,8 @@ use duetime_core::store::{
     Kept, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    Backup, BackupError, BackupStore, ClaimStore, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
-    ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
+    Role, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
     TopicName, TopicRecord, TopicStore, Whereabouts,
 };
 use tokio::sync::broadcast;
@@ -208,7 +208,7 @@ impl MessageStore for MemStore {
         Ok(shards.iter().map(|shard| inside.look(shard, |state| state.bytes())).sum())
     }
 
-    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
+    async fn forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<(Vec<u64>, usize), StoreError> {
         let inside = self.inside.lock();
         let scores: Vec<Score> = shards
             .iter()
@@ -217,7 +217,7 @@ impl MessageStore for MemStore {
         let within = |from: Timestamp, to: Timestamp| {
             scores.iter().filter(|score| (from..to).contains(&score.visible_at())).count() as u64
         };
-        Ok(edges.windows(2).map(|edge| within(edge[0], edge[1])).collect())
+        Ok((edges.windows(2).map(|edge| within(edge[0], edge[1])).collect(), 0))
     }
 }
 
@@ -257,14 +257,18 @@ impl ClaimStore for MemStore {
 
 #[async_trait]
 impl ScheduleStore for MemStore {
-    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
+    async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         let inside = self.inside.lock();
-        Ok(shards.iter().map(|shard| inside.look(shard, |state| state.counts(now))).collect())
+        Ok(shards.iter().map(|shard| Some(inside.look(shard, |state| state.counts(now)))).collect())
     }
 
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let inside = self.inside.lock();
         Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
+    }
+
+    fn place_of(&self, _shard: &Shard) -> Place {
+        Place::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -281,6 +285,14 @@ impl BackupStore for MemStore {
 
 #[async_trait]
 impl StoreHealth for MemStore {
+    async fn clock_skew_ms(&self, _clock: &dyn Clock) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
         Whereabouts::default()
     }

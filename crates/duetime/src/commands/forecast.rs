@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use duetime_client::{Bucket, Forecast, WhatIf};
+use duetime_client::{Bucket, Forecast};
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
 
@@ -29,27 +29,8 @@ pub struct ForecastArgs {
     /// How far ahead.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
     horizon: Duration,
-    /// What if there were so many nodes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    nodes: Option<u32>,
-    /// What if each node delivered so many messages a second, as a rate limit: 500, 10k, 1.5M.
-    #[arg(long, value_name = "N", value_parser = parse_rate)]
-    rate: Option<f64>,
-    /// What if the sink took nothing for this long from now on.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    outage: Option<Duration>,
     #[command(flatten)]
     connection: NodeArgs,
-}
-
-/// `500`, `10k`, `1.5M`.
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix(['k', 'K']) {
-        Some(number) => (number, 1e3),
-        None => text.strip_suffix('M').map_or((text, 1.0), |number| (number, 1e6)),
-    };
-    let rate = number.parse().ok().map(|number: f64| number * unit).filter(|rate| rate.is_finite() && *rate > 0.0);
-    rate.ok_or_else(|| "give messages a second, above 0, such as 500, 10k or 1.5M".to_owned())
 }
 
 /// The buckets for a horizon: their length, and how many.
@@ -98,8 +79,7 @@ fn chart(forecast: &Forecast) -> Vec<String> {
 /// `duetime forecast`
 pub async fn run(args: ForecastArgs) -> anyhow::Result<bool> {
     let (length, count) = buckets(args.bucket, args.horizon)?;
-    let suppose = WhatIf { nodes: args.nodes, rate: args.rate, outage: args.outage };
-    let forecast = args.connection.client()?.what_if(&args.topic, length, count, &suppose).await?;
+    let forecast = args.connection.client()?.forecast(&args.topic, length, count).await?;
     if args.connection.json {
         output::json(&forecast)?;
         return Ok(true);
@@ -118,13 +98,6 @@ pub async fn run(args: ForecastArgs) -> anyhow::Result<bool> {
     if forecast.unreachable_shards > 0 {
         let silent = output::count(forecast.unreachable_shards as u64, "shard");
         output::line(&format!("not counted: {silent} of a server that does not answer"))?;
-    }
-    if let Some(supposed) = &forecast.what_if {
-        let nodes = output::count(supposed.nodes.into(), "node");
-        let outage = args.outage.map(|outage| format!(", the sink away for {}", show_duration(outage)));
-        output::line(&format!("what if {nodes}{}: {}", outage.unwrap_or_default(), supposed.summary))?;
-    } else if suppose != WhatIf::default() {
-        output::line("what if: the capacity is not known yet; suppose a --rate")?;
     }
     output::line(&match (&forecast.herd, forecast.capacity) {
         (Some(herd), _) => herd.summary.clone(),
@@ -153,15 +126,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_read_as_people_write_it() {
-        let read = ["500", "10k", "1.5M", "0.5"].map(|text| parse_rate(text).unwrap());
-        assert_eq!(read, [500.0, 10_000.0, 1_500_000.0, 0.5]);
-        for wrong in ["", "k", "0", "-1", "inf", "NaN", "ten"] {
-            assert!(parse_rate(wrong).unwrap_err().contains("10k"), "{wrong}");
-        }
-    }
-
-    #[test]
     fn the_chart_shows_what_is_above_the_capacity() {
         let bucket = |from, count, late: Option<u64>| Bucket {
             from,
@@ -171,16 +135,8 @@ mod tests {
             last_late_ms: late,
         };
         let buckets = vec![bucket(0, 50, None), bucket(60_000, 100, Some(3_000)), bucket(120_000, 0, None)];
-        let forecast = Forecast {
-            at: 0,
-            due: 0,
-            put_off_max: 0,
-            buckets,
-            capacity: Some(1.0),
-            herd: None,
-            what_if: None,
-            unreachable_shards: 0,
-        };
+        let forecast =
+            Forecast { at: 0, due: 0, put_off_max: 0, buckets, capacity: Some(1.0), herd: None, unreachable_shards: 0 };
         let rows = chart(&forecast);
         assert_eq!(rows.len(), 2, "the end is left out");
         assert_eq!(rows[0], format!("1970-01-01T00:00:00Z  50   {}", "█".repeat(25)));

@@ -17,7 +17,6 @@ pub mod observe;
 pub mod output;
 pub mod pause;
 pub mod plan;
-pub mod report;
 pub mod shards;
 pub mod sink;
 pub mod token;

@@ -1,4 +1,4 @@
-//! `duetime shards get|owners|set`
+//! `duetime shards get|set`
 
 use std::time::Duration;
 
@@ -19,15 +19,6 @@ pub enum ShardsCommand {
     Get {
         /// The topic.
         topic: String,
-        #[command(flatten)]
-        connection: NodeArgs,
-    },
-    /// Shows who had a shard, since when and why, as the asked node saw it since it started.
-    Owners {
-        /// The topic.
-        topic: String,
-        /// The number of the shard, from 0.
-        shard: u32,
         #[command(flatten)]
         connection: NodeArgs,
     },
@@ -58,7 +49,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub async fn run(command: ShardsCommand) -> anyhow::Result<bool> {
     match command {
         ShardsCommand::Get { topic, connection } => get(&topic, &connection).await,
-        ShardsCommand::Owners { topic, shard, connection } => owners(&topic, shard, &connection).await,
         ShardsCommand::Set { topic, shards, dry_run: true, connection, .. } => {
             preview(&topic, &shards, &connection).await
         }
@@ -146,26 +136,6 @@ fn words(resize: &Resize) -> String {
         words.push(format!("waiting: {reason}"));
     }
     words.join(", ")
-}
-
-async fn owners(topic: &str, shard: u32, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let past = connection.client()?.shard_owners(topic, shard).await?;
-    if connection.json {
-        output::json(&past)?;
-        return Ok(true);
-    }
-    let nobody = if past.mode == "round-robin" { "another or none" } else { "nobody" };
-    let rows = past.changes.iter().map(|change| {
-        let owner = change.owner.clone().unwrap_or_else(|| nobody.to_owned());
-        vec![output::away(change.at), owner, change.reason.clone()]
-    });
-    output::table(&["since", "owner", "why"], rows.collect(), "no change was seen")?;
-    if let Some(since) = past.since {
-        let what = if past.mode == "round-robin" { "its own turns" } else { "all nodes" };
-        let forgotten = if past.forgotten { "; earlier changes are forgotten" } else { "" };
-        output::line(&format!("what node {} knows of {what} since {}{forgotten}", past.node, output::away(since)))?;
-    }
-    Ok(true)
 }
 
 async fn get(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {

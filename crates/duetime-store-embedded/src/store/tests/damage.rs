@@ -1,5 +1,6 @@
 //! Damage of the files is noticed, reported, and kept to the shard it is in.
 
+use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::collections::BTreeSet;
 
 use duetime_core::ListPlace;
@@ -74,7 +75,7 @@ async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_d
     assert!(meters.render().contains("duetime_store_troubles{kind=\"damage\"} 1"));
     let later = NOW.plus(Duration::from_secs(1));
     assert!(store.next_due(&[other()]).await.unwrap()[0] > Some(later), "nothing that can be taken is due");
-    assert_eq!(store.counts(&[other()], later).await.unwrap()[0].due, 0);
+    assert_eq!(store.all_counts(&[other()], later).await.unwrap()[0].due, 0);
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn acknowledged_transactions_that_are_missing_are_reported() {
             std::fs::write(path, log).unwrap();
         }
         let found = open(copy.path());
-        let survey = found.counts(&[shard()], NOW).await.unwrap()[0];
+        let survey = found.all_counts(&[shard()], NOW).await.unwrap()[0];
         assert_eq!(survey.scheduled < 20, damaged, "{survey:?}");
         let told = found.troubles().join(" ");
         assert_eq!(told.contains("acknowledged transactions are missing"), damaged, "{told}");

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Settled, Settlement, ShardCounts};
@@ -17,7 +18,7 @@ pub async fn a_fence_creates_a_new_shard_empty(factory: &dyn StoreFactory) {
     let fenced = world.store.fence(&world.record.name, 4, &next, &DeadlineFloor::default()).await.unwrap();
     assert_eq!((fenced.before, fenced.floor), (None, DeadlineFloor::default()));
     world.record.routing = next;
-    let survey = world.store.counts(&[world.shard(4)], world.now()).await.unwrap();
+    let survey = world.store.all_counts(&[world.shard(4)], world.now()).await.unwrap();
     assert_eq!(survey, [ShardCounts::default()]);
     world.put(4, "a", world.ago(1000)).await;
     assert_eq!(world.claim_one(4).await.attempt, 1);

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -113,13 +114,13 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
         before.push(world.get(0, text).await.unwrap());
     }
     assert_eq!(before[3].redrives, 1);
-    let counts = world.store.counts(&[world.shard(0)], world.now()).await.unwrap();
+    let counts = world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap();
     world.carry(0, 3, &texts).await;
     for (text, before) in texts.iter().zip(before) {
         assert_eq!(world.get(0, text).await, None);
         assert_eq!(world.get(3, text).await, Some(before));
     }
-    assert_eq!(world.store.counts(&[world.shard(3)], world.now()).await.unwrap(), counts);
+    assert_eq!(world.store.all_counts(&[world.shard(3)], world.now()).await.unwrap(), counts);
     let letters = world.store.dead_letters(&world.shard(3), None, 10).await.unwrap().messages;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].death.as_ref().unwrap().reason, "dead was refused");
@@ -201,7 +202,7 @@ pub async fn an_id_that_lives_at_the_destination_stays_as_it_is(factory: &dyn St
     assert_eq!(world.put_batch(&batch).await, 1);
     assert_eq!((world.get(3, "lives").await, world.get(3, "died").await), (lives, died));
     assert_eq!(world.claim_one(3).await.id, id("new"));
-    let survey = world.store.counts(&[world.shard(3)], world.now()).await.unwrap()[0];
+    let survey = world.store.all_counts(&[world.shard(3)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (1, 1, 1));
 }
 

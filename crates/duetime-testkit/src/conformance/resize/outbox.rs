@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use bytes::Bytes;
 use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
@@ -23,7 +24,7 @@ pub async fn a_frozen_message_is_claimed_by_nobody_and_shown_to_all(factory: &dy
     let texts: Vec<&str> = batch.messages.iter().map(|one| one.id.as_str()).collect();
     assert_eq!((batch.from, batch.to, texts), (0, 3, vec!["a", "dead", "held"]));
     assert_eq!(world.claim(0, 10).await.messages, []);
-    let survey = world.store.counts(&[world.shard(0)], world.now()).await.unwrap()[0];
+    let survey = world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.due, survey.in_flight, survey.dead), (0, 0, 0, 0));
     assert_eq!(survey.head, None);
     assert_eq!(world.get(0, "a").await, None);
@@ -75,7 +76,7 @@ pub async fn a_batch_that_is_put_back_is_as_it_was(factory: &dyn StoreFactory) {
     for text in texts {
         before.push(world.get(0, text).await);
     }
-    let counts = world.store.counts(&[world.shard(0)], world.now()).await.unwrap();
+    let counts = world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap();
     let batch = world.take(0, 3, &texts).await;
     let another = Batch { name: BatchName { nonce: batch.name.nonce ^ 1, ..batch.name }, ..batch.clone() };
     assert!(!world.store.restore_batch(&world.shard(0), &another).await.unwrap());
@@ -86,7 +87,7 @@ pub async fn a_batch_that_is_put_back_is_as_it_was(factory: &dyn StoreFactory) {
     for (text, before) in texts.iter().zip(before) {
         assert_eq!(world.get(0, text).await, before);
     }
-    assert_eq!(world.store.counts(&[world.shard(0)], world.now()).await.unwrap(), counts);
+    assert_eq!(world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap(), counts);
     assert_eq!(world.settle(0, &held, Settlement::Ack).await, Settled::Ok);
     assert!(world.take(0, 4, &["waits"]).await.name.number > batch.name.number);
 }

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::time::Duration;
 
 use duetime_core::resize_store::Lookup;
@@ -96,7 +97,7 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn StoreFactory) {
         assert_eq!(world.get(0, text).await, None, "{text}");
     }
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap().unwrap().messages.len(), 1);
-    let survey = world.store.counts(&[world.shard(0)], world.now()).await.unwrap()[0];
+    let survey = world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (0, 0, 0));
 }
 
@@ -163,7 +164,7 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFac
         world.store.settle_at(&shard, Role::Source, world.now(), &batch[4..], AckWait::No).await.unwrap().answers;
     assert_eq!(again, [expired]);
     assert!(world.get(0, "later").await.is_some());
-    let survey = world.store.counts(&[shard], world.now()).await.unwrap()[0];
+    let survey = world.store.all_counts(&[shard], world.now()).await.unwrap()[0];
     assert_eq!((survey.scheduled, survey.in_flight, survey.dead), (2, 0, 1));
 }
 

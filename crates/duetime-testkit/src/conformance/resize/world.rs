@@ -1,5 +1,6 @@
 //! What a sentence of the suite stands in: a topic of three shards, about to have five.
 
+use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::MessagesAtHome as _;
 use bytes::Bytes;
 use duetime_core::store::{DeadAction, Edited, Enqueue, Settled, Settlement};
 use duetime_core::{Headers, MessageState};

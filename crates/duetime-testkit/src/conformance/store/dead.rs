@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, Edit, Enqueue, Settled, Settlement};

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::time::Duration;
 
 use duetime_core::store::{Settlement, ShardCounts};
@@ -17,7 +18,7 @@ pub async fn a_store_that_serves_says_it_is_ready(factory: &dyn StoreFactory) {
 
 pub async fn an_empty_shard_is_surveyed_as_empty(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
-    let surveys = world.store.counts(&world.shards(), world.now()).await.unwrap();
+    let surveys = world.store.all_counts(&world.shards(), world.now()).await.unwrap();
     assert_eq!(surveys, vec![ShardCounts::default(); world.shards().len()]);
     assert_eq!(world.store.next_due(&world.shards()).await.unwrap(), vec![None; world.shards().len()]);
 }
@@ -44,7 +45,7 @@ pub async fn shards_are_surveyed_in_the_order_asked(factory: &dyn StoreFactory) 
     world.store.enqueue(&world.shard_at(2), world.now(), &given).await.unwrap();
     let asked = [world.shard_at(2), world.shard_at(0), world.shard_at(2)];
     let counts: Vec<u64> =
-        world.store.counts(&asked, world.now()).await.unwrap().iter().map(|one| one.scheduled).collect();
+        world.store.all_counts(&asked, world.now()).await.unwrap().iter().map(|one| one.scheduled).collect();
     assert_eq!(counts, [2, 0, 2]);
     assert_eq!(world.store.next_due(&asked).await.unwrap(), [Some(due_at), None, Some(due_at)]);
     assert_eq!(world.store.next_due(&[]).await.unwrap(), []);
@@ -100,9 +101,9 @@ pub async fn a_forecast_counts_what_falls_into_each_bucket_over_all_shards(facto
     put(2, "fourth", 3500).await;
     put(2, "behind", 4000).await;
     let edges = [0, 1000, 2000, 3000, 4000].map(at);
-    let counts = world.store.forecast(&world.shards(), &edges).await.unwrap();
+    let counts = world.store.whole_forecast(&world.shards(), &edges).await.unwrap();
     assert_eq!(counts, [2, 1, 0, 1]);
-    let of_one = world.store.forecast(&[world.shard_at(1)], &edges).await.unwrap();
+    let of_one = world.store.whole_forecast(&[world.shard_at(1)], &edges).await.unwrap();
     assert_eq!(of_one, [1, 0, 0, 0]);
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
@@ -145,7 +146,7 @@ pub async fn an_enqueue_beside_a_deletion_without_force_is_refused_or_stays(fact
             Err(other) => panic!("round {round}: {other}"),
         }
         if acknowledged {
-            assert_eq!(world.store.counts(&[shard], now).await.unwrap()[0].messages(), 1, "round {round}");
+            assert_eq!(world.store.all_counts(&[shard], now).await.unwrap()[0].messages(), 1, "round {round}");
         }
     }
 }

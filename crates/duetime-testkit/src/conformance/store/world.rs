@@ -1,5 +1,6 @@
 //! What a sentence of the suite stands in: a fresh topic, a clock and short words for the calls.
 
+use crate::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -252,7 +253,7 @@ impl World {
     }
 
     pub async fn survey(&self) -> ShardCounts {
-        self.store.counts(&[self.shard()], self.now()).await.expect("survey is answered")[0]
+        self.store.all_counts(&[self.shard()], self.now()).await.expect("survey is answered")[0]
     }
 }
 

@@ -5,21 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Client, Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::LinkConfig;
 use crate::confirmed::Confirms;
-use crate::connection::{OpenConnection, Server, ServerConnection};
+use crate::connection::{Server, ServerConnection};
+use crate::dial::Endpoint;
 use crate::error::{Failure, into_result};
 use crate::replicated::ReplicaWaits;
 
-/// Certificates and address are in the client. Connects when it is first asked.
+/// Certificates and address are in the endpoint. Connects when it is first asked.
 pub(crate) struct Node {
     /// `host:port`, as the cluster names it.
     pub(crate) name: String,
-    pub(crate) client: Client,
+    pub(crate) endpoint: Endpoint,
     pub(crate) waits: ReplicaWaits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
@@ -33,14 +34,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(name: String, client: Client, config: &LinkConfig) -> Self {
+    pub(crate) fn new(name: String, endpoint: Endpoint, config: &LinkConfig) -> Self {
         let server = Server::new(config);
         let connections =
-            (0..config.connections.max(1)).map(|_| ServerConnection::new(&client, config, &server)).collect();
-        let waits = ReplicaWaits::new(&client, config, &server);
-        let confirms = Arc::new(Confirms::new(&client, config, &server));
+            (0..config.connections.max(1)).map(|_| ServerConnection::new(&endpoint, config, &server)).collect();
+        let waits = ReplicaWaits::new(&endpoint, config, &server);
+        let confirms = Arc::new(Confirms::new(&endpoint, config, &server));
         let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
-        Self { name, client, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
+        Self { name, endpoint, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
     }
 
     /// Whether it is time to ask others about it, if that is done once in `every`; the caller does it then.
@@ -100,8 +101,9 @@ impl Node {
                 .unwrap_or_else(|| Err(Failure::unexpected_reply("two answers were expected")));
         }
         let slot = self.connection();
-        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
-        let failure = match connection.send_packed_command(cmd).await {
+        let mut open = slot.get().await?;
+        let generation = open.generation;
+        let failure = match open.connection.send_packed_command(cmd).await {
             Ok(value) => match into_result(value) {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
@@ -158,8 +160,9 @@ impl Node {
         longest: Option<Duration>,
     ) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let slot = self.connection();
-        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
-        let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
+        let mut open = slot.get().await?;
+        let generation = open.generation;
+        let sending = open.connection.send_packed_commands(pipeline, 0, pipeline.len());
         let sent = match longest {
             None => sending.await,
             Some(longest) => match tokio::time::timeout(longest, sending).await {

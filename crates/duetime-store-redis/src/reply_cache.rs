@@ -85,7 +85,9 @@ impl ReplyCache {
 
     /// The next call on `shard`.
     pub(crate) fn call(&self, shard: &Shard) -> CachedCall<'_> {
-        let group = BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.session, &shard.topic, shard.index)) as usize % GROUPS;
+        let group = BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.session, &shard.topic, shard.index))
+            as usize
+            % GROUPS;
         let taken = self.groups[group].lock().take();
         // Beyond what there are slots for, a call is a session by itself.
         let session = if taken.is_some() { self.session.clone() } else { session(&self.draw) };

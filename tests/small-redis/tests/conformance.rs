@@ -1,42 +1,50 @@
-//! The contracts of the store on the small Redis: the product's link, scripts and store as they are, without a server.
+//! The contracts of the store on the small Redis: the product's link, scripts and store as they are, in time that is
+//! moved.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::Store;
+use duetime_core::{Clock, Store, Timestamp};
 use duetime_metrics::Meters;
 use duetime_small_redis::{Server, SmallRedis};
 use duetime_store_redis::{RedisStore, RedisStoreConfig, Surroundings};
-use duetime_testkit::conformance::StoreFactory;
+use duetime_testkit::TokioClock;
+use duetime_testkit::conformance::{StoreFactory, resize, store};
 
-fn now_us() -> i64 {
-    #[expect(clippy::disallowed_methods, reason = "the suite compares the server's clock with the machine's")]
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    i64::try_from(now.expect("after 1970").as_micros()).expect("before the year 292277")
+/// Small Redises with nothing in them, whose clocks go with tokio's.
+struct Fresh(Arc<TokioClock>);
+
+impl Fresh {
+    fn new() -> Self {
+        Self(TokioClock::at(Timestamp::from_millis(2_000_000_000_000)))
+    }
 }
-
-/// A small Redis with nothing in it.
-struct Fresh;
 
 #[async_trait]
 impl StoreFactory for Fresh {
     async fn store(&self) -> Arc<dyn Store> {
-        let server = Arc::new(Server::new("small:6379", now_us));
+        let clock = self.0.clone();
+        let server = Arc::new(Server::new("small:6379", move || clock.now().as_millis() * 1000));
+        let dial = SmallRedis::of(&[server]);
         let config = RedisStoreConfig {
             url: "redis://small:6379".to_owned().into(),
-            surroundings: Surroundings { dial: Some(SmallRedis::of(&[server])), ..Surroundings::default() },
+            surroundings: Surroundings { dial: Some(dial), clock: Some(self.0.clone()), draw: None },
             ..RedisStoreConfig::default()
         };
         RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
     }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.0.clone()
+    }
 }
 
-mod store {
-    use super::Fresh;
-    duetime_testkit::store_conformance!(Fresh);
+#[tokio::test(start_paused = true)]
+async fn the_contract_of_the_store_holds() {
+    store::run_all(&Fresh::new()).await;
 }
 
-mod resize {
-    use super::Fresh;
-    duetime_testkit::resize_conformance!(Fresh);
+#[tokio::test(start_paused = true)]
+async fn the_contract_of_the_resize_holds() {
+    resize::run_all(&Fresh::new()).await;
 }

@@ -116,6 +116,15 @@ impl Db {
         self.keys.remove(key).map(|entry| entry.value)
     }
 
+    pub(crate) fn retain(&mut self, stays: impl Fn(&Bytes) -> bool) {
+        self.keys.retain(|key, _| stays(key));
+    }
+
+    pub(crate) fn take(&mut self, from: &Self, is: impl Fn(&Bytes) -> bool) {
+        let taken = from.keys.iter().filter(|(key, _)| is(key));
+        self.keys.extend(taken.map(|(key, entry)| (key.clone(), entry.clone())));
+    }
+
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
     }
@@ -143,6 +152,34 @@ impl Db {
     typed!(hash, change_hash, Hash, BTreeMap<Bytes, Bytes>);
     typed!(zset, change_zset, Zset, Zset);
     typed!(stream, change_stream, Stream, Stream);
+
+    /// The score of a member of a sorted set.
+    #[must_use]
+    pub fn score_of(&self, key: &[u8], member: &[u8]) -> Option<f64> {
+        match &self.keys.get(key)?.value {
+            Value::Zset(members) => members.score(member),
+            _ => None,
+        }
+    }
+
+    /// A field of a hash.
+    #[must_use]
+    pub fn field_of(&self, key: &[u8], field: &[u8]) -> Option<&Bytes> {
+        match &self.keys.get(key)?.value {
+            Value::Hash(fields) => fields.get(field),
+            _ => None,
+        }
+    }
+
+    /// How many members or fields are at a key.
+    #[must_use]
+    pub fn size_of(&self, key: &[u8]) -> usize {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            Some(Value::Hash(fields)) => fields.len(),
+            Some(Value::Zset(members)) => members.len(),
+            _ => 0,
+        }
+    }
 
     /// All keys in order, each as text that two servers can be compared by.
     #[must_use]

@@ -24,6 +24,10 @@ const WAIT_LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// A script that is run, for who looks on.
 #[derive(Debug)]
 pub struct ScriptCall<'a> {
+    /// Its name on the server.
+    pub sha: &'a str,
+    /// The server's time while it runs, in microseconds.
+    pub now_us: i64,
     /// The script as its client sent it.
     pub text: &'a [u8],
     /// Its keys.
@@ -203,6 +207,19 @@ impl Server {
         inside.exec.db = from.map_or_else(Db::default, |snapshot| snapshot.0.clone());
         inside.begin_history();
         inside.scripts.clear();
+    }
+
+    /// The keys that `is` names are as they were in a snapshot, or gone, here and at the replicas; nothing else changes.
+    pub fn put_back(&self, from: Option<&Snapshot>, is: impl Fn(&Bytes) -> bool) {
+        let mut inside = self.inside.lock();
+        inside.catch_up();
+        let Inside { exec, followers, .. } = &mut *inside;
+        for db in std::iter::once(&mut exec.db).chain(followers.iter_mut().map(|follower| &mut follower.db)) {
+            db.retain(|key| !is(key));
+            if let Some(Snapshot(from)) = from {
+                db.take(from, &is);
+            }
+        }
     }
 
     /// Ends all connections and takes no new ones.
@@ -451,7 +468,7 @@ impl Server {
         {
             return Reply::Error(why.clone());
         }
-        let call = ScriptCall { text: &script.text, keys, args };
+        let call = ScriptCall { sha: &script.sha, now_us: inside.exec.now_us, text: &script.text, keys, args };
         if let Some(witness) = &self.witness {
             witness.before(&inside.exec.db, &call);
         }

@@ -1,8 +1,8 @@
-//! The small Redis against a real one: the same calls of the product's scripts, at the same times, have the same answers
-//! and leave the same keys.
+//! The small Redis against a real one: the same calls of the product's scripts, at the same times, have the same
+//! answers and leave the same keys.
 //!
-//! The calls are those that the product makes on a small Redis: in the suites of its contracts, and in a drawn sequence.
-//! Each is made again on both servers, with the server's time as it was then in place of TIME.
+//! The calls are those that the product makes on a small Redis: in the suites of its contracts, and in a drawn
+//! sequence. Each is made again on both servers, with the server's time as it was then in place of TIME.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Recorded {
 #[async_trait]
 impl StoreFactory for Recorded {
     async fn store(&self) -> Arc<dyn Store> {
-        let dial = SmallRedis::of(&[self.server.clone()]);
+        let dial = SmallRedis::of(std::slice::from_ref(&self.server));
         let config = RedisStoreConfig {
             url: "redis://small:6379".to_owned().into(),
             surroundings: Surroundings { dial: Some(dial), clock: Some(self.clock.clone()), draw: None },
@@ -231,8 +231,7 @@ fn recorded(work: impl AsyncFnOnce(&Recorded)) -> Vec<Call> {
     runtime.block_on(async {
         let recorded = Recorded::new();
         work(&recorded).await;
-        let calls = recorded.calls.0.lock().clone();
-        calls
+        recorded.calls.0.lock().clone()
     })
 }
 

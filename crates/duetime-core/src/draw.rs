@@ -18,6 +18,19 @@ impl Draw {
     pub fn next(&self) -> u64 {
         (self.0)()
     }
+
+    /// A number below `count`; 0 where that is 0.
+    #[must_use]
+    pub fn below(&self, count: u64) -> u64 {
+        self.next() % count.max(1)
+    }
+
+    /// A number from 0 up to, but not including, 1.
+    #[must_use]
+    pub fn unit(&self) -> f64 {
+        // As many bits as a double holds.
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
 }
 
 impl fmt::Debug for Draw {

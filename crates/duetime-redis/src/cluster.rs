@@ -11,7 +11,7 @@ use redis::{Cmd, ConnectionInfo, Value};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::config::{LinkConfig, client};
+use crate::config::{LinkConfig, endpoint};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::reply::word;
@@ -73,7 +73,7 @@ impl Cluster {
         let port = port.parse().map_err(|_| Failure::unexpected_reply("a port that is no number"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let info = elsewhere(&self.base, host.to_owned(), port);
-        let made = client(info, &self.config).map_err(Failure::Final)?;
+        let made = endpoint(info, &self.config).map_err(Failure::Final)?;
         let node = Arc::new(Node::new(name.to_owned(), made, &self.config));
         let mut map = self.map.write();
         let known = map.nodes.entry(name.to_owned()).or_insert_with(|| node.clone());
@@ -107,7 +107,7 @@ impl Cluster {
         match slot {
             Some(slot) => map.owners.get(usize::from(slot)).cloned().flatten(),
             None if map.masters.is_empty() => None,
-            None => Some(map.masters[rand::random_range(0..map.masters.len())].clone()),
+            None => Some(map.masters[self.drawn(map.masters.len())].clone()),
         }
     }
 
@@ -124,6 +124,10 @@ impl Cluster {
             *owner = Some(node);
         }
         Ok(())
+    }
+
+    fn drawn(&self, count: usize) -> usize {
+        usize::try_from(self.config.draw.below(count as u64)).expect("below a usize")
     }
 
     /// Asks for the map again, unless that was done a moment ago or, without `wait`, is being done.
@@ -171,7 +175,7 @@ impl Cluster {
         let mut candidates = self.known_masters();
         if !candidates.is_empty() {
             // Not always the same first: it may be one that is cut off and has an old map.
-            let first = rand::random_range(0..candidates.len());
+            let first = self.drawn(candidates.len());
             candidates.rotate_left(first);
         }
         for seed in self.seeds.iter().filter_map(|seed| self.node_at(seed).ok()) {

@@ -1,11 +1,14 @@
-//! How to reach Redis, and the client for one address of it.
+//! How to reach Redis, and the endpoint for one address of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::Draw;
 use duetime_settings::{ClientPem, ClientTls, Secret};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionInfo, TlsCertificates};
 
+use crate::dial::{Dial, Endpoint};
 use crate::error::LinkError;
 use crate::url::RedisUrl;
 
@@ -36,6 +39,10 @@ pub struct LinkConfig {
     pub response_timeout: Duration,
     /// How long a call is sent again while the server cannot be reached or cannot act.
     pub retry_for: Duration,
+    /// Makes connections in place of TCP and TLS; none: those.
+    pub dial: Option<Arc<dyn Dial>>,
+    /// Where pauses, and who is asked first, are drawn from.
+    pub draw: Draw,
 }
 
 impl LinkConfig {
@@ -50,12 +57,14 @@ impl LinkConfig {
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),
+            dial: None,
+            draw: Draw::new(rand::random::<u64>),
         }
     }
 }
 
-/// A client for one address, with the certificates of the configuration.
-pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client, LinkError> {
+/// One address, with the certificates of the configuration.
+pub(crate) fn endpoint(info: ConnectionInfo, config: &LinkConfig) -> Result<Endpoint, LinkError> {
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let ClientPem { ca: root_cert, identity } =
         config.tls.read().map_err(|fault| LinkError::Setup(format!("tls: {fault}")))?;
@@ -70,5 +79,8 @@ pub(crate) fn client(info: ConnectionInfo, config: &LinkConfig) -> Result<Client
     } else {
         Client::open(info)
     };
-    made.map_err(|error| LinkError::Setup(format!("redis connection: {error}")))
+    match made {
+        Ok(client) => Ok(Endpoint::new(client, config.dial.clone())),
+        Err(error) => Err(LinkError::Setup(format!("redis connection: {error}"))),
+    }
 }

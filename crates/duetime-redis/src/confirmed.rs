@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Client, Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::LinkConfig;
 use crate::connection::{OpenConnection, Server, ServerConnection};
+use crate::dial::Endpoint;
 use crate::error::{Failure, LinkError, into_result};
 use crate::replicated::{UNKNOWN, followers};
 use crate::server_clock::End;
@@ -71,8 +72,8 @@ fn lost() -> Failure {
 }
 
 impl Confirms {
-    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let connection = ServerConnection::new(client, config, server);
+    pub(crate) fn new(endpoint: &Endpoint, config: &LinkConfig, server: &Arc<Server>) -> Self {
+        let connection = ServerConnection::new(endpoint, config, server);
         // An answer must not come later than the connection waits for one.
         let wait_ms = u64::try_from(WAIT_FOR.min(config.response_timeout / 2).as_millis()).expect("a second at most");
         Self {

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 use tokio::time::Instant;
 
 use crate::config::LinkConfig;
+use crate::dial::{Driver, Endpoint};
 use crate::error::Failure;
 use crate::fence::{Debts, FENCE_WITHIN, Seen, greet};
 use crate::server_clock::{End, ServerClock};
@@ -26,6 +27,8 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct OpenConnection {
     pub(crate) generation: u64,
     pub(crate) connection: MultiplexedConnection,
+    /// Of a connection over a dialled stream.
+    _driver: Option<Arc<Driver>>,
     seen: Arc<Seen>,
     round: u64,
 }
@@ -60,7 +63,7 @@ impl Server {
 
 /// One multiplexed connection that is made again when it breaks.
 pub(crate) struct ServerConnection {
-    client: Client,
+    endpoint: Endpoint,
     connect_timeout: Duration,
     response_timeout: Duration,
     server: Arc<Server>,
@@ -70,9 +73,9 @@ pub(crate) struct ServerConnection {
 }
 
 impl ServerConnection {
-    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Arc<Self> {
+    pub(crate) fn new(endpoint: &Endpoint, config: &LinkConfig, server: &Arc<Server>) -> Arc<Self> {
         Arc::new(Self {
-            client: client.clone(),
+            endpoint: endpoint.clone(),
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             server: server.clone(),
@@ -113,26 +116,25 @@ impl ServerConnection {
             .set_response_timeout(Some(self.response_timeout));
         let round = self.server.debts.round();
         let connecting = async {
-            let mut connection = self
-                .client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await
-                .map_err(|error| (error.is_connection_refusal(), Failure::from(error)))?;
+            let made = self.endpoint.connect(&config).await;
+            let (mut connection, driver) =
+                made.map_err(|error| (error.is_connection_refusal(), Failure::from(error)))?;
             let greeted = async {
                 let seen = greet(&mut connection, &self.server.clock).await?;
                 self.server.debts.settle(&mut connection).await?;
                 Ok(seen)
             };
             let seen = greeted.await.map_err(|failure| (false, failure))?;
-            Ok((connection, Arc::new(seen)))
+            Ok((connection, driver.map(Arc::new), Arc::new(seen)))
         };
         // The bound of the crate covers the socket; the greeting of a stalled server is in ours.
         let (gone, failure) = match tokio::time::timeout(self.connect_timeout * 2, connecting).await {
-            Ok(Ok((connection, seen))) => {
+            Ok(Ok((connection, driver, seen))) => {
                 let mut state = self.state.lock();
                 state.generation += 1;
                 state.refused = None;
-                let open = OpenConnection { generation: state.generation, connection, seen, round };
+                let generation = state.generation;
+                let open = OpenConnection { generation, connection, _driver: driver, seen, round };
                 state.open = Some(open.clone());
                 return Ok(open);
             }

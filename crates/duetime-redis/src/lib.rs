@@ -7,6 +7,7 @@ mod cluster;
 mod config;
 mod confirmed;
 mod connection;
+mod dial;
 mod error;
 mod facts;
 mod fence;
@@ -32,6 +33,7 @@ mod url;
 mod watch;
 
 pub use config::{LinkConfig, SentinelLogin};
+pub use dial::{ByteStream, Dial};
 pub use error::LinkError;
 pub use facts::MasterFacts;
 pub use link::Link;

@@ -321,6 +321,6 @@ impl Link {
     /// Subscribes to `channel` on connections of its own, at every master up to a bound, and passes on what is
     /// published as long as it runs. What is published while no connection is up is lost.
     pub async fn subscribe(self: Arc<Self>, channel: String, pass_on: impl FnMut(Vec<u8>) + Send) {
-        pubsub::subscribe(&self.servers.topology, channel, pass_on).await;
+        pubsub::subscribe(&self.servers.topology, channel, &self.config.draw, pass_on).await;
     }
 }

@@ -5,21 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Client, Cmd, Pipeline, Value};
-use tokio::sync::watch;
+use redis::{Cmd, Pipeline, Value};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::LinkConfig;
 use crate::confirmed::Confirms;
-use crate::connection::{OpenConnection, Server, ServerConnection};
+use crate::connection::{Server, ServerConnection};
+use crate::dial::Endpoint;
 use crate::error::{Failure, into_result};
 use crate::replicated::ReplicaWaits;
 
-/// Certificates and address are in the client. Connects when it is first asked.
+/// Certificates and address are in the endpoint. Connects when it is first asked.
 pub(crate) struct Node {
     /// `host:port`, as the cluster names it.
     pub(crate) name: String,
-    pub(crate) client: Client,
+    pub(crate) endpoint: Endpoint,
     pub(crate) waits: ReplicaWaits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
@@ -27,20 +28,20 @@ pub(crate) struct Node {
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
     /// becomes a master again is a new `Node`.
-    deposed: watch::Sender<bool>,
+    deposed: CancellationToken,
     /// When others were asked about it last.
     asked_about: Mutex<Option<Instant>>,
 }
 
 impl Node {
-    pub(crate) fn new(name: String, client: Client, config: &LinkConfig) -> Self {
+    pub(crate) fn new(name: String, endpoint: Endpoint, config: &LinkConfig) -> Self {
         let server = Server::new(config);
         let connections =
-            (0..config.connections.max(1)).map(|_| ServerConnection::new(&client, config, &server)).collect();
-        let waits = ReplicaWaits::new(&client, config, &server);
-        let confirms = Arc::new(Confirms::new(&client, config, &server));
-        let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
-        Self { name, client, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
+            (0..config.connections.max(1)).map(|_| ServerConnection::new(&endpoint, config, &server)).collect();
+        let waits = ReplicaWaits::new(&endpoint, config, &server);
+        let confirms = Arc::new(Confirms::new(&endpoint, config, &server));
+        let (deposed, asked_about) = (CancellationToken::new(), Mutex::default());
+        Self { name, endpoint, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
     }
 
     /// Whether it is time to ask others about it, if that is done once in `every`; the caller does it then.
@@ -55,12 +56,12 @@ impl Node {
 
     /// Ends every call that is on its way: another server has taken this one's place.
     pub(crate) fn depose(&self) {
-        self.deposed.send_replace(true);
+        self.deposed.cancel();
     }
 
     /// Whether another server has taken its place.
     pub(crate) fn is_deposed(&self) -> bool {
-        *self.deposed.borrow()
+        self.deposed.is_cancelled()
     }
 
     /// What a call to a deposed server comes to: it goes to the present one.
@@ -70,11 +71,9 @@ impl Node {
 
     /// Waits for the end of a call, but not longer than this server is one to call.
     pub(crate) async fn unless_deposed<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let mut deposed = self.deposed.subscribe();
         tokio::select! {
             biased;
-            // Never an error: the sender is our own.
-            _ = deposed.wait_for(|deposed| *deposed) => Err(self.deposed_failure()),
+            () = self.deposed.cancelled() => Err(self.deposed_failure()),
             answer = call => answer,
         }
     }
@@ -100,8 +99,9 @@ impl Node {
                 .unwrap_or_else(|| Err(Failure::unexpected_reply("two answers were expected")));
         }
         let slot = self.connection();
-        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
-        let failure = match connection.send_packed_command(cmd).await {
+        let mut open = slot.get().await?;
+        let generation = open.generation;
+        let failure = match open.connection.send_packed_command(cmd).await {
             Ok(value) => match into_result(value) {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
@@ -158,8 +158,9 @@ impl Node {
         longest: Option<Duration>,
     ) -> Result<Vec<Result<Value, Failure>>, Failure> {
         let slot = self.connection();
-        let OpenConnection { generation, mut connection, .. } = slot.get().await?;
-        let sending = connection.send_packed_commands(pipeline, 0, pipeline.len());
+        let mut open = slot.get().await?;
+        let generation = open.generation;
+        let sending = open.connection.send_packed_commands(pipeline, 0, pipeline.len());
         let sent = match longest {
             None => sending.await,
             Some(longest) => match tokio::time::timeout(longest, sending).await {

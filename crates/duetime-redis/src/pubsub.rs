@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::Draw;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -80,7 +81,7 @@ impl Channel {
     /// Listens at one master until the connection breaks or is silent.
     async fn listen(&self, node: &Node, number: u64) -> Result<(), String> {
         let made = async {
-            let mut pubsub = node.client.get_async_pubsub().await?;
+            let mut pubsub = node.endpoint.pubsub().await?;
             pubsub.subscribe(&*self.name).await?;
             redis::RedisResult::Ok(pubsub)
         };
@@ -109,6 +110,7 @@ impl Channel {
             }
         };
         tokio::select! {
+            biased;
             error = pinging => Err(error),
             () = reading => Ok(()),
         }
@@ -133,10 +135,15 @@ impl Channel {
 }
 
 /// See [`Link::subscribe`](crate::Link::subscribe).
-pub(crate) async fn subscribe(topology: &Topology, channel: String, mut pass_on: impl FnMut(Vec<u8>) + Send) {
+pub(crate) async fn subscribe(
+    topology: &Topology,
+    channel: String,
+    draw: &Draw,
+    mut pass_on: impl FnMut(Vec<u8>) + Send,
+) {
     let (to, mut messages) = mpsc::channel(WAITING_MAX);
     let channel = Channel { name: channel.into(), to, once: Arc::default() };
-    let following = follow_masters(topology, channel);
+    let following = follow_masters(topology, channel, draw);
     tokio::pin!(following);
     loop {
         tokio::select! {
@@ -148,7 +155,7 @@ pub(crate) async fn subscribe(topology: &Topology, channel: String, mut pass_on:
 }
 
 /// Keeps a subscription at each of the masters there are.
-async fn follow_masters(topology: &Topology, channel: Channel) {
+async fn follow_masters(topology: &Topology, channel: Channel, draw: &Draw) {
     let mut number = 0;
     let mut listening = JoinSet::new();
     let mut at: Vec<(Arc<Node>, tokio::task::AbortHandle)> = Vec::new();
@@ -164,7 +171,7 @@ async fn follow_masters(topology: &Topology, channel: Channel) {
             let mut new: Vec<Arc<Node>> = masters;
             new.retain(|master| !at.iter().any(|(node, _)| Arc::ptr_eq(master, node)));
             while at.len() < MASTERS_MAX && !new.is_empty() {
-                let node = new.swap_remove(rand::random_range(0..new.len()));
+                let node = new.swap_remove(usize::try_from(draw.below(new.len() as u64)).expect("below a usize"));
                 number += 1;
                 let listener = listening.spawn(channel.clone().stay(node.clone(), number));
                 at.push((node, listener));

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value};
 
 use crate::config::LinkConfig;
 use crate::connection::{Server, ServerConnection};
+use crate::dial::Endpoint;
 use crate::error::{Failure, into_result};
 use crate::reply::text;
 
@@ -45,8 +46,8 @@ pub(crate) struct ReplicaWaits {
 }
 
 impl ReplicaWaits {
-    pub(crate) fn new(client: &Client, config: &LinkConfig, server: &Arc<Server>) -> Self {
-        let connections = (0..CONNECTIONS).map(|_| ServerConnection::new(client, config, server)).collect();
+    pub(crate) fn new(endpoint: &Endpoint, config: &LinkConfig, server: &Arc<Server>) -> Self {
+        let connections = (0..CONNECTIONS).map(|_| ServerConnection::new(endpoint, config, server)).collect();
         Self { connections, server: server.clone(), turn: AtomicUsize::new(0), online: AtomicU32::new(UNKNOWN) }
     }
 

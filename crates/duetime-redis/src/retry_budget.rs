@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_core::Draw;
 use duetime_request::RequestEnd;
 use tokio::time::Instant;
 use tracing::debug;
@@ -20,6 +21,7 @@ pub(crate) const REDIRECTS_MAX: u8 = 4;
 /// What is left of a call's time, and how long to wait before the next sending.
 pub(crate) struct RetryBudget {
     call: &'static str,
+    draw: Draw,
     give_up: Instant,
     /// Of the request that the call is made for.
     end: Option<RequestEnd>,
@@ -52,11 +54,11 @@ impl RetryState {
 }
 
 impl RetryBudget {
-    pub(crate) fn new(call: &'static str, longest: Duration) -> Self {
+    pub(crate) fn new(call: &'static str, longest: Duration, draw: Draw) -> Self {
         let end = RequestEnd::of_task();
         let longest = Instant::now() + longest;
         let give_up = end.map_or(longest, |end| end.at().min(longest));
-        Self { call, give_up, end, pause: BACKOFF_FIRST, loads: 0, redirects: 0 }
+        Self { call, draw, give_up, end, pause: BACKOFF_FIRST, loads: 0, redirects: 0 }
     }
 
     /// Refuses to send for a request that is over.
@@ -85,7 +87,7 @@ impl RetryBudget {
             Failure::Late { ms } => late(&ms),
             Failure::Transient { text, .. } => text,
         };
-        let wait = self.pause.mul_f64(rand::random_range(0.5..1.0));
+        let wait = self.pause.mul_f64(0.5 + self.draw.unit() / 2.0);
         if Instant::now() + wait >= self.give_up || self.end.is_some_and(RequestEnd::is_over) {
             return Err(LinkError::Unavailable(text));
         }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::config::{LinkConfig, client};
+use crate::config::{LinkConfig, endpoint};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::reply::word;
@@ -104,7 +104,7 @@ impl Sentinels {
                 let unexpected_reply = |_| LinkError::Setup(format!("store URL: {address:?} is not host:port"));
                 let info = format!("{scheme}://{address}").into_connection_info().map_err(unexpected_reply)?;
                 let info = info.set_redis_settings(login.clone());
-                Ok(Node::new(address.clone(), client(info, &rare)?, &rare))
+                Ok(Node::new(address.clone(), endpoint(info, &rare)?, &rare))
             })
             .collect::<Result<_, LinkError>>()?;
         let (present, epoch, trouble, refreshed) = Default::default();
@@ -241,7 +241,7 @@ impl Sentinels {
         let (host, port) =
             name.rsplit_once(':').ok_or_else(|| Failure::unexpected_reply("an address without a port"))?;
         let port = port.parse().map_err(|_| Failure::unexpected_reply("a port that is no number"))?;
-        let made = client(elsewhere(&self.base, host.to_owned(), port), &self.config).map_err(Failure::Final)?;
+        let made = endpoint(elsewhere(&self.base, host.to_owned(), port), &self.config).map_err(Failure::Final)?;
         Ok(Arc::new(Node::new(name.to_owned(), made, &self.config)))
     }
 
@@ -267,7 +267,7 @@ impl Sentinels {
         let listening = self.sentinels.iter().map(async |sentinel| {
             loop {
                 let hearing = async {
-                    let mut pubsub = sentinel.client.get_async_pubsub().await?;
+                    let mut pubsub = sentinel.endpoint.pubsub().await?;
                     pubsub.subscribe(SWITCHED).await?;
                     let mut messages = pubsub.on_message();
                     while let Some(message) = messages.next().await {

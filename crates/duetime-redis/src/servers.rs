@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duetime_core::Draw;
 use redis::{Arg, Cmd, Value};
 
 use crate::config::LinkConfig;
@@ -19,11 +20,12 @@ use crate::topology::Topology;
 pub(crate) struct Servers {
     pub(crate) topology: Topology,
     retry_for: Duration,
+    draw: Draw,
 }
 
 impl Servers {
     pub(crate) fn new(config: &LinkConfig) -> Result<Self, LinkError> {
-        Ok(Self { topology: Topology::new(config)?, retry_for: config.retry_for })
+        Ok(Self { topology: Topology::new(config)?, retry_for: config.retry_for, draw: config.draw.clone() })
     }
 
     /// The server of a key, or the one that a redirection for this once named.
@@ -97,7 +99,7 @@ impl Servers {
     }
 
     pub(crate) fn retry_budget_of(&self, call: &'static str, longest: Duration) -> RetryBudget {
-        RetryBudget::new(call, longest.min(self.retry_for))
+        RetryBudget::new(call, longest.min(self.retry_for), self.draw.clone())
     }
 }
 

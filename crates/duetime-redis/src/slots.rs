@@ -25,7 +25,8 @@ pub fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// The slot of a key: that of its hash tag, where it has one.
-pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
+#[must_use]
+pub fn slot_of_key(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         rest.iter().position(|byte| *byte == b'}').filter(|close| *close > 0).map(|close| &rest[..close])

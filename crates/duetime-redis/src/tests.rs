@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::config::LinkConfig;
 use crate::connection::{Server, ServerConnection};
+use crate::dial::Endpoint;
 use crate::url::RedisUrl;
 
 /// Until the call is over by its own end.
@@ -85,7 +86,7 @@ impl World {
 
     fn slot(&self) -> Arc<ServerConnection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
-        ServerConnection::new(&client, &self.config, &self.server)
+        ServerConnection::new(&Endpoint::new(client, None), &self.config, &self.server)
     }
 
     fn killed(&self) -> usize {

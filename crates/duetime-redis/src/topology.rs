@@ -6,7 +6,7 @@ use std::time::Duration;
 use duetime_core::Place;
 
 use crate::cluster::Cluster;
-use crate::config::{LinkConfig, client};
+use crate::config::{LinkConfig, endpoint};
 use crate::error::{Failure, LinkError};
 use crate::node::Node;
 use crate::sentinel::Sentinels;
@@ -30,7 +30,7 @@ impl Topology {
     pub(crate) fn new(config: &LinkConfig) -> Result<Self, LinkError> {
         match &config.url {
             RedisUrl::Standalone(info) => {
-                let made = client(info.as_ref().clone(), config)?;
+                let made = endpoint(info.as_ref().clone(), config)?;
                 Ok(Self::Standalone(Arc::new(Node::new(info.addr().to_string(), made, config))))
             }
             RedisUrl::Cluster { nodes, base } => {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use duetime_core::store::StoreError;
-use duetime_core::{RoutingId, Shard};
+use duetime_core::{Draw, RoutingId, Shard};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Link, Script, Sending};
 use redis::{Cmd, Value};
@@ -24,7 +24,7 @@ const MARK: &str = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HS
 const MARK_ALLOW_OOM: &str = "#!lua flags=allow-oom
 return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HSET', KEYS[1], 'mark', '')";
 
-/// What every operation needs: connections, keys, scripts, durability, metrics and the reply cache.
+/// What every operation needs: connections, keys, scripts, durability, metrics, the reply cache and chance.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) link: Arc<Link>,
@@ -33,6 +33,7 @@ pub(crate) struct Calls {
     pub(crate) durability: Durability,
     pub(crate) meters: Arc<Meters>,
     pub(crate) replies: ReplyCache,
+    pub(crate) draw: Draw,
 }
 
 impl Calls {

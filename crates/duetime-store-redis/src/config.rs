@@ -1,9 +1,10 @@
 //! What an operator sets about the Redis store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::Namespace;
-use duetime_redis::{LinkConfig, LinkError, RedisUrl, SentinelLogin};
+use duetime_core::{Clock, Draw, Namespace};
+use duetime_redis::{Dial, LinkConfig, LinkError, RedisUrl, SentinelLogin};
 use duetime_settings::{ClientTls, Secret};
 use serde::Deserialize;
 
@@ -84,6 +85,26 @@ pub struct RedisStoreConfig {
     /// section.
     #[serde(skip)]
     pub first_reply_slot: Option<u32>,
+    /// Default: those of this machine. No key of the section.
+    #[serde(skip)]
+    pub surroundings: Surroundings,
+}
+
+/// What the store takes from the machine that it runs on, and a simulation brings itself.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// Makes connections; none: TCP and TLS do.
+    pub dial: Option<Arc<dyn Dial>>,
+    /// Where random numbers come from; none: the machine.
+    pub draw: Option<Draw>,
+    /// The machine's clock, which is compared with the servers' at the start; none: its own. Calls are given the time.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").field("dial", &self.dial).finish_non_exhaustive()
+    }
 }
 
 impl Default for RedisStoreConfig {
@@ -100,6 +121,7 @@ impl Default for RedisStoreConfig {
             response_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),
             first_reply_slot: None,
+            surroundings: Surroundings::default(),
         }
     }
 }
@@ -164,6 +186,11 @@ impl RedisStoreConfig {
         }
     }
 
+    /// Where random numbers come from.
+    pub(crate) fn draw(&self) -> Draw {
+        self.surroundings.draw.clone().unwrap_or_else(|| Draw::new(rand::random::<u64>))
+    }
+
     /// Whether `url` has a scheme of this store.
     #[must_use]
     pub fn is_url(url: &str) -> bool {
@@ -183,6 +210,8 @@ impl RedisStoreConfig {
         link.connect_timeout = self.connect_timeout;
         link.response_timeout = self.response_timeout;
         link.retry_for = self.retry_for;
+        link.dial = self.surroundings.dial.clone();
+        link.draw = self.draw();
         Ok(link)
     }
 }

@@ -42,5 +42,5 @@ mod source;
 mod store;
 mod topics;
 
-pub use config::{Durability, RedisStoreConfig};
+pub use config::{Durability, RedisStoreConfig, Surroundings};
 pub use store::RedisStore;

@@ -4,12 +4,12 @@
 //! call before it was answered, or cannot be carried out any more. Sessions share the slots of a shard: where
 //! two meet in one, a repetition may be answered that nobody knows, and never wrongly.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use duetime_core::Shard;
 use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::{Draw, Shard};
 use duetime_redis::Sending;
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -58,34 +58,40 @@ pub(crate) struct ReplyCache {
     first: u32,
     number: AtomicU64,
     rest_for: Duration,
-    hasher: RandomState,
+    draw: Draw,
     groups: Vec<Mutex<ShardReplies>>,
 }
 
-fn session() -> String {
-    format!("{:016x}", rand::random::<u64>())
+fn session(draw: &Draw) -> String {
+    format!("{:016x}", draw.next())
+}
+
+fn any_slot(draw: &Draw) -> u32 {
+    u32::try_from(draw.below(u64::from(SLOTS))).expect("below a few")
 }
 
 impl ReplyCache {
     /// For calls that are waited for this long; `first`: the slot it begins with.
-    pub(crate) fn new(response_timeout: Duration, first: Option<u32>) -> Self {
+    pub(crate) fn new(response_timeout: Duration, first: Option<u32>, draw: Draw) -> Self {
         Self {
-            session: session(),
-            first: first.map_or_else(|| rand::random_range(0..SLOTS), |first| first % SLOTS),
+            session: session(&draw),
+            first: first.unwrap_or_else(|| any_slot(&draw)) % SLOTS,
             number: AtomicU64::new(1),
             rest_for: response_timeout + CLOCK_SKEW_MAX,
-            hasher: RandomState::new(),
+            draw,
             groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
         }
     }
 
     /// The next call on `shard`.
     pub(crate) fn call(&self, shard: &Shard) -> CachedCall<'_> {
-        let group = self.hasher.hash_one((&shard.topic, shard.index)) as usize % GROUPS;
+        let group = BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.session, &shard.topic, shard.index))
+            as usize
+            % GROUPS;
         let taken = self.groups[group].lock().take();
         // Beyond what there are slots for, a call is a session by itself.
-        let session = if taken.is_some() { self.session.clone() } else { session() };
-        let slot = taken.map_or_else(|| rand::random_range(0..SLOTS), |taken| (self.first + taken) % SLOTS);
+        let session = if taken.is_some() { self.session.clone() } else { session(&self.draw) };
+        let slot = taken.map_or_else(|| any_slot(&self.draw), |taken| (self.first + taken) % SLOTS);
         CachedCall {
             cache: self,
             group,
@@ -203,7 +209,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slot_is_used_again_when_its_call_is_over() {
-        let cache = ReplyCache::new(Duration::from_secs(5), None);
+        let cache = ReplyCache::new(Duration::from_secs(5), None, Draw::new(rand::random::<u64>));
         let first = cache.call(&shard());
         let second = cache.call(&shard());
         assert_ne!(first.slot, second.slot);
@@ -219,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_call_beyond_the_slots_is_a_session_by_itself() {
-        let cache = ReplyCache::new(Duration::from_secs(5), None);
+        let cache = ReplyCache::new(Duration::from_secs(5), None, Draw::new(rand::random::<u64>));
         let calls: Vec<_> = (0..SLOTS).map(|_| cache.call(&shard())).collect();
         let more = cache.call(&shard());
         assert!(calls.iter().all(|call| call.name.starts_with(&cache.session)));
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_sent_once_unsure_stays_so() {
-        let cache = ReplyCache::new(Duration::from_secs(5), None);
+        let cache = ReplyCache::new(Duration::from_secs(5), None, Draw::new(rand::random::<u64>));
         let call = cache.call(&shard());
         assert_eq!(call.named(&sending(false, 100)).since, "");
         assert_eq!(call.named(&sending(true, 200)).since, "100");

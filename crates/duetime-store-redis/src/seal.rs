@@ -108,7 +108,7 @@ pub(crate) async fn lift(calls: &Calls, topic: &TopicName, closed: &Routing) -> 
         if seen.routing.epoch > closed.epoch {
             return Ok(seen.routing);
         }
-        let change_id = ChangeId(rand::random());
+        let change_id = ChangeId(calls.draw.next());
         let routing = Routing { epoch: closed.epoch + 1, change_id, ..seen.routing.clone() };
         let new = RoutingRecord { routing: routing.clone(), desired: seen.desired };
         match catalogue::replace_routing(calls, topic, &seen, &new).await {

@@ -86,11 +86,14 @@ impl RedisStore {
         let link = Link::new(config.link().map_err(at_start)?).map_err(at_start)?;
         let most = i64::try_from(CLOCK_SKEW_MAX.as_millis()).expect("two seconds");
         let facts = link.check(Checks { noeviction: true, scripts: true }).await.map_err(at_start)?;
-        link.check_clock(machine_ms, most).await.map_err(at_start)?;
+        let own_clock = config.surroundings.clock.clone();
+        let own_ms = || own_clock.as_ref().map_or_else(machine_ms, |clock| clock.now().as_millis());
+        link.check_clock(own_ms, most).await.map_err(at_start)?;
         let wanted = Wanted { durability: config.durability, sentinels: link.has_sentinels() };
         ServerHealth::check(&link, wanted).await.map_err(at_start)?;
         tracing::info!(server = %link.shown(), version = %facts.version, "redis store connected");
-        let replies = ReplyCache::new(config.response_timeout, config.first_reply_slot);
+        let draw = config.draw();
+        let replies = ReplyCache::new(config.response_timeout, config.first_reply_slot, draw.clone());
         let keys = Keys::new(config.namespace);
         let (wakeups, _) = broadcast::channel(WAKEUPS_MAX);
         let (channel, sender) = (keys.wake_channel(), wakeups.clone());
@@ -125,7 +128,7 @@ impl RedisStore {
             _stop: stop.drop_guard(),
             abandoned: Abandoned::default(),
             health,
-            calls: Calls { link, keys, scripts: Scripts::new(), durability: config.durability, meters, replies },
+            calls: Calls { link, keys, scripts: Scripts::new(), durability: config.durability, meters, replies, draw },
             unreadable: Mutex::default(),
             wakeups,
         }))

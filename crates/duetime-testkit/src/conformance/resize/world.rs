@@ -12,10 +12,10 @@ use duetime_core::{
     StoredMessage, Timestamp, TopicRecord,
 };
 
+use crate::ManualClock;
 use crate::conformance::StoreFactory;
 use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
 use crate::wait::{Because, let_pass};
-use crate::{ManualClock, WallClock};
 
 /// Shards after the change.
 pub(super) const MORE: u32 = 5;
@@ -37,6 +37,7 @@ pub(super) const SOURCES: [(&str, &str); 5] = [
 pub(super) struct World {
     pub store: Arc<dyn Store>,
     pub record: TopicRecord,
+    clock: Arc<dyn Clock>,
     moved: Option<Arc<ManualClock>>,
 }
 
@@ -48,13 +49,14 @@ impl World {
     pub async fn new(factory: &dyn StoreFactory) -> Self {
         let store = factory.store().await;
         let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
-        let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
+        let clock = moved.clone().map_or_else(|| factory.clock(), |moved| moved as Arc<dyn Clock>);
+        let now = clock.now();
         let record = store.put_topic(&fresh_record(now), None).await.expect("a fresh topic is created");
-        Self { store, record, moved }
+        Self { store, record, clock, moved }
     }
 
     pub fn now(&self) -> Timestamp {
-        self.moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now())
+        self.clock.now()
     }
 
     pub async fn pass(&self, by: Duration) {

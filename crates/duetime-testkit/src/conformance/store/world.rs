@@ -13,9 +13,9 @@ use duetime_core::{
     Routing, Shard, ShardCount, Store, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
 };
 
+use crate::ManualClock;
 use crate::conformance::StoreFactory;
 use crate::wait::{Because, let_pass};
-use crate::{ManualClock, WallClock};
 
 /// Where moved time starts: a moment in 2033.
 pub(crate) const MOVED_TIME_START: Timestamp = Timestamp::from_millis(2_000_000_000_000);
@@ -61,6 +61,7 @@ pub(super) struct World {
     pub store: Arc<dyn Store>,
     /// Made for this test alone.
     pub record: TopicRecord,
+    clock: Arc<dyn Clock>,
     moved: Option<Arc<ManualClock>>,
 }
 
@@ -108,14 +109,15 @@ impl World {
     pub async fn new(factory: &dyn StoreFactory) -> Self {
         let store = factory.store().await;
         let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
-        let now = moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now());
+        let clock = moved.clone().map_or_else(|| factory.clock(), |moved| moved as Arc<dyn Clock>);
+        let now = clock.now();
         let record = store.put_topic(&fresh_record(now), None).await.expect("a fresh topic is created");
-        Self { store, record, moved }
+        Self { store, record, clock, moved }
     }
 
     /// The present moment.
     pub fn now(&self) -> Timestamp {
-        self.moved.as_ref().map_or_else(|| WallClock.now(), |clock| clock.now())
+        self.clock.now()
     }
 
     /// Whether time is moved and not waited for.

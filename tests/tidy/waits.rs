@@ -93,6 +93,11 @@ fn functions<'a>(code: &[(usize, &'a str)]) -> Vec<Function<'a>> {
         if text.starts_with("#[test") || text.starts_with("#[tokio::test") {
             is_real_time = !text.contains("start_paused = true");
         }
+        if text.contains("start_paused(true)")
+            && let Some(function) = all.last_mut()
+        {
+            function.is_real_time = false;
+        }
         let begun = text.split_once("fn ").filter(|(before, _)| {
             before.split_whitespace().all(|word| word == "async" || word.starts_with("pub")) && text.contains('(')
         });
@@ -164,6 +169,9 @@ fn a_sleep_is_found_in_a_test_of_real_time_and_in_what_it_calls() {
     assert_eq!(of(&test("#[tokio::test]")), [3]);
     assert_eq!(of(&test("#[test]")), [3]);
     assert_eq!(of(&test("#[tokio::test(start_paused = true)]")), [] as [usize; 0]);
+    let built = "#[test]\nfn it() {\n    runtime().start_paused(true).block_on(rest());\n}\n\n\
+                 async fn rest() {\n    tokio::time::sleep(SECOND).await;\n}\n";
+    assert_eq!(of(built), [] as [usize; 0]);
     let helped = "#[tokio::test]\nasync fn it() {\n    rest().await;\n}\n\nasync fn rest() {\n    nap().await;\n}\n\n\
                   async fn nap() {\n    tokio::time::sleep(SECOND).await;\n}\n";
     assert_eq!(of(helped), [3]);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
@@ -41,19 +40,13 @@ use crate::synced::SyncedNumber;
 use crate::syncer::Broken;
 use crate::verify::{self, ShardRows};
 use crate::write_context::WriteContext;
-use crate::writer::{REQUESTS_MAX, Writer};
+use crate::writer::{REQUESTS_MAX, SILENT, WRITES_WITHIN, Writer};
 use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics, watch};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
 /// Bytes a request takes in the log for every message beside its body.
 pub const ITEM_BYTES: usize = 256;
-
-/// A writer that neither answers nor ends a transaction for this long is not ready.
-const WRITES_WITHIN: Duration = Duration::from_secs(1);
-/// What is said then.
-const SILENT: &str = "its writer ended no transaction for a second: the disk does not answer, or another process holds \
-                      the database (`fuser duetime.db` in the store's folder shows who has it open)";
 
 /// See the crate.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use duetime_core::StoreError;
 use duetime_core::store::Wakeup;
@@ -22,6 +23,12 @@ use crate::shortage::{SMALL_BYTES, Shortage};
 use crate::sweep::Sweep;
 use crate::syncer::{Broken, Group, UNSYNCED};
 use crate::write_context::WriteContext;
+
+/// A writer that neither answers nor ends a transaction for this long is not ready.
+pub const WRITES_WITHIN: Duration = Duration::from_secs(1);
+/// What is said then.
+pub const SILENT: &str = "its writer ended no transaction for a second: the disk does not answer, or another process \
+                          holds the database (`fuser duetime.db` in the store's folder shows who has it open)";
 
 /// Requests that may wait for the writer; more wait in their callers.
 pub const REQUESTS_MAX: usize = 4096;

@@ -8,9 +8,8 @@
 --       longest wait in ms  12 "1": at most once  13 "1": repeated, the first answer was lost
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
---          the later present is that from which what is hidden counts;
---          alone: 1 a suspect, plus 2 when this is the answer of an earlier request again; the new
---          score is base + attempts; attempts is one number when all have the same
+--          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
+--          earlier request again; the new score is base + attempts; attempts is one number when all have the same
 -- Cost  O(limit log N), eight calls for a run of fresh messages; without any, nothing is written
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.

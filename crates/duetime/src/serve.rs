@@ -102,8 +102,9 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
     })
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_memory_of_a_node_is_for_itself_alone() {
         super::hide_memory();

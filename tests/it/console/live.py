@@ -28,7 +28,7 @@ def main():
 
     def counted():
         lines = api("GET", "/metrics").splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith('duetime_store_call_seconds_count{op="count"'))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith('duetime_store_call_seconds_count{op="counts"'))
 
     with chromium() as browser:
         faults = []

@@ -18,6 +18,7 @@ use duetime_metrics::Meters;
 use duetime_small_redis::{Db, Reply, ScriptCall, Server, SmallRedis, Witness};
 use duetime_store_redis::{RedisStore, RedisStoreConfig, Surroundings};
 use duetime_testkit::TokioClock;
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use duetime_testkit::conformance::{StoreFactory, resize, store};
 use duetime_testkit::servers::RedisServer;
 use parking_lot::Mutex;

@@ -9,6 +9,7 @@ mod idle;
 mod node;
 mod outage;
 mod pause;
+mod refusals;
 mod side_by_side;
 mod silent_server;
 mod store_outage;

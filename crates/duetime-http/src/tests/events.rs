@@ -38,7 +38,7 @@ async fn listen(api: &TestApi, seen: Option<&str>, token: Option<&str>) -> (u16,
 
 fn counted(api: &TestApi) -> u64 {
     let text = api.parts.meters.render();
-    let line = text.lines().find(|line| line.starts_with("duetime_store_call_seconds_count{op=\"count\"}"));
+    let line = text.lines().find(|line| line.starts_with("duetime_store_call_seconds_count{op=\"counts\"}"));
     line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
 }
 

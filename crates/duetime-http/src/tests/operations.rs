@@ -172,7 +172,7 @@ async fn unknown_routes_and_wrong_methods_are_problems() {
 async fn an_operation_without_parameters_refuses_any() {
     let api = TestApi::with_orders().await;
     let topic = "/v1/topics/orders";
-    for path in ["/v1/topics", topic, "/v1/rates", "/v1/me", "/v1/nodes", "/v1/events"] {
+    for path in ["/v1/topics", topic, "/v1/me", "/v1/nodes", "/v1/events"] {
         let refused = api.get(&format!("{path}?force=true")).await;
         assert_eq!(refused.problem(), (400, "unknown_parameter".to_owned()), "{path}");
         assert!(refused.text.contains("none is known here"), "{}", refused.text);

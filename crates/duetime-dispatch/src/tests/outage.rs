@@ -1,6 +1,6 @@
 //! A sink that is down: the breaker.
 
-use duetime_core::{Clock as _, DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_core::{DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig, Verdict};
 use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, no_answer, refused, retry, silent, slow, unavailable};

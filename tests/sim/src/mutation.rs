@@ -7,8 +7,6 @@ pub enum Mutation {
     LateCalls,
     /// A creation takes a shard of any other life for a left-over.
     LateCreation,
-    /// A fence makes a shard of another life anew.
-    FenceOfAnotherLife,
     /// A creation empties shards that hold messages nobody deleted.
     CreationOverMessages,
     /// A shard compares the caller's epoch, not the life.
@@ -33,10 +31,9 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::LateCalls,
         Self::LateCreation,
-        Self::FenceOfAnotherLife,
         Self::CreationOverMessages,
         Self::AnyLife,
         Self::DelayOfOneClock,
@@ -55,7 +52,6 @@ impl Mutation {
         match self {
             Self::LateCalls => "late-calls",
             Self::LateCreation => "late-creation",
-            Self::FenceOfAnotherLife => "fence-of-another-life",
             Self::CreationOverMessages => "creation-over-messages",
             Self::AnyLife => "any-life",
             Self::DelayOfOneClock => "delay-of-one-clock",
@@ -75,7 +71,6 @@ impl Mutation {
         match self {
             Self::LateCalls => 1,
             Self::LateCreation => 74,
-            Self::FenceOfAnotherLife => 104,
             Self::CreationOverMessages => 4,
             Self::AnyLife => 18,
             Self::DelayOfOneClock => 55,

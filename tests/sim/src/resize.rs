@@ -13,7 +13,6 @@ use duetime_core::{
     StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 
-use crate::mutation::Mutation;
 use crate::server::{Sent, Server, at_once, cancels, is_done};
 use crate::store::{SimStore, check_skew, due_of, master_of, seat};
 use crate::wire::Kept;
@@ -31,7 +30,7 @@ fn fence(
         && there.life() != routing.life()
     {
         let left_over = there.life() < routing.life() && (holds == 0 || there.life() <= deleted);
-        if !left_over && !server.leaves_out(Mutation::FenceOfAnotherLife) {
+        if !left_over {
             return Err(StoreError::UnknownShard(shard.to_string()));
         }
         server.empty(&seat(shard));

@@ -50,7 +50,6 @@ macro_rules! missed {
 missed! {
     the_end_of_a_call_is_missed: LateCalls;
     the_life_that_a_creation_is_of_is_missed: LateCreation;
-    the_life_that_a_fence_is_of_is_missed: FenceOfAnotherLife;
     that_a_creation_empties_nothing_is_missed: CreationOverMessages;
     the_life_in_the_epoch_is_missed: AnyLife;
     the_refusal_of_skew_is_missed: DelayOfOneClock;

@@ -41,6 +41,7 @@ fn background_loops_are_started_by_the_supervisor() {
         "crates/duetime-http/src/topics.rs",
         "crates/duetime-http/src/unread.rs",
         "crates/duetime-redis/src/cluster.rs",
+        "crates/duetime-redis/src/dial.rs",
         "crates/duetime-redis/src/confirmed.rs",
         "crates/duetime-redis/src/connection.rs",
         "crates/duetime-redis/src/sentinel.rs",

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value};
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::LinkConfig;
 use crate::confirmed::Confirms;
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
     /// becomes a master again is a new `Node`.
-    deposed: watch::Sender<bool>,
+    deposed: CancellationToken,
     /// When others were asked about it last.
     asked_about: Mutex<Option<Instant>>,
 }
@@ -40,7 +40,7 @@ impl Node {
             (0..config.connections.max(1)).map(|_| ServerConnection::new(&endpoint, config, &server)).collect();
         let waits = ReplicaWaits::new(&endpoint, config, &server);
         let confirms = Arc::new(Confirms::new(&endpoint, config, &server));
-        let (deposed, asked_about) = (watch::Sender::new(false), Mutex::default());
+        let (deposed, asked_about) = (CancellationToken::new(), Mutex::default());
         Self { name, endpoint, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
     }
 
@@ -56,12 +56,12 @@ impl Node {
 
     /// Ends every call that is on its way: another server has taken this one's place.
     pub(crate) fn depose(&self) {
-        self.deposed.send_replace(true);
+        self.deposed.cancel();
     }
 
     /// Whether another server has taken its place.
     pub(crate) fn is_deposed(&self) -> bool {
-        *self.deposed.borrow()
+        self.deposed.is_cancelled()
     }
 
     /// What a call to a deposed server comes to: it goes to the present one.
@@ -71,11 +71,9 @@ impl Node {
 
     /// Waits for the end of a call, but not longer than this server is one to call.
     pub(crate) async fn unless_deposed<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let mut deposed = self.deposed.subscribe();
         tokio::select! {
             biased;
-            // Never an error: the sender is our own.
-            _ = deposed.wait_for(|deposed| *deposed) => Err(self.deposed_failure()),
+            () = self.deposed.cancelled() => Err(self.deposed_failure()),
             answer = call => answer,
         }
     }

@@ -168,7 +168,7 @@ impl Client {
         let mut upsets;
         let dead = loop {
             upsets = self.shared.upsets.load(Ordering::Relaxed);
-            let found = self.door().router.get(&self.topic, vec![id.clone()]).await.pop();
+            let found = self.door().await.router.get(&self.topic, vec![id.clone()]).await.pop();
             if let Some(Ok((_, Some(message)))) = found
                 && message.state == MessageState::Dead
             {
@@ -186,7 +186,7 @@ impl Client {
         let action = if redrives { DeadAction::Redrive } else { DeadAction::Purge };
         let (began, mut repeated) = (Instant::now(), false);
         loop {
-            let door = self.door();
+            let door = self.door().await;
             match door.router.dead.settle(&self.topic, std::slice::from_ref(id), action).await {
                 Ok(done) => {
                     // A failover may undo a refusal, which waits for no replica.

@@ -10,6 +10,8 @@ use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfi
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
+use duetime_small_redis::SmallRedis;
+use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig, Surroundings};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::Recorder;
 use parking_lot::Mutex;
@@ -22,11 +24,10 @@ use crate::clocks::SimClock;
 use crate::draw::Dice;
 use crate::faults::Trouble;
 use crate::judge;
-use crate::link::Link;
+use crate::masters::{MasterDeps, Masters};
 use crate::mutation::Mutation;
-use crate::server::Server;
-use crate::store::SimStore;
-use crate::wire::Weather;
+use crate::net::{NodeDial, NodeNet, Weather};
+use crate::witness::Masterwise;
 
 /// The topic that is never deleted, and changes its number of shards.
 pub const ORDERS: &str = "orders";
@@ -34,6 +35,10 @@ pub const ORDERS: &str = "orders";
 pub const DRAFTS: &str = "drafts";
 
 const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
+/// Longest wait of a node for one answer.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections of a node to one master that calls are spread over.
+const CONNECTIONS: usize = 2;
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 3;
 const LIVES: u64 = 12;
@@ -99,7 +104,9 @@ pub struct Node {
 
 /// Everything there is.
 pub struct World {
-    pub servers: Vec<Arc<Server>>,
+    pub masters: Masters,
+    pub witness: Arc<Masterwise>,
+    durability: Durability,
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
     pub dice: Arc<Dice>,
@@ -130,13 +137,19 @@ impl World {
         let number = usize::try_from(self.nodes_made.fetch_add(1, Ordering::Relaxed)).expect("few");
         let meters = Arc::new(Meters::new());
         let clock = SimClock::new(self.clock.clone());
-        let link = Link::new(number, clock.clone(), &self.servers, &self.weather, &self.dice, self.trouble.may_end);
-        let store = Arc::new(SimStore { link, alone: self.trouble.alone });
+        let net = NodeNet::new(number, &self.masters.addresses, &self.weather, &self.dice);
         let dice = self.dice.clone();
         let draw = Draw::new(move || dice.next());
+        let surroundings = Surroundings {
+            dial: Some(Arc::new(NodeDial(net.clone()))),
+            draw: Some(draw.clone()),
+            clock: Some(clock.clone()),
+        };
+        let store = self.connect(surroundings).await;
         let catalog = loop {
-            if let Ok(catalog) = Catalog::open(store.clone(), clock.clone(), draw.clone()).await {
-                break catalog;
+            match Catalog::open(store.clone(), clock.clone(), draw.clone()).await {
+                Ok(catalog) => break catalog,
+                Err(_) => self.dice.pause(500).await,
             }
         };
         let mut deps = MoveDeps { draw, ..MoveDeps::new(store.clone()) };
@@ -157,8 +170,35 @@ impl World {
         let shutdown = CancellationToken::new();
         tokio::spawn(resizer.clone().run(shutdown.clone()));
         tokio::spawn(catalog.clone().run(shutdown.clone()));
-        let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, store };
+        tokio::spawn(router.reviewer.clone().run(shutdown.clone()));
+        let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, net };
         Node { door, clock, resizer, owned, shutdown }
+    }
+
+    async fn connect(&self, surroundings: Surroundings) -> Arc<RedisStore> {
+        let config = RedisStoreConfig {
+            url: self.masters.url().into(),
+            durability: self.durability,
+            connections: CONNECTIONS,
+            response_timeout: RESPONSE_TIMEOUT,
+            surroundings,
+            ..RedisStoreConfig::default()
+        };
+        loop {
+            match RedisStore::connect(config.clone(), Arc::new(Meters::new())).await {
+                Ok(store) => return store,
+                // A clock is wrong, or nobody answers.
+                Err(_) => self.dice.pause(500).await,
+            }
+        }
+    }
+
+    /// The store as somebody sees it to whom nothing is ever late or lost.
+    pub async fn observer(&self) -> Arc<RedisStore> {
+        let dial = SmallRedis::of(&self.masters.all());
+        let dice = self.dice.clone();
+        let draw = Some(Draw::new(move || dice.next()));
+        self.connect(Surroundings { dial: Some(dial), draw, clock: Some(self.clock.clone()) }).await
     }
 
     /// Shards a node may scan: all, or any, whatever the others do.
@@ -169,7 +209,7 @@ impl World {
         Arc::new(OwnedShards(each.filter(|_| all || self.dice.permille(400)).collect()))
     }
 
-    async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
+    pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
         while node.door.catalog.put(topic, &wanted(shards)).await.is_err()
             || node.resizer.ask(topic, ShardCount::Fixed(shards)).await.is_err()
         {
@@ -186,10 +226,10 @@ impl World {
 }
 
 /// Replicas that lag: each master's is brought up to date now and then.
-async fn replicate(servers: Vec<Arc<Server>>, dice: Arc<Dice>) {
+async fn replicate(world: Arc<World>) {
     loop {
-        dice.pause(LAG_MS_MAX).await;
-        servers.iter().for_each(|server| server.mirror_all());
+        world.dice.pause(LAG_MS_MAX).await;
+        world.masters.replicate();
     }
 }
 
@@ -208,12 +248,21 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     let dice = Arc::new(Dice::new(seed));
     let clock = TokioClock::at(START);
     let trouble = Trouble::of(seed, &dice);
-    let masters = 2 + usize::try_from(dice.below(3)).expect("few");
+    let masters = 1 + usize::try_from(dice.below(3)).expect("few");
     let history = Recorder::new(clock.clone());
-    let server = |_| Server::new(SimClock::new(clock.clone()), &history, left_out);
-    let servers: Vec<_> = (0..masters).map(server).collect();
+    let witness = Masterwise::new(history.clone());
+    let deps = MasterDeps {
+        truth: clock.clone(),
+        dice: dice.clone(),
+        witness: witness.clone(),
+        edit: left_out.map(Mutation::edit),
+        may_end: trouble.may_end && !left_out.is_some_and(Mutation::is_late_calls),
+    };
+    let replicated = trouble.failovers || dice.permille(300);
     let world = Arc::new(World {
-        servers: servers.clone(),
+        masters: Masters::new(masters, &deps),
+        witness: witness.clone(),
+        durability: if replicated { Durability::Replicas(1) } else { Durability::Memory },
         history,
         clock: clock.clone(),
         weather: Arc::default(),
@@ -228,7 +277,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     for _ in 0..1 + dice.below(3) {
         nodes.push(world.node().await);
     }
-    servers.iter().for_each(|server| server.mirror_all());
+    world.masters.replicate();
     let nodes = Arc::new(nodes);
     let before = if trouble.lowers { VISIBILITY_BEFORE } else { VISIBILITY };
     let shared = Arc::new(Shared {
@@ -236,6 +285,9 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         clock,
         history: world.history.clone(),
         dice: dice.clone(),
+        witness,
+        left_out,
+        all_answered: !trouble.network && !trouble.stops && !trouble.failovers && !trouble.empties,
         weather: trouble.network.then(|| world.weather.clone()),
         stops: trouble.stops,
         healed: Mutex::default(),
@@ -248,6 +300,13 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         due: Mutex::default(),
     });
     let client = Client { topic: orders(), shared: shared.clone() };
+    if trouble.goes_back {
+        last = crate::went_back::live(&world, &nodes, &client).await;
+        let observer = world.observer().await;
+        judge::comes_to_rest(&world, &observer, last).await;
+        nodes.iter().for_each(|node| node.shutdown.cancel());
+        return judge::judge(&world, &observer, &shared).await;
+    }
     let (mut producers, mut others, mut replicas) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let stop = Arc::<AtomicBool>::default();
     for n in 0..PRODUCERS {
@@ -256,6 +315,10 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     // Where clocks jump nothing says when a sending is over.
     if !trouble.clocks && (trouble.network || trouble.stops) {
         producers.spawn(client.clone().give_up("g".to_owned(), GIVEN_UP));
+    }
+    if trouble.trays {
+        let tray = Client { topic: drafts(), shared: shared.clone() };
+        producers.spawn(crate::trays::empty_trays(world.clone(), nodes.clone(), tray));
     }
     let drafted = Client { topic: drafts(), shared: shared.clone() };
     if trouble.lives {
@@ -271,7 +334,7 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     };
     consume(&mut others);
     if trouble.failovers {
-        replicas.spawn(replicate(servers.clone(), dice.clone()));
+        replicas.spawn(replicate(world.clone()));
     }
     producers.spawn(crate::faults::direct(world.clone(), nodes.clone(), shared.clone()));
 
@@ -305,15 +368,16 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     }
     // What catalogues lost has to be requested again.
     world.request(&nodes[0], &orders(), last).await;
+    let observer = world.observer().await;
     for round in 1.. {
-        judge::comes_to_rest(&world, last).await;
+        judge::comes_to_rest(&world, &observer, last).await;
         stop.store(true, Ordering::Relaxed);
         while let Some(ended) = others.join_next().await {
             passed_on(ended);
         }
         // A node that was slow to follow settings which are changed by now may have begun one more change
         // meanwhile, and another one goes back to what is requested.
-        if judge::is_at_rest(&world, last) {
+        if judge::is_at_rest(&world, &observer, last).await {
             break;
         }
         assert!(round < ROUNDS_MAX, "the world does not stay at rest");
@@ -322,5 +386,5 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     }
     drop(replicas);
     nodes.iter().chain(&movers).for_each(|node| node.shutdown.cancel());
-    judge::judge(&world, &shared)
+    judge::judge(&world, &observer, &shared).await
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod db;
 mod dialler;
+mod inside;
 mod lua;
 mod lua_lib;
 mod pipe;

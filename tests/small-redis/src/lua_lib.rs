@@ -74,7 +74,7 @@ fn number_of(value: &Value) -> mlua::Result<f64> {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the ranges are looked at first")]
+#[expect(clippy::cast_possible_truncation, reason = "the ranges are looked at first")]
 fn pack(value: &Value, out: &mut Vec<u8>) -> mlua::Result<()> {
     match value {
         Value::Boolean(is) => out.push(if *is { 0xc3 } else { 0xc2 }),

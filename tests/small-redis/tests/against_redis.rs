@@ -1,8 +1,8 @@
-//! The small Redis against a real one: the same calls of the product's scripts, at the same times, have the same answers
-//! and leave the same keys.
+//! The small Redis against a real one: the same calls of the product's scripts, at the same times, have the same
+//! answers and leave the same keys.
 //!
-//! The calls are those that the product makes on a small Redis: in the suites of its contracts, and in a drawn sequence.
-//! Each is made again on both servers, with the server's time as it was then in place of TIME.
+//! The calls are those that the product makes on a small Redis: in the suites of its contracts, and in a drawn
+//! sequence. Each is made again on both servers, with the server's time as it was then in place of TIME.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use duetime_sim::{Mutation, Sum, judged};
+use duetime_sim::{MUTATIONS, Sum, judged};
 
 /// After this many worlds it prints how far it is.
 const TOLD_EVERY: u64 = 1_000;
@@ -51,16 +51,20 @@ fn main() -> ExitCode {
 
 fn mutations(first: u64, count: u64, only: Option<&str>) -> ExitCode {
     let mut unseen = 0;
-    for mutation in Mutation::ALL.into_iter().filter(|one| only.is_none_or(|only| only == one.name())) {
+    for mutation in MUTATIONS.iter().copied().filter(|one| only.is_none_or(|only| only == one.name)) {
+        for fault in mutation.faults() {
+            unseen += 1;
+            println!("{fault}");
+        }
         let found = (first..first + count).find_map(|seed| Some((seed, judged(seed, Some(mutation)).err()?)));
         match found {
             Some((seed, why)) => {
                 let why: Vec<&str> = why.lines().take(2).collect();
-                println!("{}: seed {seed}: {}", mutation.name(), why.join(" "));
+                println!("{}: seed {seed}: {}", mutation.name, why.join(" "));
             }
             None => {
                 unseen += 1;
-                println!("{}: NOT SEEN in {count} seeds", mutation.name());
+                println!("{}: NOT SEEN in {count} seeds", mutation.name);
             }
         }
     }

@@ -174,7 +174,8 @@ async fn a_subject_of_nats_that_nobody_acknowledges_delays_no_other() {
     client.flush().await.unwrap();
     let listening = tokio::spawn(async move { while listener.next().await.is_some() {} });
     let sink = format!("type = \"nats\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url());
-    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.once_more_at_most();
+    // As for RabbitMQ below: nobody pays where the breaker opened before any other was accepted.
+    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.at_most(ATTEMPTS + 2);
     listening.abort();
 }
 

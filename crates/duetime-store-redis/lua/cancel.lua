@@ -5,7 +5,7 @@
 -- Errors  FORGOTTEN, NEVER: see recall
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight or given to somebody who never answered,
 --          2 unknown
--- Cost  O(n log N), four calls, two more where a claim ends
+-- Cost  O(n log N), four calls, three more where a claim ends
 if before then return before == '' and 0 or cmsgpack.unpack(before) end
 if refused then return refused end
 local n = #A - 4
@@ -49,13 +49,15 @@ if removed > 0 then
   call('HSET', B, slot, all and name or name .. ' ' .. cmsgpack.pack(out))
 end
 if gone > 0 then
-  -- For the holders: SCORE ID in a line each, the last 16 KiB of them.
-  local noted, lines = call('HGET', M, 'cancelled') or '', {}
+  -- For the holders: SCORE ID in a line each, the last 16 KiB of them. Beside the bodies, as the reply cache: meta
+  -- has no long field.
+  local noted, lines = call('HGET', B, '\0cancelled') or '', {}
   for i = 1, n do
     if held[i] and out[i] == 1 then lines[#lines + 1] = scores[i] .. ' ' .. A[i + 4] .. '\n' end
   end
   noted = noted .. table.concat(lines)
   if #noted > 16384 then noted = sub(noted, string.find(noted, '\n', -16384, true) + 1) end
-  call('HSET', M, 'in_flight', int(flight - gone), 'cancelled', noted)
+  call('HSET', B, '\0cancelled', noted)
+  call('HSET', M, 'in_flight', int(flight - gone))
 end
 return all and 0 or out

@@ -1,7 +1,7 @@
 -- Part of claim: the memory of the shard's last 17 to 20 claims, in a ring.
 --
 -- Five fields of four entries, an entry is 8 bytes of request and 8 of `deadline * 1000 +
--- class * 100 + flag`: no field of meta but `cancelled` is longer than 64 bytes.
+-- class * 100 + flag`: no field of meta is longer than 64 bytes, so meta stays a listpack.
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  recall(request): the remembered number, or nil; remember(request, number): fields to set

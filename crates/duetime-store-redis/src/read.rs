@@ -106,7 +106,7 @@ pub(crate) async fn read_messages(
 pub(crate) async fn read_cancelled(calls: &Calls, shard: &Shard) -> Result<Vec<(MessageId, Score)>, StoreError> {
     let doing = "read cancelled claims";
     let mut pipeline = Pipeline::with_capacity(1);
-    pipeline.cmd("HGET").arg(calls.keys.meta(shard)).arg("cancelled");
+    pipeline.cmd("HGET").arg(calls.keys.bodies(shard)).arg("\0cancelled");
     let answers = calls.link.pipeline(doing, &pipeline).await.map_err(|error| store_error(doing, None, error))?;
     let noted = answers.into_iter().next();
     let noted = noted.and_then(text).unwrap_or_default();

@@ -18,9 +18,9 @@ const DRAWN: usize = 16;
 const SHARDS_PER_PIPELINE: usize = 128;
 const DOING: &str = "count bytes";
 
-/// Whether a field of the bodies is a slot of the reply cache: two bytes of which the first is 0, which no id has.
-fn is_slot(field: &[u8]) -> bool {
-    field.len() == 2 && field[0] == 0
+/// Whether a field of the bodies is no body: it begins with byte 0, which no id has.
+fn is_no_body(field: &[u8]) -> bool {
+    field.first() == Some(&0)
 }
 
 /// Bytes of the bodies in these shards, about. Shards whose master is silent while others answer are left out.
@@ -48,7 +48,7 @@ pub(crate) async fn estimate_bytes(calls: &Calls, shards: &[Shard]) -> Result<u6
                 for id in drawn {
                     let id = crate::reply::bytes(id).unwrap_or_default();
                     // A slot of the reply cache has no body: the length of no field is 0.
-                    let id = if is_slot(&id) { &[][..] } else { id.as_ref() };
+                    let id = if is_no_body(&id) { &[][..] } else { id.as_ref() };
                     lengths.cmd("HSTRLEN").arg(&bodies).arg(id);
                 }
             }

@@ -12,6 +12,7 @@ mod pages;
 mod repo;
 mod runs;
 mod secrets;
+mod settings;
 mod shape;
 mod stable;
 mod waits;

@@ -1,11 +1,10 @@
 //! What a node answers. Fields that a newer node adds are ignored.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{DeliveryMode, RateLimit, RetryPolicy, ShardCount, SinkRef};
+use duetime_core::TopicConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::pause::TopicPause;
@@ -16,40 +15,10 @@ use crate::sink::SinkTrouble;
 pub struct Topic {
     /// Its name.
     pub name: String,
-    /// As configured.
-    pub shards: ShardCount,
-    /// Where due messages go; absent: consumers claim them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sink: Option<SinkRef>,
-    /// How long a claimed message stays hidden.
-    #[serde(with = "duetime_core::units::duration")]
-    pub visibility_timeout: Duration,
-    /// When failed messages are tried again.
-    pub retry: RetryPolicy,
-    /// Absent: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_limit: Option<RateLimit>,
-    /// Messages fall due up to so much later than asked for.
-    #[serde(default, skip_serializing_if = "Duration::is_zero", with = "duetime_core::units::duration")]
-    pub smear: Duration,
-    /// At least or at most once.
-    pub delivery: DeliveryMode,
-    /// Largest payload in bytes.
-    #[serde(with = "duetime_core::units::size")]
-    pub max_payload: u64,
-    /// Most messages; absent: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_messages: Option<u64>,
-    /// Most bytes of their bodies; absent: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_bytes: Option<u64>,
-    /// Acks wait for replicas too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub confirm_acks: bool,
-    /// Nothing is claimed, what falls due waits.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub paused: bool,
-    /// Why, where it is paused and that is known.
+    /// Its settings as they apply.
+    #[serde(flatten)]
+    pub config: TopicConfig,
+    /// Why it is paused, where it is and that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<TopicPause>,
     /// How many shards it has.

@@ -3,35 +3,25 @@
 use std::time::Duration;
 
 use crate::limits::ATTEMPTS_MAX;
+use crate::setting::{Kind, settings};
 
-/// Exponential backoff with jitter, and how often at all.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RetryPolicy {
-    /// How many times a message is handed over before it is a dead letter, 1 to 99. Default 10.
-    pub max_attempts: u8,
-    /// Wait after the first failure. Default `1s`.
-    #[serde(with = "crate::units::duration")]
-    pub initial: Duration,
-    /// Longest wait. Default `10m`.
-    #[serde(with = "crate::units::duration")]
-    pub max: Duration,
-    /// Each wait is the one before times this, 1 to 10. Default 2.
-    pub factor: f64,
-    /// Share of the wait that is drawn at random, 0 to 1: 0 none, 1 "full jitter"
-    /// (AWS Architecture Blog, 2015). Default 0.2.
-    pub jitter: f64,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self {
-            max_attempts: 10,
-            initial: Duration::from_secs(1),
-            max: Duration::from_secs(600),
-            factor: 2.0,
-            jitter: 0.2,
-        }
+settings! {
+    /// When a message that failed is tried again, and how often: exponential backoff with jitter.
+    #[derive(Copy)]
+    pub struct RetryPolicy {
+        /// How many times a message is handed over before it is a dead letter, 1 to 99. Default 10.
+        max_attempts: u8 = 10, Kind::Count(1, ATTEMPTS_MAX as u64), option "max-attempts";
+        /// Wait after the first failure. Default `1s`.
+        #[serde(with = "crate::units::duration")]
+        initial: Duration = Duration::from_secs(1), Kind::Duration;
+        /// Longest wait between attempts, at most 7 days. Default `10m`.
+        #[serde(with = "crate::units::duration")]
+        max: Duration = Duration::from_secs(600), Kind::Duration;
+        /// Each wait is the one before times this, 1 to 10. Default 2.
+        factor: f64 = 2.0, Kind::Number(1.0, 10.0);
+        /// Share of the wait that is drawn at random, 0 to 1: 0 none, 1 "full jitter"
+        /// (AWS Architecture Blog, 2015). Default 0.2.
+        jitter: f64 = 0.2, Kind::Number(0.0, 1.0);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
 use crate::suggest::{listed, nearest};
 use crate::time::Timestamp;
-use crate::topic::SinkRef;
+use crate::topic_config::SinkRef;
 use crate::trace::SpanRef;
 
 /// One message to be handed over.

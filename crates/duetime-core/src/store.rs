@@ -20,7 +20,8 @@ use crate::retry::RetryPolicy;
 use crate::score::{LeaseClass, Score};
 pub use crate::store_error::StoreError;
 use crate::time::Timestamp;
-use crate::topic::{DeliveryMode, TopicConfig, TopicRecord};
+use crate::topic::TopicRecord;
+use crate::topic_config::{DeliveryMode, TopicConfig};
 
 /// One message to be scheduled. Names and sizes were checked where it entered.
 #[derive(Clone, Debug)]

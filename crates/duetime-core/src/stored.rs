@@ -8,30 +8,27 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use crate::pause::PauseNote;
-use crate::retry::RetryPolicy;
 use crate::routing::{ChangeId, Routing, RoutingState};
-use crate::topic::{DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord};
+use crate::setting::Setting;
+use crate::topic::TopicRecord;
+use crate::topic_config::TopicConfig;
 
-/// A record that has every field there is: its shape distinguishes known fields from unknown ones.
+/// Returns settings as they are written if all are there.
+fn all(settings: &'static [Setting]) -> Value {
+    let one = |setting: &Setting| {
+        let inner = setting.kind.inner();
+        (setting.name.to_owned(), if inner.is_empty() { Value::Null } else { all(inner) })
+    };
+    Value::Object(settings.iter().map(one).collect())
+}
+
+/// Returns the shape of a record that has every field there is: it distinguishes known fields from unknown ones.
 fn shape() -> &'static Value {
     static SHAPE: OnceLock<Value> = OnceLock::new();
     SHAPE.get_or_init(|| {
         let record = TopicRecord {
             name: "a".parse().expect("a valid name"),
-            config: TopicConfig {
-                shards: ShardCount::Auto,
-                sink: Some(SinkRef { name: String::new(), settings: Map::new() }),
-                visibility_timeout: TopicConfig::default().visibility_timeout,
-                retry: RetryPolicy::default(),
-                rate_limit: Some(RateLimit { per_second: 1.0, burst: 1 }),
-                smear: crate::limits::SMEAR_MAX,
-                delivery: DeliveryMode::AtLeastOnce,
-                max_payload: 1,
-                max_messages: Some(5),
-                max_bytes: Some(1 << 30),
-                confirm_acks: true,
-                paused: true,
-            },
+            config: TopicConfig::default(),
             routing: Routing {
                 epoch: 1,
                 change_id: ChangeId::default(),
@@ -52,7 +49,9 @@ fn shape() -> &'static Value {
             version: 1,
             created_at_ms: 0,
         };
-        serde_json::to_value(record).expect("plain data")
+        let mut shape = serde_json::to_value(record).expect("plain data");
+        shape["config"] = all(TopicConfig::SETTINGS);
+        shape
     })
 }
 
@@ -129,6 +128,7 @@ pub fn write(record: &TopicRecord, old: Option<&str>) -> String {
 mod tests {
     use super::*;
     use crate::time::Timestamp;
+    use crate::topic_config::RateLimit;
 
     fn record() -> TopicRecord {
         let config = TopicConfig {

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
+use crate::limits::SHARDS_MAX;
 use crate::names::TopicName;
 use crate::pause::PauseNote;
-use crate::retry::RetryPolicy;
 use crate::routing::{ChangeId, Routing, RoutingRecord};
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
+use crate::topic_config::TopicConfig;
 
 /// Shards of a topic: a number, or `"auto"` to follow the number of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,172 +87,6 @@ impl<'de> Deserialize<'de> for ShardCount {
             }
             _ => Err(serde::de::Error::custom(help)),
         }
-    }
-}
-
-/// Which configured sink a topic hands over to, with the topic's own settings for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(expecting = "an object with the name of a sink, such as {\"name\": \"hook\"}")]
-pub struct SinkRef {
-    /// The name under `[sinks.NAME]` in the node's configuration.
-    pub name: String,
-    /// What that type of sink wants to know per topic (an exchange, a routing key, a path …).
-    #[serde(flatten)]
-    pub settings: serde_json::Map<String, serde_json::Value>,
-}
-
-/// At most so many messages of a topic are handed over per second.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RateLimit {
-    /// Messages per second, more than 0.
-    pub per_second: f64,
-    /// How many may go at once after a pause, 1 or more. Default 1.
-    #[serde(default = "one")]
-    pub burst: u32,
-}
-
-fn one() -> u32 {
-    1
-}
-
-/// What is promised about a hand-over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeliveryMode {
-    /// Nothing is lost; a fault can make a duplicate.
-    #[default]
-    AtLeastOnce,
-    /// Removed before it is handed over: never twice, and a fault can lose it.
-    AtMostOnce,
-}
-
-/// Everything a user sets on a topic. Absent fields have their defaults.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TopicConfig {
-    /// Shard count. Default `"auto"`.
-    pub shards: ShardCount,
-    /// Where due messages go. Absent: consumers claim them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sink: Option<SinkRef>,
-    /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
-    ///
-    /// Set it above the slowest hand-over: too low means duplicates, too high means that a crashed
-    /// node's messages are late by that much.
-    #[serde(with = "crate::units::duration")]
-    pub visibility_timeout: Duration,
-    /// When failed messages are tried again.
-    pub retry: RetryPolicy,
-    /// Absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_limit: Option<RateLimit>,
-    /// Messages fall due up to so much later than asked for, each by a share that its id decides, at most 1 h.
-    /// Default `0s`: all of them when they were asked for.
-    ///
-    /// Set it where many messages fall due at one moment and their target is better asked over some seconds.
-    #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
-    pub smear: Duration,
-    /// Default `at-least-once`.
-    pub delivery: DeliveryMode,
-    /// Largest payload, up to 16 MiB. Default 256 KiB.
-    #[serde(with = "crate::units::size")]
-    pub max_payload: u64,
-    /// Most messages, dead letters too; more are refused. Absent: no limit.
-    ///
-    /// Set it so that a producer without consumers fills its own topic and not the store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_messages: Option<u64>,
-    /// Most bytes of their bodies. Absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::maybe_size")]
-    pub max_bytes: Option<u64>,
-    /// Acks, nacks and extensions too are answered once replicas have them, as `store.durability` asks for.
-    /// Default `false`.
-    ///
-    /// Set it where a duplicate after a failover costs more than the wait for a replica.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub confirm_acks: bool,
-    /// Nothing is claimed, whether for a sink or by consumers; what falls due waits. Default `false`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub paused: bool,
-}
-
-impl Default for TopicConfig {
-    fn default() -> Self {
-        Self {
-            shards: ShardCount::Auto,
-            sink: None,
-            visibility_timeout: Duration::from_secs(30),
-            retry: RetryPolicy::default(),
-            rate_limit: None,
-            smear: Duration::ZERO,
-            delivery: DeliveryMode::AtLeastOnce,
-            max_payload: PAYLOAD_BYTES_DEFAULT,
-            max_messages: None,
-            max_bytes: None,
-            confirm_acks: false,
-            paused: false,
-        }
-    }
-}
-
-/// Refuses a visibility timeout outside its bounds.
-///
-/// # Errors
-///
-/// A sentence that names the bounds.
-pub fn check_visibility(asked: Duration) -> Result<Duration, String> {
-    if (VISIBILITY_MIN..=VISIBILITY_MAX).contains(&asked) {
-        Ok(asked)
-    } else {
-        Err("visibility_timeout must be 100ms to 24h".to_owned())
-    }
-}
-
-impl TopicConfig {
-    /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
-        self.faults().into_iter().next().map_or(Ok(()), |(_, fault)| Err(fault))
-    }
-
-    /// All values that make no sense: the field, and a sentence that names it and the fix.
-    #[must_use]
-    pub fn faults(&self) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
-        found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
-        found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
-        if self.smear > SMEAR_MAX {
-            found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
-        }
-        if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
-            found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
-        }
-        if self.max_messages == Some(0) {
-            found.push(("max_messages", "max_messages must be 1 or more; leave it out for no limit".to_owned()));
-        }
-        if self.max_bytes.is_some_and(|most| most < self.max_payload) {
-            let fault = "max_bytes must be at least max_payload; leave it out for no limit".to_owned();
-            found.push(("max_bytes", fault));
-        }
-        if let Some(limit) = self.rate_limit {
-            if !(limit.per_second > 0.0 && limit.per_second <= 10_000_000.0) {
-                let fault = "rate_limit.per_second must be above 0 and at most 10000000".to_owned();
-                found.push(("rate_limit", fault));
-            }
-            if limit.burst == 0 {
-                found.push(("rate_limit", "rate_limit.burst must be 1 or more".to_owned()));
-            }
-        }
-        if let ShardCount::Fixed(count) = self.shards
-            && !(1..=SHARDS_MAX).contains(&count)
-        {
-            found.push(("shards", format!("shards must be 1 to {SHARDS_MAX} or \"auto\"")));
-        }
-        found
     }
 }
 
@@ -380,24 +213,6 @@ pub fn by_name(topics: &Topics) -> Vec<&Arc<TopicRecord>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_topic_is_read_as_users_write_it_and_typos_are_named() {
-        let text = r#"{"shards": "auto", "visibility_timeout": "45s", "max_payload": "1MiB",
-            "retry": {"max_attempts": 3}, "delivery": "at-most-once",
-            "sink": {"name": "mq", "exchange": "orders"}}"#;
-        let config: TopicConfig = serde_json::from_str(text).unwrap();
-        assert_eq!(config.visibility_timeout, Duration::from_secs(45));
-        assert_eq!(config.sink.as_ref().unwrap().settings["exchange"], "orders");
-        let back: TopicConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
-        assert_eq!(back, config);
-        let typo = serde_json::from_str::<TopicConfig>(r#"{"visibility_timout": 1}"#).unwrap_err();
-        assert!(typo.to_string().contains("visibility_timeout"));
-        for bad in ["0", "4097", "-1", "\"many\"", "1.5"] {
-            let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
-            assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
-        }
-    }
 
     #[test]
     fn auto_is_the_next_power_of_two_within_its_bounds() {

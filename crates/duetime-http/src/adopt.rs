@@ -16,8 +16,9 @@ use crate::body;
 use crate::fields;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
+use crate::setting_schema::TopicChangeSchema;
 use crate::state::HttpParts;
-use crate::topics::{SETTINGS_BYTES_MAX, TopicChangeSchema, bounded, change_of, check_sink};
+use crate::topics::{SETTINGS_BYTES_MAX, bounded, change_of, check_sink};
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 

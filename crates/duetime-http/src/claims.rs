@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
-use duetime_core::topic::check_visibility;
+use duetime_core::topic_config::check_visibility;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
 use duetime_core::units::check_delay;

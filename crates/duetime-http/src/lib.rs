@@ -62,6 +62,7 @@ mod schema;
 mod scopes;
 mod scrape;
 mod server;
+mod setting_schema;
 mod shards;
 mod shares;
 mod sink_pause;

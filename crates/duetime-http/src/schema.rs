@@ -111,36 +111,6 @@ words!(
     Readiness: "ready" "degraded"
 );
 
-/// When failed messages are tried again.
-#[derive(ToSchema)]
-#[schema(as = Retry)]
-#[allow(dead_code)]
-pub(crate) struct RetrySchema {
-    /// Attempts before a message is a dead letter. Default 10.
-    #[schema(minimum = 1, maximum = 99)]
-    max_attempts: Option<u8>,
-    /// Wait after the first failure. Default `1s`.
-    initial: Option<DurationIn>,
-    /// Longest wait, at most 7 days. Default `10m`.
-    max: Option<DurationIn>,
-    /// Each wait is the one before times this. Default 2.
-    #[schema(minimum = 1, maximum = 10)]
-    factor: Option<f64>,
-    /// Share of the wait that is drawn at random. Default 0.2.
-    #[schema(minimum = 0, maximum = 1)]
-    jitter: Option<f64>,
-}
-
-/// At most so many messages are handed over per second.
-#[derive(ToSchema)]
-#[schema(as = RateLimit)]
-#[allow(dead_code)]
-pub(crate) struct RateLimitSchema {
-    per_second: f64,
-    /// How many may go at once after a pause. Default 1.
-    burst: Option<u32>,
-}
-
 /// Which configured sink, with the topic's own settings for it.
 #[derive(ToSchema)]
 #[schema(as = Sink)]
@@ -150,15 +120,4 @@ pub(crate) struct SinkSchema {
     name: String,
     #[serde(flatten)]
     settings: std::collections::HashMap<String, Value>,
-}
-
-/// What is promised about a hand-over.
-#[derive(ToSchema)]
-#[schema(as = Delivery)]
-#[allow(dead_code)]
-pub(crate) enum DeliverySchema {
-    #[serde(rename = "at-least-once")]
-    AtLeastOnce,
-    #[serde(rename = "at-most-once")]
-    AtMostOnce,
 }

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Deletion, ShardCounts};
-use duetime_core::{ResizeError, TopicName, TopicRecord};
+use duetime_core::{ResizeError, TopicConfig, TopicName, TopicRecord, setting};
 use duetime_request::RequestEnd;
 use duetime_router::{CatalogError, RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::fields;
 use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
-use crate::schema;
+use crate::setting_schema::TopicChangeSchema;
 use crate::sinks::SinkTroubleView;
 use crate::state::HttpParts;
 use crate::view::{OutcomeView, TopicView};
@@ -33,23 +33,6 @@ pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
-
-const FIELDS: [&str; 12] = [
-    "shards",
-    "sink",
-    "visibility_timeout",
-    "retry",
-    "rate_limit",
-    "smear",
-    "delivery",
-    "max_payload",
-    "max_messages",
-    "max_bytes",
-    "confirm_acks",
-    "paused",
-];
-const RETRY_FIELDS: [&str; 5] = ["max_attempts", "initial", "max", "factor", "jitter"];
-const RATE_FIELDS: [&str; 2] = ["per_second", "burst"];
 
 /// All topics.
 #[derive(Serialize, ToSchema)]
@@ -95,56 +78,25 @@ fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
     change_of(fields::read(bytes)?)
 }
 
-/// A change that names settings there are, and no others.
+/// Reads a change that names declared settings, and no others.
 pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refusal> {
     for (name, value) in &fields {
-        if !FIELDS.contains(&name.as_str()) {
-            return Err(fields::unknown_field(name, &FIELDS));
-        }
-        let inner: &[&str] = match name.as_str() {
-            "retry" => &RETRY_FIELDS,
-            "rate_limit" => &RATE_FIELDS,
-            _ => continue,
+        let Some(setting) = TopicConfig::SETTINGS.iter().find(|setting| setting.name == name) else {
+            return Err(fields::unknown_field(name, &setting::names(TopicConfig::SETTINGS)));
         };
-        if !value.is_object() && !value.is_null() {
-            return Err(Refusal::new("invalid_topic_settings", format!("{name} must be an object or null")).at(name));
+        let inner = setting::names(setting.kind.inner());
+        if inner.is_empty() || value.is_null() {
+            continue;
         }
-        let unknown = value.as_object().and_then(|object| object.keys().find(|key| !inner.contains(&key.as_str())));
-        if let Some(key) = unknown {
-            return Err(fields::unknown_field(key, inner).at(format!("{name}.{key}")));
+        let Some(object) = value.as_object() else {
+            let refusal = Refusal::new("invalid_topic_settings", format!("{name} must be an object or null"));
+            return Err(refusal.at(name));
+        };
+        if let Some(key) = object.keys().find(|key| !inner.contains(&key.as_str())) {
+            return Err(fields::unknown_field(key, &inner).at(format!("{name}.{key}")));
         }
     }
     Ok(TopicChange::new(fields))
-}
-
-/// Settings of a topic to be made or changed. What is absent stays, `null` goes back to the default.
-#[derive(ToSchema)]
-#[schema(as = TopicChange)]
-#[allow(dead_code)]
-pub(crate) struct TopicChangeSchema {
-    /// Default `"auto"`.
-    shards: Option<schema::ShardCountIn>,
-    /// Default: none, consumers claim.
-    sink: Option<schema::SinkSchema>,
-    /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
-    visibility_timeout: Option<schema::DurationIn>,
-    retry: Option<schema::RetrySchema>,
-    /// Default: no limit.
-    rate_limit: Option<schema::RateLimitSchema>,
-    /// Messages fall due up to so much later than asked for, each by a share that its id decides, at most 1 h. Default `0s`.
-    smear: Option<schema::DurationIn>,
-    /// Default `at-least-once`.
-    delivery: Option<schema::DeliverySchema>,
-    /// Largest payload, 16 MiB at most. Default 256 KiB.
-    max_payload: Option<schema::SizeIn>,
-    /// Most messages, dead letters too; more are refused with 507 `topic_full`. Default: no limit.
-    max_messages: Option<u64>,
-    /// Most bytes of their bodies, in the same way. Default: no limit.
-    max_bytes: Option<schema::SizeIn>,
-    /// Acks, nacks and extensions too wait for replicas, as `store.durability` asks for. Default `false`.
-    confirm_acks: Option<bool>,
-    /// Nothing is claimed, what falls due waits; as `POST …/pause`. Default `false`.
-    paused: Option<bool>,
 }
 
 /// Create or change a topic

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::pause_view::PauseView;
 use crate::schema;
+use crate::setting_schema::TopicSettings;
 use crate::sinks::SinkTroubleView;
 
 /// Headers as a JSON object, in order.
@@ -113,36 +114,6 @@ impl MessageView<'_> {
         }
         self
     }
-}
-
-/// Settings of a topic as they apply.
-#[derive(ToSchema)]
-#[allow(dead_code)]
-struct TopicSettings {
-    shards: schema::ShardCountIn,
-    #[schema(nullable = false)]
-    sink: Option<schema::SinkSchema>,
-    visibility_timeout: String,
-    retry: schema::RetrySchema,
-    #[schema(nullable = false)]
-    rate_limit: Option<schema::RateLimitSchema>,
-    /// Messages fall due up to so much later than asked for; absent: when they were asked for.
-    #[schema(nullable = false)]
-    smear: Option<String>,
-    delivery: schema::DeliverySchema,
-    max_payload: u64,
-    /// Absent: no limit.
-    #[schema(nullable = false)]
-    max_messages: Option<u64>,
-    /// Absent: no limit.
-    #[schema(nullable = false)]
-    max_bytes: Option<u64>,
-    /// Acks, nacks and extensions too wait for replicas; absent: they do not.
-    #[schema(nullable = false)]
-    confirm_acks: Option<bool>,
-    /// `true`: nothing is claimed, what falls due waits; absent: it is not paused.
-    #[schema(nullable = false)]
-    paused: Option<bool>,
 }
 
 /// A topic: its settings as they apply, and its counts.

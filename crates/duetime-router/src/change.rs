@@ -9,10 +9,6 @@ use serde_json::{Map, Value};
 
 use crate::error::CatalogError;
 
-/// Fields that are objects of their own and are merged field by field. A sink is not one of them:
-/// its settings belong to its name and are replaced together.
-const MERGED: [&str; 2] = ["retry", "rate_limit"];
-
 /// What a change made of a topic.
 #[derive(Clone, Debug)]
 pub struct TopicPut {
@@ -84,12 +80,8 @@ impl TopicChange {
     /// Every field of `config`: the change that makes any topic like it.
     #[must_use]
     pub fn whole(config: &TopicConfig) -> Self {
-        let mut fields = to_map(&TopicConfig::default());
-        fields.insert("sink".to_owned(), Value::Null);
-        fields.insert("rate_limit".to_owned(), Value::Null);
-        for absent in ["confirm_acks", "max_messages", "max_bytes", "paused", "smear"] {
-            fields.insert(absent.to_owned(), Value::Null);
-        }
+        let mut fields: Map<_, _> =
+            TopicConfig::SETTINGS.iter().map(|setting| (setting.name.to_owned(), Value::Null)).collect();
         fields.extend(to_map(config));
         Self::new(fields)
     }
@@ -186,7 +178,7 @@ impl TopicChange {
                 (_, Value::Null) => {
                     merged.remove(name);
                 }
-                (Some(Value::Object(old)), Value::Object(new)) if MERGED.contains(&name.as_str()) => {
+                (Some(Value::Object(old)), Value::Object(new)) if is_object(name) => {
                     for (key, value) in new {
                         if value.is_null() {
                             old.remove(key);
@@ -226,6 +218,12 @@ pub(crate) fn check_sink(
         return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
     }
     Ok(())
+}
+
+/// True if a setting is an object of its own, which is changed field by field. A sink is none: its settings belong to
+/// its name and are replaced together.
+fn is_object(name: &str) -> bool {
+    TopicConfig::SETTINGS.iter().any(|setting| setting.name == name && !setting.kind.inner().is_empty())
 }
 
 fn to_map(config: &TopicConfig) -> Map<String, Value> {

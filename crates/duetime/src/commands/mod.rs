@@ -17,6 +17,7 @@ pub mod observe;
 pub mod output;
 pub mod pause;
 pub mod plan;
+pub mod settings;
 pub mod shards;
 pub mod sink;
 pub mod token;

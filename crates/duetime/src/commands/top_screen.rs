@@ -122,7 +122,8 @@ fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     let of = |pick: fn(&TopicRates) -> f64| rates.map_or(0.0, pick);
     let (incoming, cancelled, out) = (of(|r| r.scheduled), of(|r| r.cancelled), of(|r| r.delivered));
     let (p50, p99) = (rates.and_then(|r| r.late_p50_ms), rates.and_then(|r| r.late_p99_ms));
-    let sink = topic.sink.as_ref().map_or_else(|| "consumers claim".to_owned(), |sink| sink_of(topic, &sink.name));
+    let sink =
+        topic.config.sink.as_ref().map_or_else(|| "consumers claim".to_owned(), |sink| sink_of(topic, &sink.name));
     let counts = [topic.scheduled, topic.due, topic.in_flight, topic.dead].map(|count| count as f64);
     TopicLine {
         name: topic.name.clone(),
@@ -297,7 +298,7 @@ impl Screen {
 
     /// Why topics are paused, as far as it is known.
     fn pauses(&self) -> Vec<String> {
-        let paused: Vec<&Topic> = self.look.topics.iter().filter(|topic| topic.paused).collect();
+        let paused: Vec<&Topic> = self.look.topics.iter().filter(|topic| topic.config.paused).collect();
         let line = |topic: &&Topic| {
             format!("{} is paused {}", topic.name, topic.pause.as_ref().map_or_else(String::new, pause::in_words))
         };
@@ -373,8 +374,12 @@ impl Screen {
     fn sinks(&self) -> Table<'_> {
         let rates = self.look.rates.iter().flat_map(|rates| &rates.sinks);
         let rows = rates.map(|sink| {
-            let behind: Vec<&Topic> =
-                self.look.topics.iter().filter(|t| t.sink.as_ref().is_some_and(|s| s.name == sink.sink)).collect();
+            let behind: Vec<&Topic> = self
+                .look
+                .topics
+                .iter()
+                .filter(|t| t.config.sink.as_ref().is_some_and(|s| s.name == sink.sink))
+                .collect();
             let down = behind.iter().find_map(|topic| topic.sink_trouble.as_ref());
             let refused = sink.refused.iter().filter(|refused| refused.count > 0);
             let refused: Vec<String> = refused.map(|refused| format!("{} {}", refused.kind, refused.count)).collect();
@@ -410,7 +415,7 @@ impl Screen {
             text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.handed_over));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
         }
-        if topic.paused {
+        if topic.config.paused {
             let why = topic.pause.as_ref().map_or_else(|| "yes".to_owned(), pause::in_words);
             text.push(format!("{:>14}  {why}", "Paused"));
         }

@@ -1,0 +1,190 @@
+//! What users set on a topic.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
+use crate::retry::RetryPolicy;
+use crate::setting::{Kind, settings};
+use crate::topic::ShardCount;
+
+/// The lowest and the highest `rate_limit.per_second`; there is none by default.
+const PER_SECOND_MIN: f64 = 0.000_001;
+const PER_SECOND_MAX: f64 = 10_000_000.0;
+
+/// Which configured sink a topic hands over to, with the topic's own settings for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with the name of a sink, such as {\"name\": \"hook\"}")]
+pub struct SinkRef {
+    /// The name under `[sinks.NAME]` in the node's configuration.
+    pub name: String,
+    /// What that type of sink wants to know per topic (an exchange, a routing key, a path …).
+    #[serde(flatten)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What is promised about a hand-over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeliveryMode {
+    /// Nothing is lost; a fault can make a duplicate.
+    #[default]
+    AtLeastOnce,
+    /// Removed before it is handed over: never twice, and a fault can lose it.
+    AtMostOnce,
+}
+
+settings! {
+    /// Limits how many messages of a topic are handed over per second.
+    #[derive(Copy)]
+    pub struct RateLimit {
+        /// Messages per second, 0.000001 to 10,000,000.
+        per_second: f64 = 0.0, Kind::Number(PER_SECOND_MIN, PER_SECOND_MAX), option "rate-limit";
+        /// How many may go at once after a pause, 1 or more. Default 1.
+        burst: u32 = 1, Kind::Count(1, u32::MAX as u64), option "burst";
+    }
+}
+
+settings! {
+    /// Everything a user sets on a topic. Absent fields have their defaults.
+    pub struct TopicConfig {
+        /// How many shards: 1 to 4096, or `"auto"` to follow the number of nodes. Default `"auto"`.
+        ///
+        /// Another number for a topic that is there begins a resize.
+        shards: ShardCount = ShardCount::Auto, Kind::Shards;
+        /// Where due messages go: a name under `[sinks.NAME]` of the node, with the topic's own settings for that sink.
+        /// Default: none, consumers claim.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sink: Option<SinkRef> = None, Kind::Maybe(&Kind::Sink);
+        /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
+        ///
+        /// Set it above the slowest hand-over: too low means duplicates, too high means that a crashed node's messages
+        /// are late by that much. A change holds from the next claim on.
+        #[serde(with = "crate::units::duration")]
+        visibility_timeout: Duration = Duration::from_secs(30), Kind::Duration;
+        /// When failed messages are tried again. Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
+        retry: RetryPolicy = RetryPolicy::default(), Kind::Object(RetryPolicy::SETTINGS);
+        /// How many messages are handed over per second at most. Default: no limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rate_limit: Option<RateLimit> = None, Kind::Maybe(&Kind::Object(RateLimit::SETTINGS));
+        /// Messages fall due up to this much later than asked for, each by a share that its id decides, at most 1 h.
+        /// Default `0s`: all of them when they were asked for.
+        ///
+        /// Set it where many messages fall due at one moment and their target is better asked over some seconds.
+        #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
+        smear: Duration = Duration::ZERO, Kind::Duration;
+        /// `at-least-once`, or `at-most-once`: removed before it is handed over, so that nothing brings it twice. Default
+        /// `at-least-once`.
+        ///
+        /// What is delivered at most once is lost by a crash of the node or the consumer in that moment, by a client that
+        /// hangs up as it is answered, and for a sink by an answer of Redis that is lost with its connection
+        /// (`duetime_at_most_once_claims_unanswered_total`). It is never put back, so `cancelled` and `unknown` hold.
+        delivery: DeliveryMode = DeliveryMode::AtLeastOnce, Kind::Word(&["at-least-once", "at-most-once"]);
+        /// Largest payload, up to 16 MiB. Default 256 KiB.
+        #[serde(with = "crate::units::size")]
+        max_payload: u64 = PAYLOAD_BYTES_DEFAULT, Kind::Size;
+        /// Most messages, dead letters too; more are refused, each by itself, with 507 `topic_full`. Default: no limit.
+        ///
+        /// Set it so that a producer without consumers fills its own topic and not the store.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_messages: Option<u64> = None, Kind::Maybe(&Kind::Count(1, u64::MAX));
+        /// Most bytes of their bodies (payload, headers and about 30 bytes each), in the same way; at least
+        /// `max_payload`. Default: no limit.
+        #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::maybe_size")]
+        max_bytes: Option<u64> = None, Kind::Maybe(&Kind::Size);
+        /// Acks, nacks and extensions too are answered once replicas have them, as `store.durability` asks for.
+        /// Default `false`.
+        ///
+        /// Set it where a duplicate after a failover costs more than the wait for a replica.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        confirm_acks: bool = false, Kind::Flag;
+        /// Nothing is claimed, whether for a sink or by consumers; what falls due waits, as after `POST …/pause`.
+        /// Default `false`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        paused: bool = false, Kind::Flag;
+    }
+}
+
+/// Refuses a visibility timeout outside its bounds.
+///
+/// # Errors
+///
+/// A sentence that names the bounds.
+pub fn check_visibility(asked: Duration) -> Result<Duration, String> {
+    if (VISIBILITY_MIN..=VISIBILITY_MAX).contains(&asked) {
+        Ok(asked)
+    } else {
+        Err("visibility_timeout must be 100ms to 24h".to_owned())
+    }
+}
+
+impl TopicConfig {
+    /// Refuses values that make no sense.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        self.faults().into_iter().next().map_or(Ok(()), |(_, fault)| Err(fault))
+    }
+
+    /// All values that make no sense: the field, and a sentence that names it and the fix.
+    #[must_use]
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
+        found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
+        if self.smear > SMEAR_MAX {
+            found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
+        }
+        if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
+            found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
+        }
+        if self.max_messages == Some(0) {
+            found.push(("max_messages", "max_messages must be 1 or more; leave it out for no limit".to_owned()));
+        }
+        if self.max_bytes.is_some_and(|most| most < self.max_payload) {
+            let fault = "max_bytes must be at least max_payload; leave it out for no limit".to_owned();
+            found.push(("max_bytes", fault));
+        }
+        if let Some(limit) = self.rate_limit {
+            if !(PER_SECOND_MIN..=PER_SECOND_MAX).contains(&limit.per_second) {
+                let fault = "rate_limit.per_second must be 0.000001 to 10000000".to_owned();
+                found.push(("rate_limit", fault));
+            }
+            if limit.burst == 0 {
+                found.push(("rate_limit", "rate_limit.burst must be 1 or more".to_owned()));
+            }
+        }
+        if let ShardCount::Fixed(count) = self.shards
+            && !(1..=SHARDS_MAX).contains(&count)
+        {
+            found.push(("shards", format!("shards must be 1 to {SHARDS_MAX} or \"auto\"")));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_is_read_as_users_write_it_and_typos_are_named() {
+        let text = r#"{"shards": "auto", "visibility_timeout": "45s", "max_payload": "1MiB",
+            "retry": {"max_attempts": 3}, "delivery": "at-most-once",
+            "sink": {"name": "mq", "exchange": "orders"}}"#;
+        let config: TopicConfig = serde_json::from_str(text).unwrap();
+        assert_eq!(config.visibility_timeout, Duration::from_secs(45));
+        assert_eq!(config.sink.as_ref().unwrap().settings["exchange"], "orders");
+        let back: TopicConfig = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+        assert_eq!(back, config);
+        let typo = serde_json::from_str::<TopicConfig>(r#"{"visibility_timout": 1}"#).unwrap_err();
+        assert!(typo.to_string().contains("visibility_timeout"));
+        for bad in ["0", "4097", "-1", "\"many\"", "1.5"] {
+            let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
+            assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
+        }
+    }
+}

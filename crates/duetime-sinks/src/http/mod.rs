@@ -6,9 +6,9 @@
 
 mod client;
 mod config;
+mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod frames;
 mod guard;
 mod request;
 mod sign;

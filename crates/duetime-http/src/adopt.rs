@@ -47,7 +47,7 @@ impl From<Adopted> for AdoptView {
 #[schema(as = Adopt)]
 #[allow(dead_code)]
 struct AdoptSchema {
-    /// Makes lost shards anew, empty, and empties places that hold another life's messages. Default false.
+    /// Makes lost shards anew, empty, and removes messages of another incarnation that occupy a shard's keys. Default false.
     #[schema(nullable = false)]
     accept_loss: Option<bool>,
     /// The topic's settings, if no copy of them is left.

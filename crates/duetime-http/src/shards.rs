@@ -69,16 +69,16 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     lost: bool,
-    /// Messages of an earlier life of the topic that nobody deleted and that are in its place; absent when there
-    /// are none.
+    /// Messages of an earlier incarnation of the topic that were never deleted and occupy the shard's keys; absent
+    /// when there are none.
     #[serde(skip_serializing_if = "crate::view::zero")]
     #[schema(required = false)]
     occupied_by: u64,
-    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time. Adopt the
-    /// topic; absent when it is not.
+    /// The shard is of a newer incarnation than the topic's record: the catalog was restored from an older copy. Adopt
+    /// the topic; absent when it is not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
-    later_life: bool,
+    newer_incarnation: bool,
 }
 
 /// A resize under way.
@@ -153,9 +153,9 @@ pub(crate) struct ShardsView {
     configured: ShardCount,
     /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
-    /// The number of the topic's life: a topic that is deleted and created again has a higher one.
-    life: u64,
-    /// Grows by one with every change of the count, from 1 in each life.
+    /// Number of the topic's incarnation: a topic that is deleted and created again has a higher one.
+    incarnation: u64,
+    /// Grows by one with every change of the count, from 1 in each incarnation.
     epoch: u64,
     /// The seed of the hash that determines the shard of an id. Whoever knows it can make ids that all fall into one
     /// shard, so it is shown only to a token that may change the topic.
@@ -205,13 +205,13 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
                 Misplaced::Occupied(messages) => *messages,
                 Misplaced::Lost | Misplaced::Later(_) => 0,
             }),
-            later_life: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
+            newer_incarnation: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
         }
     };
     Ok(ShardsView {
         configured: record.config.shards,
         shard_count: record.routing.shards,
-        life: record.routing.life(),
+        incarnation: record.routing.life(),
         epoch: record.routing.change(),
         seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
         mode: app.node.mode,

@@ -36,7 +36,7 @@ pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd};
-pub use list::{Found, FoundPage, ListFilter, ListPage, Listed, NotLookedAt};
+pub use list::{FindFailure, Found, FoundPage, ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};

@@ -112,9 +112,9 @@ impl From<Listed> for ListedView {
 pub(crate) struct ListView {
     /// Shard by shard, by time in each.
     messages: Vec<ListedView>,
-    /// Messages that this page looked at, found or not.
-    looked_at: u64,
-    /// Shards that were looked through to their end, by this page and those before it.
+    /// Messages that this page read, whether or not they match.
+    scanned: u64,
+    /// Shards that were read to their end, by this page and those before it.
     shards_done: u32,
     /// Shards there are.
     shards: u32,
@@ -149,7 +149,7 @@ async fn find_put_off(app: &HttpParts, topic: &TopicName, messages: &mut [Listed
 
 /// List messages
 ///
-/// Those that are not dead letters, without payloads. A page looks at 4,096 messages and for a quarter of a second at
+/// Those that are not dead letters, without payloads. A page reads 4,096 messages and takes a quarter of a second at
 /// most, so it may be empty and yet have a `next`.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
@@ -181,7 +181,7 @@ pub(crate) async fn get(
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));
     let view = ListView {
         messages: page.messages.into_iter().map(ListedView::from).collect(),
-        looked_at: page.looked_at,
+        scanned: page.scanned,
         shards_done: page.shards_done,
         shards: page.shards,
         changing: page.changing,

@@ -143,8 +143,8 @@ pub(crate) struct PlanView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     redriven_before: Option<u64>,
-    /// Whether these were all: a count ends after two seconds, or 20,000 messages.
-    counted_all: bool,
+    /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
+    count_complete: bool,
     /// Some of their ids.
     samples: Vec<String>,
     counts: PlanCountsView,
@@ -201,7 +201,7 @@ impl From<BulkPlan> for PlanView {
             per_second: plan.per_second,
             expected: plan.expected,
             redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
-            counted_all: plan.counted_all,
+            count_complete: plan.counted_all,
             samples: plan.samples,
             counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
             failures: plan.failures.into_iter().map(failure).collect(),

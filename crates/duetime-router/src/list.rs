@@ -135,8 +135,8 @@ pub struct Listed {
 pub struct MessageList {
     /// Shard by shard, by time in each.
     pub messages: Vec<Listed>,
-    /// Messages that were looked at, found or not.
-    pub looked_at: u64,
+    /// Messages that were read, whether or not they match.
+    pub scanned: u64,
     /// Shards that were looked through to their end, by this page and those before it.
     pub shards_done: u32,
     /// Shards there are.
@@ -213,7 +213,7 @@ impl LiveMessages {
         let (mut empty, mut asked_to) = (BTreeSet::new(), at);
         let limit = limit.max(1);
         while at < list.shards {
-            let looked = usize::try_from(list.looked_at).unwrap_or(usize::MAX);
+            let looked = usize::try_from(list.scanned).unwrap_or(usize::MAX);
             let full = list.messages.len() >= limit || looked >= LOOKED_MAX;
             if full || begun.elapsed() >= LOOK_FOR && at > start.shard {
                 list.next = Some(MessageCursor { shard: at, epoch: start.epoch, after: range.after });
@@ -234,7 +234,7 @@ impl LiveMessages {
                 if list.messages.len() >= limit {
                     break;
                 }
-                (left, list.looked_at, place) = (left - 1, list.looked_at + 1, Some(entry.place()));
+                (left, list.scanned, place) = (left - 1, list.scanned + 1, Some(entry.place()));
                 let score = entry.score;
                 let (state, visible_at, attempts) = (ListedState::of(score, now), score.visible_at(), score.tries());
                 if filter.has(&entry.id, state) {

@@ -178,7 +178,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
             eprint!(
                 "\r{} {done} of {}{}  ",
                 plan.state,
-                if plan.counted_all { "" } else { "at least " },
+                if plan.count_complete { "" } else { "at least " },
                 plan.expected
             );
         }
@@ -193,7 +193,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
 }
 
 fn expected(plan: &BulkPlan) -> String {
-    format!("{}{}", if plan.counted_all { "" } else { "at least " }, plan.expected)
+    format!("{}{}", if plan.count_complete { "" } else { "at least " }, plan.expected)
 }
 
 fn unrecorded(count: u64) -> String {

@@ -1,4 +1,4 @@
-//! Hand-over in place: due messages move to streams beside their shards, exactly once, also when the
+//! Delivery in place: due messages move to streams beside their shards, exactly once, also when the
 //! node is killed in between or the stream's key is taken by something else.
 
 mod dead_letters;

@@ -79,7 +79,7 @@ pub struct Topic {
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unreachable_shards: usize,
-    /// Why nothing is handed over to its sink, as the answering node sees it.
+    /// Why nothing is delivered to its sink, as the answering node sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink_trouble: Option<SinkTrouble>,
 }

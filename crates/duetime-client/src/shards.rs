@@ -11,7 +11,7 @@ pub struct ShardView {
     /// Its cluster slot, where the store is Redis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u16>,
-    /// The key of its stream, where the store is Redis and the topic's sink hands over in place.
+    /// The key of its stream, where the store is Redis and the topic's sink delivers in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
     /// The node that scans it.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pause::TopicPause;
 
-/// Why messages of a topic are not handed over to its sink.
+/// Why messages of a topic are not delivered to its sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkTrouble {
     /// `down`, or `refused`: the node cannot use it as it is configured.

@@ -362,9 +362,9 @@ export function rates(state, topic) {
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
-    handed: now.handed_over,
+    deliveries: now.deliveries,
     late: now.late,
-    handedTotal: now.handed_over_total,
+    deliveriesTotal: now.deliveries_total,
     lateTotal: now.late_total,
     steps: now.steps,
     enqueued: now.scheduled,
@@ -380,8 +380,8 @@ export function rates(state, topic) {
 
 // What is left of the lateness that an objective in per cent allows, since the node started: 1 is all of it.
 export const OBJECTIVE = "99.9";
-export const budgetLeft = ({ lateTotal, handedTotal }, objective = OBJECTIVE) =>
-  handedTotal > 0 ? 1 - lateTotal / handedTotal / (1 - Number(objective) / 100) : undefined;
+export const budgetLeft = ({ lateTotal, deliveriesTotal }, objective = OBJECTIVE) =>
+  deliveriesTotal > 0 ? 1 - lateTotal / deliveriesTotal / (1 - Number(objective) / 100) : undefined;
 
 export function sinks(state) {
   return (state.rates?.sinks ?? []).map((sink) => ({

@@ -72,7 +72,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
     /// so it may be repeated after an error. A topic whose record vanished is removed too, by [`Deletion::Force`].
     ///
-    /// [`Deletion::IfEmpty`] decides together with the shards: whatever an enqueue, a move or a hand-over in place
+    /// [`Deletion::IfEmpty`] decides together with the shards: whatever an enqueue, a move or a delivery in place
     /// acknowledged is there afterwards, or was there before and refused the deletion. Entries of a shard's own
     /// stream count like messages.
     ///
@@ -185,7 +185,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
     /// Takes messages that are due. O(limit · log N).
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError>;
 
-    /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
+    /// Moves messages that are due to the shard's own stream: claim, delivery and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError>;
 

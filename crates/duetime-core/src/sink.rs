@@ -32,9 +32,9 @@ pub struct Delivery {
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
-    /// When the caller gives this hand-over up, by its clock: a receiver must not act on it later.
+    /// When the caller gives this delivery up, by its clock: a receiver must not act on it later.
     pub not_after: Timestamp,
-    /// The span of this hand-over, which goes on instead of the producer's; `None`: hand-overs are not recorded.
+    /// The span of this delivery, which goes on instead of the producer's; `None`: deliveries are not recorded.
     pub span: Option<SpanRef>,
 }
 
@@ -46,7 +46,7 @@ impl Delivery {
         delivery_id(&self.topic, &self.id, self.nonce)
     }
 
-    /// The trace that log lines about this hand-over name: its own, or the producer's where hand-overs are not recorded.
+    /// The trace that log lines about this delivery name: its own, or the producer's where deliveries are not recorded.
     #[must_use]
     pub fn trace(&self) -> Option<String> {
         self.span.or_else(|| self.headers.creator()).map(|span| span.trace())
@@ -134,7 +134,7 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     }
 
     /// Whether the target can be reached, for sinks that find out too late in [`Sink::deliver`] to say that nothing
-    /// was sent. Asked before each hand-over of messages that are delivered at most once.
+    /// was sent. Asked before each delivery of messages that are delivered at most once.
     ///
     /// # Errors
     ///

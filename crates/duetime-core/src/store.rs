@@ -203,7 +203,7 @@ pub struct ClaimedMessage {
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
-    /// A claim of it ended without a verdict, or a hand-over without an answer; such a message never
+    /// A claim of it ended without a verdict, or a delivery without an answer; such a message never
     /// comes with ordinary ones, and alone from its second attempt in vain on (`RetryPolicy::suspect_is_alone`).
     pub suspect: bool,
 }
@@ -251,7 +251,7 @@ pub enum Settlement {
     Release,
     /// Try again after this long; the attempt is given back, for it says nothing of the message.
     Defer(Duration),
-    /// Try again after this long, as a suspect: a hand-over had no answer and may have arrived. `charged`: it keeps its
+    /// Try again after this long, as a suspect: a delivery had no answer and may have arrived. `charged`: it keeps its
     /// attempt. Until it is settled in another way, a cancel or a replacement of it is answered as in flight.
     Unanswered {
         /// The wait before it may be claimed again.

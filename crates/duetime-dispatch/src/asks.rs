@@ -113,7 +113,7 @@ impl Given {
             let waited = self.now.since(message.due_at);
             self.work.topic_meters.lateness.observe((waited + took).as_secs_f64());
             self.work.topic_meters.claim_delay.observe(waited.as_secs_f64());
-            self.work.topic_meters.hand_over.observe(took.as_secs_f64());
+            self.work.topic_meters.delivery.observe(took.as_secs_f64());
         }
         let held = self.guard.take().map(|guard| HeldBudget::new(guard.into_permit())).unwrap_or_default();
         let messages = Arc::new(std::mem::take(&mut self.messages));

@@ -46,7 +46,7 @@ pub(crate) struct Deliverer {
     probe_left: usize,
     probe: Vec<SinkCall>,
     judge: Judge<Failure>,
-    /// Hand-overs of this node that had no answer. They are suspects of the store, but killed no node.
+    /// Deliveries of this node that had no answer. They are suspects of the store, but killed no node.
     unanswered: Failures,
     /// Messages that paid for a refusal at this node. One that is forgotten pays with all its attempts.
     refused: Failures,
@@ -328,7 +328,7 @@ impl Deliverer {
                     let (late, whole) = (claim.late.as_secs_f64(), claim.lateness(ended).as_secs_f64());
                     self.work.topic_meters.lateness.observe(whole);
                     self.work.topic_meters.claim_delay.observe(late);
-                    self.work.topic_meters.hand_over.observe(whole - late);
+                    self.work.topic_meters.delivery.observe(whole - late);
                 }
                 Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
                     Some((_, count)) => *count += 1,
@@ -380,7 +380,7 @@ impl Deliverer {
         }
     }
 
-    /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
+    /// What was claimed at most once needs no settlement. A failed delivery is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
     fn drop_unsettled(&self, dropped: u64, said: Option<&Verdict>) {
         self.work.topic_meters.count(Event::Dead, dropped);
@@ -415,7 +415,7 @@ impl Deliverer {
         let release = |Claimed { delivery, claim }: Claimed| {
             let ClaimInfo { mut guard, index, deadline, score, suspect, .. } = claim;
             freed.absorb(guard.split_bytes());
-            // That an earlier hand-over may have arrived stays.
+            // That an earlier delivery may have arrived stays.
             let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
             let how = if suspect { marked } else { Settlement::Release };
             Unsettled { guard, index, settle: Settle { id: delivery.id, score, how }, deadline }

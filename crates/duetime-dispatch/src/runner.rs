@@ -62,7 +62,7 @@ impl Runner {
             let refused = Arc::new(RefusedStreams::new(work.record.name.clone()));
             let bound = Ok((sink.kind(), BoundTo::Streams(refused.clone())));
             states.set(&work.record.name, Some(BoundSink { name: target.name, bound }));
-            supervisor.start("hand-over", Policy::Restart, &shutdown.stop, move || {
+            supervisor.start("in-place", Policy::Restart, &shutdown.stop, move || {
                 Streamer { work: work.clone(), how, meters: meters.clone(), refused: refused.clone() }.run(run.clone())
             });
             return Ok(Self { shutdown });

@@ -308,7 +308,7 @@ impl TopicSchedule {
         self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
     }
 
-    /// A step of hand-over in place, sent at `sent_at` by this node's clock, was answered.
+    /// A step of delivery in place, sent at `sent_at` by this node's clock, was answered.
     pub(crate) fn streamed(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, step: &Streamed) {
         let progress = step.count > 0 || step.buried > 0;
         let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);

@@ -53,7 +53,7 @@ impl Default for ShardEntry {
     }
 }
 
-/// What the answer to a claim, or to a step of hand-over in place, says of its shard.
+/// What the answer to a claim, or to a step of delivery in place, says of its shard.
 #[derive(Debug)]
 pub(crate) struct Learnt {
     /// Messages this node holds by it.

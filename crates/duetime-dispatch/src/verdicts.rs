@@ -13,7 +13,7 @@ const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// a message that is alone is not tried for ever. Longer than a weekend.
 const UNPAID_LATENESS_MAX: Duration = Duration::from_secs(3 * 86_400);
 
-/// Who pays for a hand-over that failed.
+/// Who pays for a delivery that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ruling {
     /// The message: it costs an attempt.
@@ -22,12 +22,12 @@ pub(crate) enum Ruling {
     Free(Duration),
 }
 
-/// What is known of a message from before its hand-over.
+/// What is known of a message from before its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past {
     /// The attempt that it is.
     pub(crate) attempt: u8,
-    /// A hand-over before this one had no answer.
+    /// A delivery before this one had no answer.
     pub(crate) is_suspect: bool,
     /// It has paid for a refusal. One alone makes no dead letter: what answers so may not be the target.
     pub(crate) was_refused: bool,

@@ -28,8 +28,8 @@ pub(crate) struct StepView {
     cancelled: f64,
     /// Delivered a second.
     delivered: f64,
-    /// Hand-overs in it.
-    handed_over: u64,
+    /// Deliveries in it: attempts that the sink accepted, and messages that consumers were given.
+    deliveries: u64,
     /// Of these, later than a second.
     late: u64,
 }
@@ -50,21 +50,21 @@ pub(crate) struct FlowView {
     redriven: u64,
 }
 
-/// The lateness of what was handed over in ten seconds.
+/// The lateness of the deliveries of ten seconds.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LatenessView {
     /// When they ended, milliseconds since the Unix epoch.
     at: i64,
-    /// Hand-overs up to each of `bounds_ms` and later than the one before; the last: later than all of them.
+    /// Deliveries whose lateness is at most each of `bounds_ms` and above the one before; the last: above all of them.
     counts: Vec<u64>,
 }
 
-/// What was handed over since the start until a moment.
+/// Deliveries from the node's start to a moment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BudgetView {
     /// The moment, milliseconds since the Unix epoch.
     at: i64,
-    handed_over: u64,
+    deliveries: u64,
     /// Of these, later than a second.
     late: u64,
 }
@@ -100,21 +100,21 @@ pub(crate) struct TopicRatesView {
     retried: f64,
     /// Became dead letters.
     dead: f64,
-    /// Half of the hand-overs were later than this; absent: there were none. Of topics without series of their own in
+    /// Half of the deliveries were later than this; absent: there were none. Of topics without series of their own in
     /// `/metrics` (beyond 256), lateness is that of all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     late_p50_ms: Option<f64>,
-    /// One hand-over of a hundred was later than this; an hour at most.
+    /// One delivery of a hundred was later than this; an hour at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     late_p99_ms: Option<f64>,
-    /// Hand-overs in the time that the percentiles are of.
-    handed_over: u64,
+    /// Deliveries in the time that the percentiles are of.
+    deliveries: u64,
     /// Of these, later than a second.
     late: u64,
-    /// Hand-overs since the node started.
-    handed_over_total: u64,
+    /// Deliveries since the node started.
+    deliveries_total: u64,
     /// Of these, later than a second.
     late_total: u64,
     /// Messages a second that the node was able to deliver, see the forecast; absent: it never had enough to do.
@@ -146,7 +146,7 @@ pub(crate) struct SinkRatesView {
     sink: String,
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Hand-overs of a batch a second.
+    /// Deliveries of a batch a second.
     calls: f64,
     /// Half of them took longer; absent: there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,7 +191,7 @@ impl TopicRatesView {
             scheduled: of(&step.per_second, Event::Scheduled),
             cancelled: of(&step.per_second, Event::Cancelled),
             delivered: of(&step.per_second, Event::Delivered),
-            handed_over: step.shares.counted,
+            deliveries: step.shares.counted,
             late: step.shares.late,
         };
         Self {
@@ -204,9 +204,9 @@ impl TopicRatesView {
             dead: rate(Event::Dead),
             late_p50_ms: in_ms(recent.p50),
             late_p99_ms: in_ms(recent.p99),
-            handed_over: recent.shares.counted,
+            deliveries: recent.shares.counted,
             late: recent.shares.late,
-            handed_over_total: whole.counted,
+            deliveries_total: whole.counted,
             late_total: whole.late,
             capacity: meters.capacity(),
             steps: steps.into_iter().map(step).collect(),
@@ -264,7 +264,7 @@ impl TopicDetailView {
             bounds_ms: history.bounds.iter().filter(|bound| bound.is_finite()).map(|bound| bound * 1000.0).collect(),
             lateness: history.steps.into_iter().map(|(ago, counts)| LatenessView { at: at(ago), counts }).collect(),
             budget: budget
-                .map(|(ago, shares)| BudgetView { at: at(ago), handed_over: shares.counted, late: shares.late })
+                .map(|(ago, shares)| BudgetView { at: at(ago), deliveries: shares.counted, late: shares.late })
                 .collect(),
             origins,
         }

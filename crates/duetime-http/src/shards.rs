@@ -40,7 +40,7 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     tag: Option<u32>,
-    /// The key in Redis of the stream that its messages go to if the topic's sink hands over in place; absent on
+    /// The key in Redis of the stream that its messages go to if the topic's sink delivers in place; absent on
     /// another store.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -21,7 +21,7 @@ use crate::state::HttpParts;
 /// Longest wait for what a try at once brings.
 const TRIED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Why messages of a topic are not handed over to its sink, as the answering node sees it.
+/// Why messages of a topic are not delivered to its sink, as the answering node sees it.
 #[derive(Clone, Serialize, ToSchema)]
 pub(crate) struct SinkTroubleView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node

@@ -178,7 +178,7 @@ pub(crate) struct TopicView<'a> {
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
     unreachable_shards: usize,
-    /// Why nothing is handed over to its sink, as the answering node sees it; absent when nothing is wrong.
+    /// Why nothing is delivered to its sink, as the answering node sees it; absent when nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     sink_trouble: Option<SinkTroubleView>,

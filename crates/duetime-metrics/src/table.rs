@@ -46,7 +46,7 @@ table! {
         "From the due time of a message to the moment its sink accepted it or a consumer was given it.";
     CLAIM_DELAY = "duetime_claim_delay_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "The first part of the lateness: from the due time of a message to its claim.";
-    HAND_OVER = "duetime_hand_over_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+    DELIVERY = "duetime_delivery_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "The rest of the lateness: from the claim of a message to the moment its sink accepted it or a consumer was given it.";
     MESSAGES = "duetime_messages_total", Kind::Counter, ["topic", "event"],
         "Messages by what happened to them.";
@@ -77,7 +77,7 @@ table! {
     CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
         "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short. Counted when the message is claimed again: while nobody claims, duetime_due and duetime_oldest_due_age_seconds grow.";
     SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
-        "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
+        "Verdicts that came after their claim had ended: the message is delivered again, unless it was cancelled.";
     CLAIMS_UNANSWERED = "duetime_at_most_once_claims_unanswered_total", Kind::Counter, ["topic"],
         "Claims for the sink of an at-most-once topic whose answer was lost: what they had removed, up to 256 messages each, is gone.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
@@ -115,7 +115,7 @@ table! {
     STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
         "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
-        "Time of one hand-over of a batch, by the sink's name and type.";
+        "Time of one delivery of a batch, by the sink's name and type.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],
         "Messages a sink did not accept, by its name and type and by kind: retry, rejected, destination, unavailable, timeout, limit (its own limit, not sent), broken (a fault of the sink itself).";
     SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
@@ -141,7 +141,7 @@ table! {
     AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
-        "Spans of hand-overs by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
+        "Spans of deliveries by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
     LINES_LOST = "duetime_log_lines_lost_total", Kind::Counter, ["log"],
         "Lines that were not written, because what takes them stood still or was full for longer than a bounded queue lasts, by log: log (the node's own), audit (node.audit as a file; what administrators do is never among them).";
     BUILD_INFO = "duetime_build_info", Kind::Gauge, ["version", "commit", "features", "store", "mode"],

@@ -93,7 +93,7 @@ impl TopicSeries {
             breaker_opens: of.counter(&table::BREAKER_OPENS, &[]),
             breaker_open_seconds: of.float_counter(&table::BREAKER_OPEN_SECONDS),
             claim_delay: of.histogram(&table::CLAIM_DELAY),
-            hand_over: of.histogram(&table::HAND_OVER),
+            delivery: of.histogram(&table::DELIVERY),
             // One that is not paused has to be watched.
             paused: of.gauge(&table::PAUSED, &[], Min),
             forecast: {

@@ -1,4 +1,4 @@
-//! Hand-over in place: from the shard to its own stream, in the same cluster slot.
+//! Delivery in place: from the shard to its own stream, in the same cluster slot.
 
 use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};

@@ -89,7 +89,7 @@ def main():
         expect(outages).to_contain_text("it lasts")
         expect(outages).to_contain_text("could not connect")
         expect(main.get_by_role("img", name="down once")).to_have_count(1)
-        refused = main.get_by_role("region", name="hand-overs").get_by_role("row").filter(has_text="hook")
+        refused = main.get_by_role("region", name="deliveries").get_by_role("row").filter(has_text="hook")
         expect(refused.get_by_text("unavailable").first).to_be_visible()
         do("sink back")
         # The node that tries it later may find that the other one delivered all: it tries again with the next that is due.

@@ -1,4 +1,4 @@
-//! One step of the hand-over in place: what it makes of marks of earlier claims, of damaged bodies and
+//! One step of the delivery in place: what it makes of marks of earlier claims, of damaged bodies and
 //! of a repeated call.
 
 use duetime_testkit::at_home::MessagesAtHome as _;

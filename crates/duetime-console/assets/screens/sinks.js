@@ -187,7 +187,7 @@ export function Sinks() {
   };
   const calls = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
-    { name: "Hand-overs", value: (row) => row.calls, cell: (row) => rate(row.calls) },
+    { name: "Deliveries", value: (row) => row.calls, cell: (row) => rate(row.calls) },
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
     {
@@ -484,12 +484,12 @@ export function Sinks() {
     `
     }
     <div class="card">
-      <h2>Hand-overs of the last minute</h2>
+      <h2>Deliveries of the last minute</h2>
       <${Table}
-        label="hand-overs"
+        label="deliveries"
         columns=${calls}
         rows=${sinks(state).map((one) => ({ key: one.name, ...one }))}
-        empty="Nothing was handed over yet."
+        empty="Nothing was delivered yet."
       />
       <${Commands} path="/v1/rates" command="duetime rates" />
     </div>

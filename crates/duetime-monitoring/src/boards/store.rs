@@ -61,7 +61,7 @@ pub(super) fn board() -> Board {
                     .query(format!("topk(10, {})", max(&SHARD_OLDEST_DUE_AGE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
                 Panel::new(Shape::Lines, "Ten fullest shards", "short", "Due messages. One far above the others is a hot shard.")
                     .query(format!("topk(10, {})", sum(&SHARD_DUE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
-                Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a hand-over.")
+                Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a change of owners.")
                     .query(format!("sum by (instance) ({})", series(&SHARDS_OWNED, TOPICS)), "{{instance}}"),
                 Panel::new(Shape::Lines, "Shards that no node scans", "short",
                     "Above 0 for seconds while a node comes or goes; what is due in them waits. Always 0 in round-robin.")

@@ -240,7 +240,7 @@ fn caught_up(ms: u64) -> String {
     format!("{} once it accepts, without what falls due meanwhile", show_duration(Duration::from_millis(ms)))
 }
 
-/// Whether messages are handed over to it. While it is paused, nobody knows whether it would take any.
+/// Whether messages are delivered to it. While it is paused, nobody knows whether it would take any.
 fn state(view: &SinkView) -> String {
     match &view.trouble {
         Some(trouble) => in_words(trouble),

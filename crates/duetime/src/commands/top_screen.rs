@@ -394,7 +394,7 @@ impl Screen {
         });
         let widths = [Constraint::Min(10)].into_iter().chain([7, 8, 12, 8, 8].map(Constraint::Length));
         let widths = widths.chain([Constraint::Min(18)]);
-        let head = Row::new(["Sink", "State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted"]);
+        let head = Row::new(["Sink", "State", "Due", "Deliveries/s", "Call p50", "Call p99", "Not accepted"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 
@@ -407,7 +407,7 @@ impl Screen {
         let mut text: Vec<String> =
             COLUMNS.iter().zip(&line.cells).map(|((name, _), cell)| format!("{name:>14}  {cell}")).collect();
         if let Some(rates) = rates.get(name) {
-            text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.handed_over));
+            text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.deliveries));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
         }
         if topic.paused {

@@ -80,7 +80,7 @@ pub struct SettingsArgs {
     /// How long a claimed message stays hidden from others.
     #[arg(long, value_name = "DURATION")]
     visibility_timeout: Option<String>,
-    /// How often a message is handed over before it is a dead letter.
+    /// How often a message is delivered before it is a dead letter.
     #[arg(long, value_name = "N")]
     max_attempts: Option<u8>,
     /// Wait after the first failure.
@@ -95,7 +95,7 @@ pub struct SettingsArgs {
     /// Share of a wait that is drawn at random, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     retry_jitter: Option<f64>,
-    /// Messages handed over per second at most; none for no limit.
+    /// Messages delivered per second at most; none for no limit.
     #[arg(long, value_name = "PER_SECOND|none")]
     rate_limit: Option<String>,
     /// How many may go at once after a pause.

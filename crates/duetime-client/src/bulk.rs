@@ -101,7 +101,7 @@ pub struct BulkPlan {
     pub failures: Vec<BulkFailure>,
     /// Why it does not get on, or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub issue: Option<String>,
     /// The node that carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

@@ -43,4 +43,4 @@ pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
 pub use pause::TopicPause;
 pub use recent::{AuditFilter, AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
-pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkTrouble, SinkView};
+pub use sink::{Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView};

@@ -6,7 +6,7 @@ use crate::pause::TopicPause;
 
 /// Why messages of a topic are not delivered to its sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkTrouble {
+pub struct SinkIssue {
     /// `down`, or `refused`: the node cannot use it as it is configured.
     pub state: String,
     /// What was said last; absent where the token may not see it.
@@ -42,7 +42,7 @@ pub struct SinkView {
     pub kind: Option<String>,
     /// Absent: nothing is wrong as far as this node knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<SinkTrouble>,
+    pub issue: Option<SinkIssue>,
     /// Nothing is claimed for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,

@@ -165,8 +165,8 @@ surrounded! {
         clock_skew_ms(clock: &dyn Clock) -> i64, "clock_skew_ms", &[], 0;
         ready() -> (), "ready", &[], 0;
     }
-    fn troubles(&self) -> Vec<String> {
-        self.inner.troubles()
+    fn issues(&self) -> Vec<String> {
+        self.inner.issues()
     }
     fn whereabouts(&self, shard: &Shard) -> Whereabouts {
         self.inner.whereabouts(shard)

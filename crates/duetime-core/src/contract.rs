@@ -236,7 +236,7 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError>;
 
     /// What harms single topics at present and an operator has to see, one sentence each.
-    fn troubles(&self) -> Vec<String>;
+    fn issues(&self) -> Vec<String>;
 
     /// Where the store keeps `shard`, whether it is there or not.
     fn whereabouts(&self, shard: &Shard) -> Whereabouts;

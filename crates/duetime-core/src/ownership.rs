@@ -184,7 +184,7 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>>;
 
     /// What keeps this node from sharing shards out as it should at present: a sentence with what to do.
-    fn trouble(&self) -> Option<String> {
+    fn issue(&self) -> Option<String> {
         None
     }
 

@@ -130,7 +130,7 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
     /// A sentence for each topic whose streams in the store take nothing, by name: somebody has to act.
-    fn troubles(&self) -> Vec<String>;
+    fn issues(&self) -> Vec<String>;
 
     /// When this node took sinks to be down, the latest first; a bounded number since it started.
     fn outages(&self) -> Vec<SinkOutage>;

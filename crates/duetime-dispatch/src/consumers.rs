@@ -364,7 +364,7 @@ impl EngineConsumers {
                             }
                         }
                         Ok(None) => asker.answered = true,
-                        // What was claimed already goes out; the trouble shows in the next claim.
+                        // What was claimed already goes out; the error shows in the next claim.
                         Err(_) if !asker.given.is_empty() => return Ok(()),
                         Err(error) if work.schedule.places() == 1 || !error.is_transient() => return Err(error),
                         Err(error) => {

@@ -99,9 +99,9 @@ impl SinkStates for EngineSinks {
         })
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         let bound = self.bound.read();
-        let mut troubles: Vec<String> = bound
+        let mut issues: Vec<String> = bound
             .iter()
             .filter_map(|(topic, sink)| match &sink.bound {
                 Ok((_, BoundTo::Streams(streams))) => {
@@ -110,8 +110,8 @@ impl SinkStates for EngineSinks {
                 _ => None,
             })
             .collect();
-        troubles.sort_unstable();
-        troubles
+        issues.sort_unstable();
+        issues
     }
 
     fn outages(&self) -> Vec<SinkOutage> {

@@ -99,7 +99,7 @@ struct Known {
     topics: BTreeMap<String, (i64, TopicEvent)>,
     gone: VecDeque<(i64, String)>,
     /// Why the last count failed.
-    trouble: Option<String>,
+    issue: Option<String>,
 }
 
 impl Known {
@@ -111,7 +111,7 @@ impl Known {
         if is_first {
             self.since = at;
         }
-        let mut changed = is_first || self.trouble.take().is_some();
+        let mut changed = is_first || self.issue.take().is_some();
         let mut before = std::mem::take(&mut self.topics);
         for topic in topics {
             let (name, old) = (topic.name.clone(), before.remove(&topic.name));
@@ -255,7 +255,7 @@ impl Feed {
             }
             Err(error) => {
                 let mut known = self.known.lock();
-                known.trouble.replace(error.to_string()).is_none()
+                known.issue.replace(error.to_string()).is_none()
             }
         };
         if changed {
@@ -292,8 +292,8 @@ impl Listener {
     pub fn after(&mut self, seen: Option<i64>) -> Option<Result<FeedChange, String>> {
         self.changes.mark_unchanged();
         let known = self.feed.known.lock();
-        if let Some(trouble) = &known.trouble {
-            return Some(Err(trouble.clone()));
+        if let Some(issue) = &known.issue {
+            return Some(Err(issue.clone()));
         }
         if known.at == 0 || seen == Some(known.at) {
             return None;

@@ -24,7 +24,7 @@ use crate::pause_view::PauseView;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Outcomes, Results, Style};
 use crate::schema;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 use crate::state::HttpParts;
 use crate::view::{MessageView, OutcomeView};
 
@@ -96,7 +96,7 @@ pub(crate) struct Explained<'a> {
 fn in_words(
     message: &StoredMessage,
     record: &TopicRecord,
-    trouble: Option<&SinkTroubleView>,
+    issue: Option<&SinkIssueView>,
     pause: Option<&PauseView<'_>>,
     now: Timestamp,
 ) -> String {
@@ -135,7 +135,7 @@ fn in_words(
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
         }
         MessageState::Scheduled if is_put_off => {
-            let why = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let why = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
             let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
             let since = message.due_at;
             format!(
@@ -146,7 +146,7 @@ fn in_words(
             format!("Due at {visible_at} (in {away}); then it is {target}.")
         }
         MessageState::Scheduled => {
-            let waits = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let waits = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
             let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
             format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
         }
@@ -171,7 +171,7 @@ pub(crate) async fn explain(
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    let issue = SinkIssueView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
     let Whereabouts { key, slot, file, .. } = app.store.whereabouts(&record.routing.shard(&topic, shard));
     let explained = Explained {
@@ -186,7 +186,7 @@ pub(crate) async fn explain(
         attempts: message.attempts,
         redrives: message.redrives,
         max_attempts: record.config.retry.max_attempts,
-        next: in_words(&message, &record, trouble.as_ref(), pause.as_ref(), app.clock.now()),
+        next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::command::CommandRequest;
 use crate::problem::Problem;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 use crate::topics::{survey_of, to_its_end};
 use crate::view::TopicView;
 use crate::{audit, body, fields};
@@ -58,7 +58,7 @@ async fn set(command: CommandRequest, change: TopicChange) -> Result<Response, P
     });
     let put = put.await??.ok_or_else(|| RouteError::UnknownTopic(topic.clone()))?;
     let survey = survey_of(&app, &put.record).await?;
-    Ok(Json(TopicView::new(&survey, SinkTroubleView::of(&app, &topic, &caller), &caller)).into_response())
+    Ok(Json(TopicView::new(&survey, SinkIssueView::of(&app, &topic, &caller), &caller)).into_response())
 }
 
 /// Pause a topic

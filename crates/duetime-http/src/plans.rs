@@ -155,7 +155,7 @@ pub(crate) struct PlanView {
     /// Why it does not get on at present, or why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    trouble: Option<String>,
+    issue: Option<String>,
     /// The node that carries it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -206,7 +206,7 @@ impl From<BulkPlan> for PlanView {
             counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
             failures: plan.failures.into_iter().map(failure).collect(),
             passes: plan.passes,
-            trouble: plan.trouble,
+            issue: plan.trouble,
             // Its life is for the nodes.
             node: plan.node.map(|node| node.split('/').next().unwrap_or_default().to_owned()),
             by: plan.by,

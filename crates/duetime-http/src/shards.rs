@@ -269,7 +269,7 @@ struct ShardsIn {
 /// Why the number of shards is not changed: a topic that vanished is not one that was never created.
 fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
     let ResizeError::UnknownTopic(topic) = &error else { return error.into() };
-    app.catalog.troubles().of(topic).map_or_else(|| error.into(), Problem::from)
+    app.catalog.issues().of(topic).map_or_else(|| error.into(), Problem::from)
 }
 
 /// Ask for another shard count

@@ -23,7 +23,7 @@ const TRIED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Why messages of a topic are not delivered to its sink, as the answering node sees it.
 #[derive(Clone, Serialize, ToSchema)]
-pub(crate) struct SinkTroubleView {
+pub(crate) struct SinkIssueView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
     /// cannot use it as it is configured, or a stream in the store takes nothing.
     state: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct SinkTroubleView {
     pub down: Option<SinkDown>,
 }
 
-impl SinkTroubleView {
+impl SinkIssueView {
     /// What is wrong with the sink of `topic`, if anything, as far as the caller may know.
     pub fn of(app: &HttpParts, topic: &TopicName, caller: &Caller) -> Option<Self> {
         Self::new(app.sinks.state(topic)?, caller)
@@ -109,7 +109,7 @@ pub(crate) struct SinkView<'a> {
     /// Absent: nothing is wrong as far as this node knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    trouble: Option<SinkTroubleView>,
+    issue: Option<SinkIssueView>,
     /// Nothing is claimed for it: the topic is paused, or the whole sink is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
@@ -180,7 +180,7 @@ async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> 
     Ok(SinkView {
         sink: sink.name.clone(),
         kind: state.as_ref().and_then(|state| state.kind),
-        trouble: state.and_then(|state| SinkTroubleView::new(state, caller)),
+        issue: state.and_then(|state| SinkIssueView::new(state, caller)),
         paused: record.config.paused,
         pause: PauseView::of(record, caller),
         due,

@@ -24,7 +24,7 @@ use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::schema;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 use crate::state::HttpParts;
 use crate::view::{OutcomeView, TopicView};
 
@@ -70,8 +70,8 @@ pub(crate) async fn list(
     let _turn = memory::turn().await;
     let surveys = app.router.surveyor.survey_all().await?;
     let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
-    let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
-    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name), &caller)).collect();
+    let issue = |name: &TopicName| SinkIssueView::of(&app, name, &caller);
+    let topics = seen.map(|survey| TopicView::new(survey, issue(&survey.record.name), &caller)).collect();
     Ok(Json(TopicViews { topics }).into_response())
 }
 
@@ -87,8 +87,8 @@ pub(crate) async fn get(
     Topic(topic): Topic,
 ) -> Result<Response, Problem> {
     let survey = app.router.surveyor.survey(&topic).await?;
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok(Json(TopicView::new(&survey, trouble, &caller)).into_response())
+    let issue = SinkIssueView::of(&app, &topic, &caller);
+    Ok(Json(TopicView::new(&survey, issue, &caller)).into_response())
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
@@ -193,8 +193,8 @@ pub(crate) async fn put(
     }
     let survey = survey_of(&app, &put.record).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok((status, Json(TopicView::new(&survey, trouble, &caller))).into_response())
+    let issue = SinkIssueView::of(&app, &topic, &caller);
+    Ok((status, Json(TopicView::new(&survey, issue, &caller))).into_response())
 }
 
 /// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.

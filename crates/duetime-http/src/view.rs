@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::pause_view::PauseView;
 use crate::schema;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -181,7 +181,7 @@ pub(crate) struct TopicView<'a> {
     /// Why nothing is delivered to its sink, as the answering node sees it; absent when nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    sink_trouble: Option<SinkTroubleView>,
+    sink_issue: Option<SinkIssueView>,
     /// Why it is paused; absent when it is not, or when nothing was noted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -201,9 +201,9 @@ pub(crate) fn zero(count: &u64) -> bool {
 }
 
 impl<'a> TopicView<'a> {
-    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>, caller: &Caller) -> Self {
+    pub fn new(survey: &'a TopicSurvey, sink_issue: Option<SinkIssueView>, caller: &Caller) -> Self {
         let (record, total) = (&survey.record, &survey.total);
-        let down = sink_trouble.as_ref().and_then(|trouble| trouble.down.as_ref());
+        let down = sink_issue.as_ref().and_then(|issue| issue.down.as_ref());
         let oldest = SinkDown::oldest_due(down, total);
         Self {
             name: record.name.as_str(),
@@ -217,7 +217,7 @@ impl<'a> TopicView<'a> {
             dead: total.dead,
             oldest_due_at: oldest.map(Timestamp::as_millis),
             unreachable_shards: survey.silent(),
-            sink_trouble,
+            sink_issue,
             pause: PauseView::of(record, caller),
         }
     }

@@ -33,7 +33,7 @@ use topics::TopicSeries;
 
 pub use budget::BudgetMeters;
 pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
-pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrouble};
+pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreIssue};
 pub use recent::{BUDGET_STEP, LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares, TopicHistory};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
@@ -59,8 +59,8 @@ pub struct Meters {
     store_errors: IntCounterVec,
     durability: IntCounterVec,
     shard_refusals: IntCounterVec,
-    topics_troubled: IntGaugeVec,
-    store_troubles: IntGaugeVec,
+    topic_issues: IntGaugeVec,
+    store_issues: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     lease_changes: IntCounterVec,
@@ -100,18 +100,18 @@ impl Meters {
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
             durability: from_zero(counter(r, &table::DURABILITY), &["yes", "no"]),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
-            topics_troubled: {
-                let troubled = gauge(r, &table::TOPICS_TROUBLED);
+            topic_issues: {
+                let issues = gauge(r, &table::TOPIC_ISSUES);
                 for kind in ["vanished", "outdated", "unreadable", "stranded"] {
-                    troubled.with_label_values(&[kind]).set(0);
+                    issues.with_label_values(&[kind]).set(0);
                 }
-                troubled
+                issues
             },
-            store_troubles: {
-                let troubles = gauge(r, &table::STORE_TROUBLES);
+            store_issues: {
+                let issues = gauge(r, &table::STORE_ISSUES);
                 // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).
-                StoreTrouble::ALL.iter().for_each(|kind| troubles.with_label_values(&[kind.as_str()]).set(0));
-                troubles
+                StoreIssue::ALL.iter().for_each(|kind| issues.with_label_values(&[kind.as_str()]).set(0));
+                issues
             },
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
@@ -234,9 +234,9 @@ impl Meters {
         self.shard_refusals.with_label_values(&[kind]).inc();
     }
 
-    /// So many topics are in trouble of this kind.
-    pub fn topics_troubled(&self, kind: &str, topics: usize) {
-        self.topics_troubled.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
+    /// Sets how many topics have an issue of this kind.
+    pub fn topic_issues(&self, kind: &str, topics: usize) {
+        self.topic_issues.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
     /// A change was waited for until replicas had it; as many as `store.durability` asks for, or fewer.
@@ -250,10 +250,10 @@ impl Meters {
         self.store_errors.with_label_values(&[kind]).inc();
     }
 
-    /// So many servers of the store have this trouble.
-    pub fn store_trouble(&self, kind: StoreTrouble, servers: usize) {
+    /// Sets how many servers of the store have this issue.
+    pub fn store_issue(&self, kind: StoreIssue, servers: usize) {
         let servers = i64::try_from(servers).unwrap_or(i64::MAX);
-        self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
+        self.store_issues.with_label_values(&[kind.as_str()]).set(servers);
     }
 
     /// The meters of the sink called `name`, of type `kind`.

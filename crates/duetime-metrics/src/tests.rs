@@ -12,7 +12,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     meters.topic(&topic).count(Event::Scheduled, 3);
     meters.store_call("claim", Duration::from_millis(1));
     meters.store_call("next_due", Duration::from_millis(1));
-    meters.store_trouble(StoreTrouble::Disk, 1);
+    meters.store_issue(StoreIssue::Disk, 1);
     let sink = meters.sink("shop", "http");
     sink.call(Duration::from_millis(1));
     sink.errors("retry", 1);
@@ -23,7 +23,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     meters.in_flight_budget(1, 1).set(1, 1);
     meters.shard_refusal("lost");
     meters.shards_lost(&topic, 1);
-    meters.topics_troubled("vanished", 0);
+    meters.topic_issues("vanished", 0);
     meters.topic(&topic).cancels(CancelVerdict::InFlight, 2);
     meters.request("/v1/topics", "GET", 200, Duration::from_millis(3));
     meters.auth_refused("token_unknown");

@@ -2,7 +2,7 @@
 
 use duetime_metrics::table::{
     BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, OWNERS, RESIZE_REMAINING, SHARDS, SHARDS_LOST,
-    SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED, TOPICS_TROUBLED,
+    SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, TOPIC_ISSUES,
 };
 
 use crate::expr::{OVERDUE, increase, late_ratio, part, rate, series};
@@ -211,23 +211,23 @@ fn store(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "MessagesInDanger",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_TROUBLES, &danger)),
+            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &danger)),
             lasts: "0m",
             severity: "page",
             summary: "{{ $value }} masters of Redis may lose messages ({{ $labels.kind }}); the log of a node names them",
         },
         Alert {
             name: "TooFewReplicas",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_TROUBLES, &weak)),
+            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &weak)),
             lasts: "5m",
             severity: "ticket",
             summary: "{{ $value }} masters of Redis would lose acknowledged messages in a failover ({{ $labels.kind }})",
         },
         Alert {
-            name: "TopicTroubled",
+            name: "TopicIssue",
             expr: format!(
                 "max by (kind) ({}) > 0 or max by (topic) ({}) > 0",
-                series(&TOPICS_TROUBLED, job),
+                series(&TOPIC_ISSUES, job),
                 series(&SHARDS_LOST, job)
             ),
             lasts: "0m",

@@ -57,7 +57,7 @@ pub struct RoundRobin {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    trouble: Arc<Mutex<Option<String>>>,
+    issue: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
     name: Arc<str>,
@@ -82,7 +82,7 @@ impl RoundRobin {
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            trouble: Arc::default(),
+            issue: Arc::default(),
             stop: CancellationToken::new(),
             presence: presence.clone(),
             name: name.clone(),
@@ -107,7 +107,7 @@ impl RoundRobin {
             looks: JoinSet::new(),
             heartbeats: JoinSet::new(),
             number: 0,
-            trouble: round_robin.trouble.clone(),
+            issue: round_robin.issue.clone(),
         };
         let turning = supervisor.start_once("turns", &round_robin.stop, turner.run(round_robin.stop.clone()));
         *round_robin.turning.lock() = Some(turning);
@@ -133,8 +133,8 @@ impl Ownership for RoundRobin {
         self.cluster.subscribe()
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+    fn issue(&self) -> Option<String> {
+        self.issue.lock().clone()
     }
 
     /// Nobody waits for it: another node may have had its turn already.
@@ -223,7 +223,7 @@ struct Turner {
     heartbeats: JoinSet<Option<NodesSeen>>,
     number: u64,
     /// Why no turn could be had, for `/readyz`.
-    trouble: Arc<Mutex<Option<String>>>,
+    issue: Arc<Mutex<Option<String>>>,
 }
 
 impl Turner {
@@ -298,17 +298,17 @@ impl Turner {
         let turn = match self.tickets.take(share).await {
             Ok(turn) => turn,
             Err(error) => {
-                let trouble = format!(
+                let issue = format!(
                     "the counter of turns in Redis is out of reach ({error}): this node scans what it has, and late \
                      shards that nobody serves"
                 );
-                if self.trouble.lock().replace(trouble).is_none() {
+                if self.issue.lock().replace(issue).is_none() {
                     warn!(error, "no turn could be had, what is held is scanned on");
                 }
                 return None;
             }
         };
-        if self.trouble.lock().take().is_some() {
+        if self.issue.lock().take().is_some() {
             info!("turns are taken again");
         }
         self.nodes.saw(turn.turns);

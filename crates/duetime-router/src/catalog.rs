@@ -21,7 +21,7 @@ use tracing::warn;
 
 use crate::change::{CatalogPut, TopicChange, TopicPut, check_sink};
 use crate::error::CatalogError;
-use crate::troubles::Troubles;
+use crate::issues::Issues;
 
 /// How often topics of a store that other nodes change too are read again.
 const REFRESH_EVERY: Duration = Duration::from_millis(800);
@@ -47,7 +47,7 @@ pub struct Catalog {
     sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
     /// Where random numbers come from.
     draw: Draw,
-    troubles: Troubles,
+    issues: Issues,
     /// Records as the store has them, of topics of which a later change is known.
     older: parking_lot::Mutex<Topics>,
     /// Topics that were known and are not there any more, until it is known why.
@@ -78,7 +78,7 @@ impl Catalog {
             auto: OnceLock::new(),
             sinks: OnceLock::new(),
             draw,
-            troubles: Troubles::default(),
+            issues: Issues::default(),
             older: parking_lot::Mutex::default(),
             missing: parking_lot::Mutex::default(),
             looking: Mutex::default(),
@@ -159,8 +159,8 @@ impl Catalog {
 
     /// What is wrong with topics.
     #[must_use]
-    pub fn troubles(&self) -> &Troubles {
-        &self.troubles
+    pub fn issues(&self) -> &Issues {
+        &self.issues
     }
 
     /// Topics that were known and are not there any more.
@@ -247,7 +247,7 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        self.troubles.set_unreadable(self.store.unreadable());
+        self.issues.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
             let mut older = Topics::default();
@@ -266,7 +266,7 @@ impl Catalog {
             let changed = fresh != **topics;
             if changed {
                 let gone =
-                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.troubles.is_unreadable(name));
+                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.issues.is_unreadable(name));
                 self.missing.lock().extend(gone.map(|(name, record)| (name.clone(), record.clone())));
                 *topics = Arc::new(fresh);
             }
@@ -407,7 +407,7 @@ impl Catalog {
         let record = TopicRecord { pause: note.map(|note| note.at_version(record.version)), ..record };
         let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
         if let Err(StoreError::Vanished { messages, .. }) = &stored {
-            self.troubles.vanish(name, Some(*messages), None);
+            self.issues.vanish(name, Some(*messages), None);
         }
         let record = Arc::new(stored?);
         Ok(Some(TopicPut { record, created: present.is_none(), changed: true }))
@@ -463,7 +463,7 @@ impl Catalog {
     pub async fn delete(&self, name: &TopicName, how: Deletion) -> Result<bool, StoreError> {
         let before = self.get(name).map(|known| known.routing.life());
         let was = self.store.delete_topic(name, how).await?;
-        self.troubles.end_of(name);
+        self.issues.end_of(name);
         if let Err(error) = self.refresh().await {
             warn!(topic = %name, %error, "the topics could not be read after one was deleted");
             // Somebody else may have created it again meanwhile.
@@ -489,11 +489,11 @@ impl Catalog {
         accept_loss: bool,
     ) -> Result<Adopted, CatalogError> {
         let config = change.map(|change| change.apply(&TopicConfig::default())).transpose()?;
-        let known = self.troubles.known(name).or_else(|| self.get(name)).map(|known| (*known).clone());
+        let known = self.issues.known(name).or_else(|| self.get(name)).map(|known| (*known).clone());
         let ask = Adopt { config, known, accept_loss, now: self.clock.now() };
         let adopted = self.store.adopt_topic(name, &ask).await?;
-        self.troubles.end_of(name);
-        self.troubles.lose(name, adopted.lost.iter().copied().collect());
+        self.issues.end_of(name);
+        self.issues.lose(name, adopted.lost.iter().copied().collect());
         self.refresh().await?;
         Ok(adopted)
     }

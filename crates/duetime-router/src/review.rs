@@ -1,7 +1,7 @@
 //! Looks for topics that vanished from the catalogue and for shards that vanished from their servers.
 //!
 //! Upstream: the program, where nodes share a store. Downstream: `Store`, `ResizeStore`, the catalog's
-//! troubles. Finds and reports only: what is put right is an operator's decision.
+//! issues. Finds and reports only: what is put right is an operator's decision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -102,13 +102,13 @@ impl Reviewer {
 
     /// Looks into topics that this node knew and that went away.
     pub async fn look_at_topics(&self) {
-        let troubles = self.dispatcher.catalog.troubles();
+        let issues = self.dispatcher.catalog.issues();
         for (topic, error) in look_into_all(&*self.dispatcher.context.topics, &self.dispatcher.catalog).await {
             debug!(%topic, %error, "cannot be looked into at present");
         }
         self.look_at_older().await;
-        self.dispatcher.context.meters.topics_troubled("vanished", troubles.count_vanished());
-        self.dispatcher.context.meters.topics_troubled("unreadable", troubles.count_unreadable());
+        self.dispatcher.context.meters.topic_issues("vanished", issues.count_vanished());
+        self.dispatcher.context.meters.topic_issues("unreadable", issues.count_unreadable());
     }
 
     /// Looks at topics of which the catalogue has an older record than this node knows.
@@ -147,7 +147,7 @@ impl Reviewer {
                     }
                     // Deleted or changed meanwhile: the next look has the present record.
                     if self.dispatcher.catalog.get(topic).is_some_and(|present| present.routing == record.routing)
-                        && self.dispatcher.catalog.troubles().lose(topic, lost.clone())
+                        && self.dispatcher.catalog.issues().lose(topic, lost.clone())
                     {
                         match lost.is_empty() {
                             true => info!(%topic, "all shards are there again"),
@@ -157,7 +157,7 @@ impl Reviewer {
                     self.dispatcher
                         .context
                         .meters
-                        .shards_lost(topic, self.dispatcher.catalog.troubles().count_lost(topic));
+                        .shards_lost(topic, self.dispatcher.catalog.issues().count_lost(topic));
                 }
                 Err(error) => debug!(topic = %record.name, %error, "shards cannot be looked at at present"),
             }
@@ -185,7 +185,7 @@ impl Reviewer {
     /// The store's.
     pub async fn misplaced(&self, record: &TopicRecord) -> Result<Vec<(u32, Misplaced)>, StoreError> {
         let found = self.dispatcher.context.shards.inspect(&record.name, 0..record.routing.reach()).await?;
-        let is_lost = |index| self.dispatcher.catalog.troubles().is_lost(&record.name, index);
+        let is_lost = |index| self.dispatcher.catalog.issues().is_lost(&record.name, index);
         let wrong = misplaced(&record.routing, &found, is_lost);
         if wrong.is_empty() {
             return Ok(wrong);

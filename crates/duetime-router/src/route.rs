@@ -272,7 +272,7 @@ impl Dispatcher {
                 .into_iter()
                 .map(|((index, role), group)| work(queues, op, (record.routing.shard(topic, index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
-            let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
+            let (mut failed, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
             let mut again: Vec<(u32, PendingItem<O::Item>)> = Vec::new();
             while let Some(outcome) = works.next().await {
@@ -289,14 +289,14 @@ impl Dispatcher {
                 outcome.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
                 if error.is_misrouted() && reroutes < REROUTES_MAX {
                     again.extend(outcome.left.into_iter().map(|next| (index, next)));
-                    troubles.push((index, error));
+                    failed.push((index, error));
                 } else {
                     outcome.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
                 }
             }
             drop(works);
             if !again.is_empty() {
-                let (lost, helped) = self.repair_routing(topic, &record, troubles, &frozen_in).await;
+                let (lost, helped) = self.repair_routing(topic, &record, failed, &frozen_in).await;
                 reroutes += 1;
                 // A lost shard fails for its own items only, and at once.
                 for (index, next) in again.extract_if(.., |(index, _)| lost.contains(index)) {
@@ -351,11 +351,11 @@ impl Dispatcher {
         &self,
         topic: &TopicName,
         record: &TopicRecord,
-        troubles: Vec<(u32, RouteError)>,
+        failed: Vec<(u32, RouteError)>,
         frozen_in: &BTreeSet<u32>,
     ) -> (BTreeSet<u32>, Result<(), RouteError>) {
         let mut lost = BTreeSet::new();
-        for (index, error) in troubles {
+        for (index, error) in failed {
             if let RouteError::Store(error) = error {
                 match self.refresh_routing(topic, &record.routing, index, &error).await {
                     Err(StoreError::Lost(_)) => {
@@ -402,7 +402,7 @@ impl Dispatcher {
             && let Some(known) = self.catalog.get(topic)
         {
             // The review looks again each second.
-            if self.catalog.troubles().is_outdated(topic) {
+            if self.catalog.issues().is_outdated(topic) {
                 return Err(self.reports.outdated(topic).into());
             }
             self.catalog.refresh().await?;

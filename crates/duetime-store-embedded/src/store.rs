@@ -469,8 +469,8 @@ impl StoreHealth for EmbeddedStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
-        self.damages.troubles()
+    fn issues(&self) -> Vec<String> {
+        self.damages.issues()
     }
 
     fn whereabouts(&self, _shard: &Shard) -> Whereabouts {

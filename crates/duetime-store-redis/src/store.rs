@@ -321,7 +321,7 @@ impl StoreHealth for RedisStore {
         self.calls.keys.whereabouts(shard)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 

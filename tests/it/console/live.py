@@ -77,12 +77,12 @@ def main():
         expect(main).to_contain_text("is taken to be down")
         expect(row).to_contain_text("sink down")
         page.evaluate("location.hash = '#/sinks'")
-        trouble = main.get_by_role("status").filter(has_text="herd")
-        expect(trouble).to_contain_text("taken to be down since")
-        expect(trouble).to_contain_text("could not connect")
-        expect(trouble).to_contain_text("messages wait")
+        issue = main.get_by_role("status").filter(has_text="herd")
+        expect(issue).to_contain_text("taken to be down since")
+        expect(issue).to_contain_text("could not connect")
+        expect(issue).to_contain_text("messages wait")
         expect(main.get_by_role("region", name="topics with a sink")).to_contain_text("once it is up")
-        trouble.get_by_role("button", name="Try it now").click()
+        issue.get_by_role("button", name="Try it now").click()
         expect(page.get_by_role("status").last).to_contain_text("herd: It is down still.")
         # Since when, how often it was tried, and what was said is kept.
         outages = main.get_by_role("region", name="outages").get_by_role("row").filter(has_text="herd")
@@ -94,7 +94,7 @@ def main():
         do("sink back")
         # The node that tries it later may find that the other one delivered all: it tries again with the next that is due.
         api("POST", "/v1/topics/herd/messages", [{"id": f"back-{n}", "delay": f"{n * 250}ms"} for n in range(80)])
-        expect(trouble).to_have_count(0)
+        expect(issue).to_have_count(0)
         expect(outages).not_to_contain_text("it lasts")
         known = api("GET", "/v1/outages?topic=herd")["outages"]
         assert len(known) >= 1 and known[0]["end"] == "accepted" and known[0]["probes"] > 0 and known[0]["until"] > known[0]["since"], known

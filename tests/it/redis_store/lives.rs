@@ -324,15 +324,15 @@ async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic
     let Err(RouteError::Store(error)) = refused else { panic!("{refused:?}") };
     assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
     router.reviewer.look_at_shards().await;
-    let (code, detail) = catalog.troubles().not_ready().unwrap();
+    let (code, detail) = catalog.issues().not_ready().unwrap();
     assert!(code == "topic_outdated" && detail.contains("orders (2 messages)"), "{detail}");
-    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 1"));
+    assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 1"));
     let places = router.reviewer.misplaced(&catalog.get(name).unwrap()).await.unwrap();
     assert_eq!(places, [(0, Misplaced::Later(0)), (1, Misplaced::Later(2))]);
 
     assert!(catalog.adopt(name, None, false).await.unwrap().restored);
     router.reviewer.look_at_shards().await;
-    assert!(catalog.troubles().not_ready().is_none());
-    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 0"));
+    assert!(catalog.issues().not_ready().is_none());
+    assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 0"));
     assert!(router.get(name, vec![id("nobody")]).await.remove(0).is_ok());
 }

@@ -119,7 +119,7 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
 async fn refusal(node: &TestNode, topic: &str) -> String {
     let began = tokio::time::Instant::now();
     loop {
-        if let Some(reason) = node.counts(topic).await["sink_trouble"]["reason"].as_str() {
+        if let Some(reason) = node.counts(topic).await["sink_issue"]["reason"].as_str() {
             return reason.to_owned();
         }
         duetime_testkit::in_time!(began.elapsed() < PATIENCE, "{topic} is not down: {}", node.process.output());

@@ -408,7 +408,7 @@ impl StoreHealth for SimStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 

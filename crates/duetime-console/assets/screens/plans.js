@@ -292,7 +292,7 @@ export function Plans({ topic, actions }) {
       cell: (row) =>
         html`
           <span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>
-          ${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}
+          ${row.issue ? html` <span class="bad">${row.issue}</span>` : ""}
         `,
     },
     {

@@ -385,9 +385,9 @@ export function Sinks() {
         `,
     },
   ];
-  const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
-  const trouble = (topic) => {
-    const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
+  const affected = topics.filter((topic) => topic.open || topic.sink_issue);
+  const issue = (topic) => {
+    const { since, reason, next_try: next, state: how } = topic.sink_issue ?? {};
     const path = topicPath(topic.name, "/sink/probe");
     return html`
       <div class="banner bad" key=${topic.name} role="status">
@@ -431,8 +431,8 @@ export function Sinks() {
   return html`
     <h1>Sinks</h1>
     <p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
-    ${troubled.map(trouble)}
+    ${affected.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
+    ${affected.map(issue)}
     <div class="card">
       <h2>Paused by hand</h2>
       <${Barred} scope="admin" what="Pausing and resuming a sink" />

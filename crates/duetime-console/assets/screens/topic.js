@@ -34,7 +34,7 @@ const COUNTS = [
   "created_at",
   "sink_state",
   "sink_down",
-  "sink_trouble",
+  "sink_issue",
   "pause",
 ];
 

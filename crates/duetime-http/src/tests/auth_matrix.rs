@@ -209,8 +209,8 @@ async fn the_seed_of_a_topic_is_shown_to_who_may_change_it_and_names_to_who_may_
         let seen = shards(&ask(&api, name, "GET", "/v1/topics/orders/shards", "").await.1);
         assert_eq!(seen.get("seed").is_some(), sees, "{name}: {seen}");
     }
-    let troubled = api.parts.catalog.clone();
-    troubled.troubles().lose(&"secret-project".parse().unwrap(), [3].into());
+    let catalog = api.parts.catalog.clone();
+    catalog.issues().lose(&"secret-project".parse().unwrap(), [3].into());
     for (name, sees) in [("own", false), ("root", true)] {
         let (status, text) = ask(&api, name, "GET", "/readyz", "").await;
         assert!(status == 200 && text.contains("degraded"), "{text}");

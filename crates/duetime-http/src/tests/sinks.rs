@@ -32,7 +32,7 @@ impl SinkStates for FixedSinks {
         Some(SinkState { name: "shop".to_owned(), kind, refused: self.refused.clone(), down: self.down.clone() })
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         self.refused.iter().map(|why| format!("topic \"orders\": {why}")).collect()
     }
 
@@ -66,12 +66,12 @@ async fn api(sinks: FixedSinks) -> TestApi {
 async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_try() {
     let api = api(down()).await;
     assert_eq!(api.post("/v1/topics/orders/messages", r#"{"id":"a"}"#).await.status, 201);
-    let trouble = json!({
+    let issue = json!({
         "state": "down", "reason": "could not connect: Connection refused",
         "since": NOW_MS - 60_000, "next_try": NOW_MS + 5_000
     });
     let topic = api.get("/v1/topics/orders").await.json();
-    assert_eq!((&topic["sink_trouble"], &topic["due"]), (&trouble, &json!(1)));
+    assert_eq!((&topic["sink_issue"], &topic["due"]), (&issue, &json!(1)));
     // What it gave back falls due anew: the age counts from when the sink was taken to be down.
     assert_eq!(topic["oldest_due_at"], NOW_MS - 60_000);
     // How long what waits takes is known where the capacity is.
@@ -79,10 +79,10 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
     api.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":0.5}}"#).await;
     assert_eq!(api.get("/v1/topics/orders/sink").await.json()["catch_up_ms"], 2000);
     api.put("/v1/topics/orders", r#"{"rate_limit":null}"#).await;
-    assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_trouble"], trouble);
+    assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_issue"], issue);
     let sink = api.get("/v1/topics/orders/sink").await.json();
     let expected = json!({
-        "sink": "shop", "type": "http", "trouble": trouble, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
+        "sink": "shop", "type": "http", "issue": issue, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
     });
     assert_eq!(sink, expected);
     let next = api.get("/v1/topics/orders/messages/a/explain").await.json()["next"].as_str().unwrap().to_owned();
@@ -90,17 +90,17 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
     assert!(next.contains("Connection refused. It is tried again at 2025-11-21T00:00:05"), "{next}");
     let tried = api.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!((tried.status.as_u16(), &tried.json()["outcome"]), (200, &json!("down")));
-    assert_eq!(tried.json()["trouble"], trouble);
+    assert_eq!(tried.json()["issue"], issue);
 }
 
 #[tokio::test]
-async fn a_sink_with_which_nothing_is_wrong_has_no_trouble_and_one_that_cannot_be_used_says_why() {
+async fn a_sink_with_which_nothing_is_wrong_has_no_issue_and_one_that_cannot_be_used_says_why() {
     let well = api(FixedSinks { tried: Some(Tried::WasUp), ..FixedSinks::default() }).await;
-    assert!(well.get("/v1/topics/orders").await.json().get("sink_trouble").is_none());
+    assert!(well.get("/v1/topics/orders").await.json().get("sink_issue").is_none());
     assert_eq!(well.post("/v1/topics/orders/sink/probe", "{}").await.json()["outcome"], "was_up");
     let refused = api(FixedSinks { refused: Some("no sink is called \"shop\"".to_owned()), ..FixedSinks::default() });
     let topic = refused.await.get("/v1/topics/orders").await.json();
-    assert_eq!(topic["sink_trouble"], json!({"state": "refused", "reason": "no sink is called \"shop\""}));
+    assert_eq!(topic["sink_issue"], json!({"state": "refused", "reason": "no sink is called \"shop\""}));
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
             .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
             .body(axum::body::Body::empty());
         let answer = api.send(request.unwrap()).await;
-        assert_eq!(answer.json()["sink_trouble"]["state"], "down");
+        assert_eq!(answer.json()["sink_issue"]["state"], "down");
         assert_eq!(answer.text.contains("Connection refused"), shown, "{scope}: {}", answer.text);
     }
 }
@@ -241,7 +241,7 @@ async fn a_pause_is_shown_with_the_sink_that_it_holds_up() {
     let view = api.get("/v1/topics/orders/sink").await.json();
     assert_eq!(view["paused"], true);
     assert_eq!(view["pause"], json!({"reason": "the shop moves", "since": NOW_MS, "sink": "shop"}));
-    assert!(view.get("trouble").is_none(), "{view}");
+    assert!(view.get("issue").is_none(), "{view}");
 }
 
 #[tokio::test]
@@ -250,5 +250,5 @@ async fn a_node_is_degraded_while_streams_in_its_store_take_nothing() {
     let api = api(FixedSinks { refused: Some(why.to_owned()), ..FixedSinks::default() }).await;
     let ready = api.get("/readyz").await;
     assert_eq!((ready.status.as_u16(), &ready.json()["status"]), (200, &json!("degraded")));
-    assert_eq!(ready.json()["troubles"], json!([format!("topic \"orders\": {why}")]));
+    assert_eq!(ready.json()["issues"], json!([format!("topic \"orders\": {why}")]));
 }

@@ -2,8 +2,8 @@
 
 use duetime_metrics::table::{
     DURABILITY, LEASE_CHANGES, OWNERS, PENDING_BYTES, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST,
-    SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED,
-    TOPICS_TROUBLED,
+    SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED,
+    TOPIC_ISSUES,
 };
 
 use crate::board::Board;
@@ -16,16 +16,16 @@ pub(super) fn board() -> Board {
         .row(
             "Danger",
             vec![
-                Panel::new(Shape::Number, "Topics in trouble", "short",
+                Panel::new(Shape::Number, "Topics with issues", "short",
                     "Vanished from the catalogue while their shards hold messages, or with a record that cannot be read.")
                     .warn(1.0, 1.0)
-                    .query(format!("sum({})", max(&TOPICS_TROUBLED, "kind", NODES)), ""),
+                    .query(format!("sum({})", max(&TOPIC_ISSUES, "kind", NODES)), ""),
                 Panel::new(Shape::Number, "Shards lost", "short", "Shards whose server came back without them. 0 where there is no such series.")
                     .warn(1.0, 1.0)
                     .query(format!("sum({}) or vector(0)", max(&SHARDS_LOST, "topic", TOPICS)), ""),
-                Panel::new(Shape::Number, "Masters in trouble", "short", "Masters of Redis with a policy or a disk that puts messages in danger, or with too few replicas.")
+                Panel::new(Shape::Number, "Masters with issues", "short", "Masters of Redis with a policy or a disk that puts messages in danger, or with too few replicas.")
                     .warn(1.0, 1.0)
-                    .query(format!("sum({})", max(&STORE_TROUBLES, "kind", NODES)), ""),
+                    .query(format!("sum({})", max(&STORE_ISSUES, "kind", NODES)), ""),
                 Panel::new(Shape::Number, "Clock skew", "s", "The furthest that the store's clock is from a node's. Beyond 2 s relative times are refused.")
                     .warn(0.5, 1.5)
                     .query(format!("max(abs({}))", series(&STORE_CLOCK_SKEW, NODES)), ""),

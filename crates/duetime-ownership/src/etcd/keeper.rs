@@ -65,7 +65,7 @@ pub(super) struct Keeper {
     /// When that was; nobody knows who serves what once a lease has gone by since.
     pub followed: Instant,
     /// What keeps this node from sharing shards out by etcd, for `/readyz`.
-    pub trouble: Arc<Mutex<Option<String>>>,
+    pub issue: Arc<Mutex<Option<String>>>,
 }
 
 impl Keeper {
@@ -85,7 +85,7 @@ impl Keeper {
                 self.lease = None;
                 continue;
             }
-            *self.trouble.lock() = Some(format!(
+            *self.issue.lock() = Some(format!(
                 "etcd is out of reach ({ended}): this node scans what it has, and late shards that nobody serves"
             ));
             if !std::mem::replace(&mut is_away, true) {
@@ -113,7 +113,7 @@ impl Keeper {
             Ok(session) => session,
             Err(error) => return error,
         };
-        *self.trouble.lock() = None;
+        *self.issue.lock() = None;
         if std::mem::take(is_away) {
             info!("etcd is back");
         }

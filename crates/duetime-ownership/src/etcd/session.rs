@@ -316,7 +316,7 @@ impl Keeper {
     /// Reports whether etcd takes the writes of this node.
     fn report(&self, session: &Session) {
         let why = session.refused.as_ref().or(session.refused_vitals.as_ref());
-        let trouble = why.map(|why| {
+        let issue = why.map(|why| {
             let namespace = &self.namespace;
             format!(
                 "etcd takes no writes of this node ({why}): shards change hands only when they are late; make room by \
@@ -324,7 +324,7 @@ impl Keeper {
                  and write /duetime/{namespace}/"
             )
         });
-        let before = std::mem::replace(&mut *self.trouble.lock(), trouble);
+        let before = std::mem::replace(&mut *self.issue.lock(), issue);
         match (before, why) {
             (None, Some(why)) => warn!(why, "etcd takes no writes, shards that nobody serves are taken when late"),
             (Some(_), None) => info!("etcd takes writes again"),

@@ -289,7 +289,7 @@ impl StoreHealth for MemStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 

@@ -226,7 +226,7 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         rows.insert(4, ("redriven before", redriven.to_string()));
     }
     rows.extend(plan.failures.iter().map(|failure| ("failed on", format!("{}: {}", failure.id, failure.reason))));
-    rows.extend(plan.trouble.clone().map(|trouble| ("trouble", trouble)));
+    rows.extend(plan.issue.clone().map(|issue| ("issue", issue)));
     output::pairs(rows)?;
     Ok(true)
 }

@@ -293,9 +293,9 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
             output::line(&format!("{} is paused {}", topic.name, pause::in_words(pause)))?;
         }
     }
-    for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
+    for (topic, issue) in topics.iter().filter_map(|topic| Some((topic, topic.sink_issue.as_ref()?))) {
         let sink = topic.sink.as_ref().map_or("", |sink| &sink.name);
-        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
+        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(issue)))?;
     }
     Ok(())
 }
@@ -307,8 +307,8 @@ pub fn named(topic: &Topic) -> String {
 
 /// The name of a topic's sink, and whether it is down.
 pub fn sink_of(topic: &Topic, name: &str) -> String {
-    match &topic.sink_trouble {
-        Some(trouble) => format!("{name} ({})", trouble.state),
+    match &topic.sink_issue {
+        Some(issue) => format!("{name} ({})", issue.state),
         None => name.to_owned(),
     }
 }
@@ -342,7 +342,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
         ("paused", pause::state(topic.paused, topic.pause.as_ref())),
         ("shards", shards(topic)),
         ("sink", sink),
-        ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
+        ("sink state", topic.sink_issue.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
         ("visibility timeout", units::show_duration(topic.visibility_timeout)),
         (
             "retry",

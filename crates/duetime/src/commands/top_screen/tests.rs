@@ -7,7 +7,7 @@ fn topic(name: &str, due: u64, oldest: Option<i64>) -> Topic {
         "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
         "max_payload": 10, "scheduled": 7, "due": due, "in_flight": 1, "dead": 3, "shard_count": 4,
         "oldest_due_at": oldest, "sink": {"name": "shop"},
-        "sink_trouble": {"state": "down", "since": 5, "reason": "refused"},
+        "sink_issue": {"state": "down", "since": 5, "reason": "refused"},
         "paused": true, "pause": {"since": 7, "by": "ops", "sink": "shop", "reason": "the shop moves"}
     }))
     .unwrap()

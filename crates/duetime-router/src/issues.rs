@@ -33,7 +33,7 @@ struct Inside {
 
 /// What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
 #[derive(Debug, Default)]
-pub struct Troubles(Mutex<Inside>);
+pub struct Issues(Mutex<Inside>);
 
 fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
     let all: Vec<String> = all.map(|one| one.to_string()).collect();
@@ -42,7 +42,7 @@ fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-impl Troubles {
+impl Issues {
     /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalogue, or it is older
     /// than their shards.
     #[must_use]
@@ -222,21 +222,21 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_reported_once_and_until_it_ends() {
-        let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
-        assert!(troubles.vanish(&topic, Some(5), None) && !troubles.vanish(&topic, Some(6), None));
-        assert!(troubles.not_ready().unwrap().1.contains("orders (6 messages)"));
-        assert!(matches!(troubles.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
-        assert!(troubles.vanish(&topic, None, None), "nothing is left of it");
-        assert!(troubles.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
-        assert!(matches!(troubles.of(&topic), Some(StoreError::Emptied(_))));
-        troubles.end_of(&topic);
-        assert_eq!(troubles.not_ready(), None);
-        assert!(troubles.lose_one(&topic, 3) && !troubles.lose_one(&topic, 3));
-        assert!(!troubles.lose(&topic, [3].into()) && troubles.lose(&topic, (0..20).collect()));
-        assert!(troubles.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", troubles.of_topics());
-        assert!(troubles.lose(&topic, BTreeSet::new()) && troubles.of_topics().is_empty());
-        assert!(troubles.strand(&topic, 3) && !troubles.strand(&topic, 2) && troubles.count_stranded() == 1);
-        assert!(troubles.of_topics()[0].starts_with("2 messages of topic orders"), "{:?}", troubles.of_topics());
-        assert!(troubles.strand(&topic, 0) && troubles.of_topics().is_empty());
+        let (issues, topic) = (Issues::default(), "orders".parse().unwrap());
+        assert!(issues.vanish(&topic, Some(5), None) && !issues.vanish(&topic, Some(6), None));
+        assert!(issues.not_ready().unwrap().1.contains("orders (6 messages)"));
+        assert!(matches!(issues.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
+        assert!(issues.vanish(&topic, None, None), "nothing is left of it");
+        assert!(issues.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
+        assert!(matches!(issues.of(&topic), Some(StoreError::Emptied(_))));
+        issues.end_of(&topic);
+        assert_eq!(issues.not_ready(), None);
+        assert!(issues.lose_one(&topic, 3) && !issues.lose_one(&topic, 3));
+        assert!(!issues.lose(&topic, [3].into()) && issues.lose(&topic, (0..20).collect()));
+        assert!(issues.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", issues.of_topics());
+        assert!(issues.lose(&topic, BTreeSet::new()) && issues.of_topics().is_empty());
+        assert!(issues.strand(&topic, 3) && !issues.strand(&topic, 2) && issues.count_stranded() == 1);
+        assert!(issues.of_topics()[0].starts_with("2 messages of topic orders"), "{:?}", issues.of_topics());
+        assert!(issues.strand(&topic, 0) && issues.of_topics().is_empty());
     }
 }

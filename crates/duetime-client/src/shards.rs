@@ -133,5 +133,5 @@ pub struct Adopted {
     /// Shards that are lost and stay so.
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
-    pub remade: Vec<u32>,
+    pub recreated: Vec<u32>,
 }

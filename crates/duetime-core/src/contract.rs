@@ -92,7 +92,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError>;
 
     /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
-    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
+    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are recreated empty.
     ///
     /// # Errors
     ///

@@ -260,7 +260,7 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// epoch with another change id: two changes were begun at once, the topic must halt until an operator
     /// has looked. [`StoreError::UnknownShard`]: there is no such topic (any more).
     /// [`StoreError::Lost`]: the shard should be there under this record ([`Routing::may_lack`]) and is not; it
-    /// is not made anew. [`StoreError::Occupied`]: its place holds messages of an earlier life of the topic
+    /// is not recreated. [`StoreError::Occupied`]: its place holds messages of an earlier life of the topic
     /// that is not known to be deleted.
     async fn fence(
         &self,

@@ -29,8 +29,8 @@ pub struct SinkState {
 pub struct SinkDown {
     /// Since when, by this node's clock.
     pub since: Timestamp,
-    /// Until when messages are put off at most that were given back meanwhile.
-    pub put_off_until: Timestamp,
+    /// Latest time to which messages were deferred during the outage.
+    pub deferred_until: Timestamp,
     /// What was said last. Never a credential.
     pub reason: String,
     /// When it is tried next, with the first message that is due then; `None`: it is being tried.
@@ -39,14 +39,14 @@ pub struct SinkDown {
 
 impl SinkDown {
     /// When the oldest message that waits fell due, as far as the counts of the topic say it, or of what a node scans
-    /// of it; `down`: its sink is taken to be down. What such a sink gave back is put off, visible anew for each try, and
+    /// of it; `down`: its sink is taken to be down. What such a sink gave back is deferred, visible again for each try, and
     /// in flight while it is tried: so it counts from when that sink was taken to be down, and something of what waits
     /// is due for as long at least.
     #[must_use]
     pub fn oldest_due(down: Option<&Self>, counts: &ShardCounts) -> Option<Timestamp> {
         let head = counts.head?;
-        let Some(Self { since, put_off_until, .. }) = down else { return (counts.due > 0).then_some(head) };
-        let waits = counts.due > 0 || counts.in_flight > 0 || head <= *put_off_until;
+        let Some(Self { since, deferred_until, .. }) = down else { return (counts.due > 0).then_some(head) };
+        let waits = counts.due > 0 || counts.in_flight > 0 || head <= *deferred_until;
         waits.then(|| head.min(*since))
     }
 }
@@ -154,8 +154,8 @@ mod tests {
             ..ShardCounts::default()
         };
         let down = |put_off: i64| {
-            let (since, put_off_until) = (at(1_000), at(put_off));
-            Some(SinkDown { since, put_off_until, reason: String::new(), next_try: None })
+            let (since, deferred_until) = (at(1_000), at(put_off));
+            Some(SinkDown { since, deferred_until, reason: String::new(), next_try: None })
         };
         let oldest =
             |down: Option<SinkDown>, counts| SinkDown::oldest_due(down.as_ref(), &counts).map(Timestamp::as_millis);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(oldest(None, counts(0, 1, 9_000)), None, "a claim that lasts");
         assert_eq!(oldest(down(1_000), counts(1, 0, 9_000)), Some(1_000), "visible anew since the last try");
         assert_eq!(oldest(down(1_000), counts(1, 0, 500)), Some(500), "it fell due before");
-        assert_eq!(oldest(down(9_500), counts(0, 0, 9_500)), Some(1_000), "it is put off");
+        assert_eq!(oldest(down(9_500), counts(0, 0, 9_500)), Some(1_000), "it is deferred");
         assert_eq!(oldest(down(1_000), counts(0, 1, 40_000)), Some(1_000), "it is being tried");
         assert_eq!(oldest(down(9_500), counts(0, 0, 60_000)), None, "nothing waits any more");
         assert_eq!(oldest(down(9_500), ShardCounts::default()), None);

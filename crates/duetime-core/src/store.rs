@@ -405,7 +405,7 @@ pub struct Adopted {
     /// Shards that are lost and stay so.
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
-    pub remade: Vec<u32>,
+    pub recreated: Vec<u32>,
 }
 
 impl Adopted {
@@ -418,6 +418,6 @@ impl Adopted {
     pub fn nothing_lost(topics: Vec<TopicRecord>, topic: &TopicName) -> Result<Self, StoreError> {
         let found = topics.into_iter().find(|record| record.name == *topic);
         let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
-        Ok(Self { record, restored: false, lost: Vec::new(), remade: Vec::new() })
+        Ok(Self { record, restored: false, lost: Vec::new(), recreated: Vec::new() })
     }
 }

@@ -59,15 +59,15 @@ struct BreakerInner {
 struct Outage {
     since: Instant,
     since_at: Timestamp,
-    /// Until when messages are put off at most that were given back.
-    put_off_until: Timestamp,
+    /// Latest time to which messages were deferred during the outage.
+    deferred_until: Timestamp,
     /// What was said last.
     reason: String,
     /// When the log last said so.
     logged: Instant,
     /// Until when its time is counted.
     counted: Instant,
-    /// When something was last said of it or put off.
+    /// When the outage was last observed, or a message deferred because of it.
     changed: Instant,
     /// As it is kept beyond this breaker.
     kept: OutageId,
@@ -131,8 +131,8 @@ impl Breaker {
             }
             BreakerState::Probing | BreakerState::Closed => None,
         };
-        let (since, put_off_until) = (outage.since_at, outage.put_off_until);
-        Some(SinkDown { since, put_off_until, reason: outage.reason.clone(), next_try })
+        let (since, deferred_until) = (outage.since_at, outage.deferred_until);
+        Some(SinkDown { since, deferred_until, reason: outage.reason.clone(), next_try })
     }
 
     /// Waits until something may be claimed.
@@ -323,11 +323,11 @@ impl Breaker {
     }
 
     /// A message is given back and not visible for this long: it waits all the same.
-    pub(crate) fn put_off(&self, wait: Duration) {
+    pub(crate) fn defer(&self, wait: Duration) {
         if let Some(outage) = &mut self.inner.lock().outage {
             outage.changed = Instant::now();
             // The store counts from the later of its clock and this one.
-            outage.put_off_until = outage.put_off_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
+            outage.deferred_until = outage.deferred_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
         }
     }
 
@@ -355,7 +355,7 @@ impl Breaker {
         inner.outage = Some(Outage {
             since: now,
             since_at,
-            put_off_until: since_at,
+            deferred_until: since_at,
             reason: reason.to_owned(),
             logged: now,
             counted: now,

@@ -436,7 +436,7 @@ impl Deliverer {
                     self.work.topic_meters.count(Event::Retried, 1);
                     self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
                 }
-                Settlement::Defer(wait) | Settlement::Unanswered { wait, charged: false } => self.breaker.put_off(wait),
+                Settlement::Defer(wait) | Settlement::Unanswered { wait, charged: false } => self.breaker.defer(wait),
                 _ => {}
             }
         }

@@ -107,7 +107,7 @@ fn in_words(
     let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
     let visible_at = message.visible_at;
     let away = duetime_core::units::show_duration(visible_at.since(now));
-    let is_put_off = message.is_put_off(now);
+    let is_deferred = message.is_deferred(now);
     match message.state {
         MessageState::Dead => {
             let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
@@ -123,7 +123,7 @@ fn in_words(
         ),
         MessageState::Scheduled if record.config.paused => {
             let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let at = if is_put_off { message.due_at } else { visible_at };
+            let at = if is_deferred { message.due_at } else { visible_at };
             format!(
                 "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
                  resume {}`.",
@@ -134,12 +134,12 @@ fn in_words(
         MessageState::Scheduled if visible_at > now && attempts > 0 => {
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
         }
-        MessageState::Scheduled if is_put_off => {
+        MessageState::Scheduled if is_deferred => {
             let why = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
             let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
             let since = message.due_at;
             format!(
-                "Due since {since}, and put off to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
+                "Due since {since}, and deferred to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
             )
         }
         MessageState::Scheduled if visible_at > now => {

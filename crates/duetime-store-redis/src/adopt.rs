@@ -48,7 +48,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
     let routing = &record.routing;
     let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
     let mut missing = lost(routing, &found, &made::noted_of(calls, topic, routing, comes).await?);
-    let mut remade = Vec::new();
+    let mut recreated = Vec::new();
     if ask.accept_loss {
         // Places that hold another life's messages are emptied too, of shards that are to come as well.
         let left = (0..routing.reach()).filter(|index| {
@@ -59,13 +59,13 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
         for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
             let shard = routing.shard(topic, index);
             made::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
-            warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
+            warn!(%shard, "lost shard recreated empty, as an operator asked for");
             missing.remove(&index);
-            remade.push(index);
+            recreated.push(index);
         }
         settings::copy_settings(calls, &record).await;
     }
-    Ok(Adopted { record, restored, lost: missing.into_iter().collect(), remade })
+    Ok(Adopted { record, restored, lost: missing.into_iter().collect(), recreated })
 }
 
 async fn put_back(

@@ -130,10 +130,10 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     breaker.nothing_waits(Instant::now());
     assert!(breaker.down().is_some(), "the wait before the next try is not over");
     tokio::time::advance(NOTHING_FOR).await;
-    breaker.put_off(second);
+    breaker.defer(second);
     tokio::time::advance(NOTHING_FOR - second).await;
     breaker.nothing_waits(Instant::now());
-    assert!(breaker.down().is_some(), "something was put off not long ago");
+    assert!(breaker.down().is_some(), "something was deferred not long ago");
     tokio::time::advance(second).await;
     breaker.probe_is_kept(true);
     breaker.nothing_waits(Instant::now());

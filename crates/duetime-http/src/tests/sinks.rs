@@ -48,8 +48,8 @@ impl SinkStates for FixedSinks {
 fn down() -> FixedSinks {
     let since = Timestamp::from_millis(NOW_MS - 60_000);
     let next_try = Some(Timestamp::from_millis(NOW_MS + 5_000));
-    let (put_off_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
-    let down = SinkDown { since, put_off_until, reason: reason.to_owned(), next_try };
+    let (deferred_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
+    let down = SinkDown { since, deferred_until, reason: reason.to_owned(), next_try };
     FixedSinks { down: Some(down), tried: Some(Tried::Down), ..FixedSinks::default() }
 }
 
@@ -222,15 +222,15 @@ async fn what_a_sink_that_is_down_gave_back_is_not_listed_as_scheduled_and_the_f
     assert_eq!(listed("").await, all);
     assert_eq!(listed("state=scheduled").await, all[1..]);
     let next = api.get("/v1/topics/orders/messages/late/explain").await.json()["next"].as_str().unwrap().to_owned();
-    assert!(next.starts_with("Due since 2025-11-21T00:00:00.000Z, and put off to 2025-11-21T00:00:30"), "{next}");
+    assert!(next.starts_with("Due since 2025-11-21T00:00:00.000Z, and deferred to 2025-11-21T00:00:30"), "{next}");
     assert!(next.contains("\"shop\" is down since") && next.contains("cost no attempt"), "{next}");
     let forecast = api.get("/v1/topics/orders/forecast?bucket=1m&buckets=180").await.json();
-    assert_eq!((&forecast["due"], &forecast["put_off_max"]), (&json!(0), &json!(2)), "{forecast}");
+    assert_eq!((&forecast["due"], &forecast["deferred_max"]), (&json!(0), &json!(2)), "{forecast}");
 
     let well = api.again(HttpParts { sinks: Arc::new(FixedSinks::default()), ..api.parts.clone() });
     let page = well.get("/v1/topics/orders/messages?prefix=late").await.json();
     assert_eq!(page["messages"][0]["state"], "scheduled", "as its score says");
-    assert!(well.get("/v1/topics/orders/forecast").await.json().get("put_off_max").is_none());
+    assert!(well.get("/v1/topics/orders/forecast").await.json().get("deferred_max").is_none());
 }
 
 #[tokio::test]

@@ -209,8 +209,8 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
     let name = &adopted.name;
     let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
     output::line(&format!("topic {name} {done}, with {}", output::count(adopted.shard_count.into(), "shard")))?;
-    if !adopted.remade.is_empty() {
-        output::line(&format!("made anew, empty: shards {:?}", adopted.remade))?;
+    if !adopted.recreated.is_empty() {
+        output::line(&format!("recreated, empty: shards {:?}", adopted.recreated))?;
     }
     if !adopted.lost.is_empty() {
         output::line(&format!(

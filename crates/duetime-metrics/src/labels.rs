@@ -112,4 +112,4 @@ impl StoreIssue {
 }
 
 /// What can become of a shard at a node: the values of the label `kind` of [`crate::table::LEASE_CHANGES`].
-pub(crate) const LEASE_KINDS: [&str; 5] = ["taken", "given_up", "lost", "taken_over", "late"];
+pub(crate) const LEASE_KINDS: [&str; 5] = ["taken", "released", "lost", "taken_over", "late"];

@@ -57,14 +57,14 @@ pub struct Meters {
     store_limit: GaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
-    durability: IntCounterVec,
+    replica_waits: IntCounterVec,
     shard_refusals: IntCounterVec,
     topic_issues: IntGaugeVec,
     store_issues: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     lease_changes: IntCounterVec,
-    owners: IntGaugeVec,
+    nodes_serving: IntGaugeVec,
     store_clock_skew: GaugeVec,
     budget_held: IntGaugeVec,
     budget_size: IntGaugeVec,
@@ -98,7 +98,7 @@ impl Meters {
             store_limit: float_gauge(r, &table::STORE_LIMIT),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
-            durability: from_zero(counter(r, &table::DURABILITY), &["yes", "no"]),
+            replica_waits: from_zero(counter(r, &table::REPLICA_WAITS), &["yes", "no"]),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
             topic_issues: {
                 let issues = gauge(r, &table::TOPIC_ISSUES);
@@ -116,7 +116,7 @@ impl Meters {
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             lease_changes: from_zero(counter(r, &table::LEASE_CHANGES), &LEASE_KINDS),
-            owners: gauge(r, &table::OWNERS),
+            nodes_serving: gauge(r, &table::NODES_SERVING),
             store_clock_skew: {
                 let skew = float_gauge(r, &table::STORE_CLOCK_SKEW);
                 skew.with_label_values::<&str>(&[]).set(0.0);
@@ -239,9 +239,9 @@ impl Meters {
         self.topic_issues.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
-    /// A change was waited for until replicas had it; as many as `store.durability` asks for, or fewer.
-    pub fn durability(&self, is_reached: bool) {
-        self.durability.with_label_values(&[if is_reached { "yes" } else { "no" }]).inc();
+    /// Counts a wait for replicas: `is_reached` if as many have the change as `store.durability` asks for.
+    pub fn replica_wait(&self, is_reached: bool) {
+        self.replica_waits.with_label_values(&[if is_reached { "yes" } else { "no" }]).inc();
     }
 
     /// One call to the store failed.
@@ -270,14 +270,14 @@ impl Meters {
         self.sinks.read().values().cloned().collect()
     }
 
-    /// This node took, gave up or lost shards.
+    /// Counts shards that this node took, released or lost.
     pub fn lease_changes(&self, kind: &str, n: u64) {
         self.lease_changes.with_label_values(&[kind]).inc_by(n);
     }
 
-    /// So many nodes share the shards.
-    pub fn owners(&self, mode: &str, n: i64) {
-        self.owners.with_label_values(&[mode]).set(n);
+    /// Sets how many nodes share the shards.
+    pub fn nodes_serving(&self, mode: &str, n: i64) {
+        self.nodes_serving.with_label_values(&[mode]).set(n);
     }
 
     /// A background loop ended by itself and is started again.

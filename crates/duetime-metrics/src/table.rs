@@ -76,7 +76,7 @@ table! {
         "Messages brought by one claim that brought any.";
     CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
         "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short. Counted when the message is claimed again: while nobody claims, duetime_due and duetime_oldest_due_age_seconds grow.";
-    SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
+    SETTLEMENTS_EXPIRED = "duetime_settlements_expired_total", Kind::Counter, ["topic"],
         "Verdicts that came after their claim had ended: the message is delivered again, unless it was cancelled.";
     CLAIMS_UNANSWERED = "duetime_at_most_once_claims_unanswered_total", Kind::Counter, ["topic"],
         "Claims for the sink of an at-most-once topic whose answer was lost: what they had removed, up to 256 messages each, is gone.";
@@ -102,8 +102,8 @@ table! {
         "Time of one call to the store, by operation of the contract; resize_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
-    DURABILITY = "duetime_durability_total", Kind::Counter, ["reached"],
-        "Calls to the store that waited for replicas, by whether as many have it as store.durability asks for: yes, no. Only with replicas:N.";
+    REPLICA_WAITS = "duetime_replica_waits_total", Kind::Counter, ["reached"],
+        "Calls to the store that waited for replicas, by whether as many have the change as store.durability asks for: yes, no. Only with replicas:N.";
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
         "By how much the store's clock is ahead of this node's, negative: behind; of several masters, the one that is furthest away; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes. Look at each node.";
     SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
@@ -123,9 +123,9 @@ table! {
     SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],
         "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due: max over nodes.";
     LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
-        "Shards by what became of them at this node: taken, given_up, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
-    OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
-        "Nodes that share the shards, as this node sees them: max over nodes.";
+        "Shards by what became of them at this node: taken, released, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
+    NODES_SERVING = "duetime_nodes_serving", Kind::Gauge, ["mode"],
+        "Nodes that serve and share the shards, as this node sees them: max over nodes.";
     IN_FLIGHT_BUDGET_HELD = "duetime_in_flight_budget_held", Kind::Gauge, ["unit"],
         "What this node holds of its in-flight budget, by unit: messages, or bytes of ids, headers and payloads: sum over nodes.";
     IN_FLIGHT_BUDGET_SIZE = "duetime_in_flight_budget_size", Kind::Gauge, ["unit"],

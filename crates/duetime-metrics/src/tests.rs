@@ -18,7 +18,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     sink.errors("retry", 1);
     let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
     meters.shard_backlogs(&topic, vec![shard(0)]);
-    meters.owners("solo", 1);
+    meters.nodes_serving("solo", 1);
     meters.loop_started("timer");
     meters.in_flight_budget(1, 1).set(1, 1);
     meters.shard_refusal("lost");

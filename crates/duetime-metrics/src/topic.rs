@@ -51,8 +51,8 @@ pub struct TopicMeters {
     pub claim_batch_size: Histogram,
     /// See [`crate::table::CLAIMS_EXPIRED`].
     pub claims_expired: IntCounter,
-    /// See [`crate::table::SETTLEMENTS_LOST`].
-    pub settlements_lost: IntCounter,
+    /// See [`crate::table::SETTLEMENTS_EXPIRED`].
+    pub settlements_expired: IntCounter,
     /// See [`crate::table::CLAIMS_UNANSWERED`].
     pub claims_unanswered: IntCounter,
     /// See [`crate::table::BREAKER_OPEN`].

@@ -257,7 +257,7 @@ impl Turner {
             }
         }
         crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::EachTurn);
-        self.meters.owners("round-robin", 0);
+        self.meters.nodes_serving("round-robin", 0);
     }
 
     async fn turn(&mut self) {
@@ -392,7 +392,7 @@ impl Turner {
         let owned = self.owned.borrow().clone();
         let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         let cluster = ClusterNodes { members, owners };
-        self.meters.owners("round-robin", i64::from(cluster.nodes()));
+        self.meters.nodes_serving("round-robin", i64::from(cluster.nodes()));
         self.cluster.send_if_modified(|old| {
             let changed = **old != cluster;
             if changed {

@@ -102,7 +102,7 @@ impl Calls {
         let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
         let sent = |record| self.link.confirmed(script, &key, replicas, &mark, arguments(record));
         let (value, reached) = carry(doing, shard, call, sent).await?;
-        self.meters.durability(reached >= u32::from(replicas));
+        self.meters.replica_wait(reached >= u32::from(replicas));
         Ok((value, Some(reached)))
     }
 

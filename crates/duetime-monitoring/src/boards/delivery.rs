@@ -1,7 +1,8 @@
 //! Is the other side up, and how do deliveries go?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_LOST, SINK_CALL, SINK_ERRORS,
+    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL,
+    SINK_ERRORS,
 };
 
 use crate::board::Board;
@@ -46,7 +47,7 @@ pub(super) fn board() -> Board {
                     .query(rate(&CLAIMS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
                 Panel::new(Shape::Lines, "Verdicts that came too late", "cps",
                     "The claim had ended before its verdict came: the message is delivered again.")
-                    .query(rate(&SETTLEMENTS_LOST, "topic", TOPICS, WINDOW), "{{topic}}"),
+                    .query(rate(&SETTLEMENTS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
                 Panel::new(Shape::Lines, "Messages of a claim, p50", "short",
                     "Near 1 the work is a trickle; near 256 there is a backlog.")
                     .query(quantile(0.5, &CLAIM_BATCH_SIZE, "topic", TOPICS, WINDOW), "{{topic}}"),

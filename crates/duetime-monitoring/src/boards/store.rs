@@ -1,9 +1,9 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    DURABILITY, LEASE_CHANGES, OWNERS, PENDING_BYTES, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST,
-    SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED,
-    TOPIC_ISSUES,
+    LEASE_CHANGES, NODES_SERVING, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS,
+    SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT,
+    STORE_USED, TOPIC_ISSUES,
 };
 
 use crate::board::Board;
@@ -45,7 +45,7 @@ pub(super) fn board() -> Board {
                     .query(format!("{} or vector(0)", rate(&STORE_ERRORS, "kind", NODES, WINDOW)), "{{kind}}"),
                 Panel::new(Shape::Stacked, "Calls that waited for replicas", "cps",
                     "By whether as many have it as store.durability asks for; `no`: a failover now would lose what those that follow lack.")
-                    .query(rate(&DURABILITY, "reached", NODES, WINDOW), "{{reached}}"),
+                    .query(rate(&REPLICA_WAITS, "reached", NODES, WINDOW), "{{reached}}"),
                 Panel::new(Shape::Lines, "Bytes used, share of the limit", "percentunit", "Memory of each master of Redis, or the disk of the embedded store. Nothing where Redis has no limit.")
                     .query(format!("{} / {}", max(&STORE_USED, "server", NODES), max(&STORE_LIMIT, "server", NODES)), "{{server}}"),
                 Panel::new(Shape::Stacked, "Bytes of messages", "bytes", "Payloads and headers of all that waits, dead letters too; estimated on Redis, which adds some 200 bytes a message.")
@@ -67,7 +67,7 @@ pub(super) fn board() -> Board {
                     "Above 0 for seconds while a node comes or goes; what is due in them waits. Always 0 in round-robin.")
                     .query(max(&SHARDS_UNOWNED, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Nodes that share the shards", "short", "As each node sees them. Lines that differ for long: nodes do not see each other.")
-                    .query(series(&OWNERS, NODES), "{{instance}}"),
+                    .query(series(&NODES_SERVING, NODES), "{{instance}}"),
                 Panel::new(Shape::Stacked, "Changes of owners", "cps", "By what became of shards at a node.")
                     .query(format!("{} or vector(0)", rate(&LEASE_CHANGES, "kind", NODES, WINDOW)), "{{kind}}"),
             ],

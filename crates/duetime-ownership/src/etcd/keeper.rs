@@ -98,7 +98,7 @@ impl Keeper {
             }
         }
         crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::Seldom);
-        self.meters.owners("etcd", 0);
+        self.meters.nodes_serving("etcd", 0);
         if let Some(lease) = self.lease
             && let Ok(link) = EtcdLink::connect(&self.config, &self.namespace).await
             && let Err(error) = link.revoke(lease.id).await

@@ -308,7 +308,7 @@ impl Keeper {
         session.has_changed = true;
         self.report(session);
         let cluster = session.view.cluster();
-        self.meters.owners("etcd", i64::from(cluster.nodes()));
+        self.meters.nodes_serving("etcd", i64::from(cluster.nodes()));
         self.show(cluster);
         Ok(())
     }

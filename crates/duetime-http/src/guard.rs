@@ -143,11 +143,11 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
         Ok(left) if left > 0 => Ok(Some(Duration::from_millis(left))),
         _ => {
             let detail = format!(
-                "the request was to be carried out before {end}, and it is {} by the clock of this node; it was not carried \
-                 out. If it is still wanted send it again with a later {NOT_AFTER}",
+                "the request's deadline, {NOT_AFTER}: {end}, has passed: this node's clock says {}. Nothing was done; if the \
+                 request is still wanted, send it again with a later deadline",
                 now.as_millis()
             );
-            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "too_late", detail))
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "deadline_exceeded", detail))
         }
     }
 }

@@ -222,7 +222,7 @@ pub(crate) async fn get(
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `under_way`", body = ProbeView),
-        (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_scanned_here`: other nodes scan the \
+        (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \
             topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -238,7 +238,7 @@ pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> 
         let named: Vec<String> = others.iter().map(|node| format!("{:?} at {}", node.id, node.address)).collect();
         let named = if named.is_empty() { "no node does for now".to_owned() } else { named.join(", ") };
         let detail = format!("node {:?} scans no shard of topic {topic:?}; ask one that does: {named}", app.node.id);
-        return Err(Problem::new(StatusCode::CONFLICT, "not_scanned_here", detail));
+        return Err(Problem::new(StatusCode::CONFLICT, "not_owner", detail));
     }
     let tried = tokio::select! {
         biased;

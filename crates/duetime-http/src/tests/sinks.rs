@@ -119,7 +119,7 @@ async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_
     let node = |mode| NodeInfo { id: "n1".to_owned(), address: String::new(), mode };
     let elsewhere = api.again(HttpParts { cluster: cluster.clone(), node: node("etcd"), ..api.parts.clone() });
     let answer = elsewhere.post("/v1/topics/orders/sink/probe", "{}").await;
-    assert_eq!(answer.problem(), (409, "not_scanned_here".to_owned()));
+    assert_eq!(answer.problem(), (409, "not_owner".to_owned()));
     assert!(answer.text.contains("n2") && answer.text.contains("10.0.0.2:3830"), "{}", answer.text);
     let seen = elsewhere.get("/v1/topics/orders/sink").await.json();
     assert_eq!(seen["other_nodes"], json!([{"id": "n2", "address": "10.0.0.2:3830", "shards": 1}]));

@@ -170,8 +170,8 @@ async fn probe_all(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
                 (outcome.clone(), view.issue.as_ref().map_or_else(|| "up".to_owned(), in_words))
             }
             // It has no breaker of this topic.
-            Err(ClientError::Refused(problem)) if problem.code == "not_scanned_here" => {
-                ("not_scanned_here".to_owned(), "–".to_owned())
+            Err(ClientError::Refused(problem)) if problem.code == "not_owner" => {
+                ("not_owner".to_owned(), "–".to_owned())
             }
             Err(error) => {
                 is_up = false;
@@ -216,7 +216,7 @@ fn meaning(outcome: &str) -> &str {
         "was_up" => "it was not taken to be down",
         "down" => "it is still down",
         "nothing_due" => "no message could be tried: the next that falls due is",
-        "not_scanned_here" => "it scans no shard of the topic",
+        "not_owner" => "it scans no shard of the topic",
         "under_way" => "it is being tried, and has not answered yet",
         other => other,
     }

@@ -66,7 +66,7 @@ pub struct SinkView {
 /// What a try at once brought.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// `up`, `was_up`, `down`, `nothing_due` or `under_way`.
+    /// `up`, `was_up`, `down`, `nothing_due` or `in_progress`.
     pub outcome: String,
     /// How it is seen since.
     #[serde(flatten)]

@@ -118,7 +118,7 @@ impl Tried {
             Self::Up => "up",
             Self::Down => "down",
             Self::NothingDue => "nothing_due",
-            Self::UnderWay => "under_way",
+            Self::UnderWay => "in_progress",
         }
     }
 }

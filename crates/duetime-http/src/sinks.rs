@@ -138,7 +138,7 @@ pub(crate) struct SinkView<'a> {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProbeView<'a> {
     /// `up`: it accepts again; `was_up`: it was not taken to be down; `down`: it still is; `nothing_due`: no message
-    /// could be tried, the next that falls due is; `under_way`: the try has not ended yet.
+    /// could be tried, the next that falls due is; `in_progress`: the try has not ended yet.
     outcome: &'static str,
     #[serde(flatten)]
     view: SinkView<'a>,
@@ -221,7 +221,7 @@ pub(crate) async fn get(
     post, path = "/v1/topics/{topic}/sink/probe", tag = "operations", operation_id = "probe_sink",
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
-        (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `under_way`", body = ProbeView),
+        (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `in_progress`", body = ProbeView),
         (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \
             topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
     )

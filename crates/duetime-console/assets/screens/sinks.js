@@ -44,7 +44,7 @@ const TRIED = {
   was_up: "It was not taken to be down.",
   down: "It is down still.",
   nothing_due: "Nothing is due to try it with; the next that falls due is.",
-  under_way: "The try has not ended yet.",
+  in_progress: "The try has not ended yet.",
 };
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.

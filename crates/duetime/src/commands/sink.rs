@@ -217,7 +217,7 @@ fn meaning(outcome: &str) -> &str {
         "down" => "it is still down",
         "nothing_due" => "no message could be tried: the next that falls due is",
         "not_owner" => "it scans no shard of the topic",
-        "under_way" => "it is being tried, and has not answered yet",
+        "in_progress" => "it is being tried, and has not answered yet",
         other => other,
     }
 }

@@ -24,16 +24,16 @@ pub struct Me {
     pub messages_per_second: Option<f64>,
     /// Most topics among those it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topics_max: Option<usize>,
+    pub max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_messages_max: Option<u64>,
+    pub max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_bytes_max: Option<u64>,
+    pub max_topic_bytes: Option<u64>,
     /// Most shards of such a topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_shards_max: Option<u32>,
+    pub max_topic_shards: Option<u32>,
     /// The node that answers.
     #[serde(default)]
     pub node: String,

@@ -129,7 +129,7 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     }
 
     /// Longest wait before a target that is down is tried again.
-    fn probe_wait_max(&self) -> Duration {
+    fn max_probe_wait(&self) -> Duration {
         PROBE_WAIT_MAX_DEFAULT
     }
 

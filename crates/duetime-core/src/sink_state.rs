@@ -153,8 +153,8 @@ mod tests {
             head: Some(at(head)),
             ..ShardCounts::default()
         };
-        let down = |put_off: i64| {
-            let (since, deferred_until) = (at(1_000), at(put_off));
+        let down = |deferred: i64| {
+            let (since, deferred_until) = (at(1_000), at(deferred));
             Some(SinkDown { since, deferred_until, reason: String::new(), next_try: None })
         };
         let oldest =

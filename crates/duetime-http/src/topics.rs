@@ -173,7 +173,7 @@ pub(crate) async fn put(
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
     check_sink(&change, &caller)?;
     let resizes = change.has("shards");
-    let is_limited = caller.limits().topics_max.is_some();
+    let is_limited = caller.limits().max_topics.is_some();
     let _alone = if is_limited { Some(app.options.making_topics.lock().await) } else { None };
     if is_limited && app.catalog.find(&topic).await?.is_none() {
         caller.limits().check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;

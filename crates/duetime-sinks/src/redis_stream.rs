@@ -64,7 +64,7 @@ pub struct RedisStreamConfig {
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
-    pub probe_wait_max: ProbeWaitMax,
+    pub max_probe_wait: ProbeWaitMax,
 }
 
 const fn five_seconds() -> Duration {
@@ -120,7 +120,7 @@ pub(crate) struct RedisStreamTarget {
     gate: Arc<Gate>,
     /// Streams are on several masters, each of which may be away by itself.
     many_masters: bool,
-    probe_wait_max: Duration,
+    max_probe_wait: Duration,
     scrubber: Scrubber,
     reserved: ReservedKeys,
     /// When it last answered.
@@ -153,7 +153,7 @@ impl RedisStreamTarget {
             link,
             gate: Gate::of_broker(PIPELINES_MAX, config.timeout),
             many_masters,
-            probe_wait_max: config.probe_wait_max.0,
+            max_probe_wait: config.max_probe_wait.0,
             scrubber: Scrubber::new(given.secrets()),
             reserved: ReservedKeys::of(namespace),
             answered: Mutex::default(),
@@ -318,8 +318,8 @@ impl Sink for RedisStreamSink {
         CALLS_MAX
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.probe_wait_max
+    fn max_probe_wait(&self) -> Duration {
+        self.target.max_probe_wait
     }
 
     async fn reach(&self) -> Result<(), String> {

@@ -141,11 +141,11 @@ impl HttpTarget {
         verdict::of_answer(status.as_u16(), &detail, after)
     }
 
-    /// Reads at most `response_max`, and answers its beginning.
+    /// Reads at most `max_response`, and answers its beginning.
     async fn read(&self, answer: &mut Incoming) -> Vec<u8> {
         let mut begin = Vec::new();
         let mut bytes = 0;
-        while bytes <= self.config.response_max
+        while bytes <= self.config.max_response
             && let Some(chunk) = chunk(answer).await
         {
             bytes += chunk.len() as u64;
@@ -278,8 +278,8 @@ impl Sink for HttpSink {
         self.target.config.calls_max()
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

@@ -31,7 +31,7 @@ fn what_would_break_the_promise_or_makes_no_sense_is_refused_without_its_value()
         ("sasl = { mechansim = \"PLAIN\", user = \"u\", password = \"canary-1\" }", "mechanism"),
         ("ca_file = \"/nowhere.pem\"", "tls = true"),
         ("timeout = \"1ms\"", "timeout"),
-        ("message_max = 10", "message_max"),
+        ("max_message = 10", "max_message"),
         ("compression = \"rar\"", "zstd"),
     ] {
         let error = refused(text);

@@ -394,8 +394,8 @@ impl Sink for NatsSink {
         CALLS_MAX
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

@@ -289,8 +289,8 @@ impl Sink for RabbitMqSink {
         self.target.config.channels
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

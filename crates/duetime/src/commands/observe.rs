@@ -165,10 +165,10 @@ pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
         ),
         ("requests a second", limit(me.requests_per_second)),
         ("messages a second", limit(me.messages_per_second)),
-        ("most topics", most(me.topics_max.map(|most| most as u64))),
-        ("most messages of a topic", most(me.topic_messages_max)),
-        ("most bytes of a topic", most(me.topic_bytes_max)),
-        ("most shards of a topic", most(me.topic_shards_max.map(u64::from))),
+        ("most topics", most(me.max_topics.map(|most| most as u64))),
+        ("most messages of a topic", most(me.max_topic_messages)),
+        ("most bytes of a topic", most(me.max_topic_bytes)),
+        ("most shards of a topic", most(me.max_topic_shards.map(u64::from))),
     ])?;
     Ok(true)
 }

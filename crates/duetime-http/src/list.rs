@@ -155,7 +155,7 @@ async fn find_deferred(app: &HttpParts, topic: &TopicName, messages: &mut [Liste
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
-        ("state" = inline(Option<schema::ListedState>), Query, description = "Only those that are so: \
+        ("state" = inline(Option<schema::ListedState>), Query, description = "Only messages in this state: \
             `scheduled`, for later; `due`, may be claimed; `in_flight`, claimed; `retrying`, tried, and waiting for the next attempt \
             (those that were deferred without paying one, for their sink is down, are found without this parameter only)"),
         ("due_from" = inline(Option<schema::TimeIn>), Query, description = "Only those with this `visible_at` or a later one"),

@@ -99,7 +99,7 @@ pub struct DeadArgs {
 pub struct LiveArgs {
     #[command(flatten)]
     how: How,
-    /// Only those that are so.
+    /// Only messages in this state.
     #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
     /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.

@@ -466,7 +466,7 @@ impl Deliverer {
             self.work.topic_meters.count(Event::Dead, count);
             if count > 0 {
                 let topic = &self.work.record.name;
-                warn!(%topic, dropped = count, "at-most-once messages were not sent in time and are gone");
+                warn!(%topic, dropped = count, "dropped at-most-once messages that were not sent in time");
             }
             return;
         }

@@ -107,7 +107,7 @@ table! {
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
         "By how much the store's clock is ahead of this node's, negative: behind; of several masters, the one that is furthest away; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes. Look at each node.";
     SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
-        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (messages of another life are in the place), lost.";
+        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (by messages of another incarnation), lost.";
     SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
         "Shards that should be there and are not: their server came back without them. The same at each node: max over nodes.";
     TOPIC_ISSUES = "duetime_topic_issues", Kind::Gauge, ["kind"],

@@ -343,7 +343,7 @@ impl Plans {
                 return id;
             }
         };
-        info!(plan = %id, topic = %held.plan.topic, action = ?held.plan.action, "bulk plan is carried out");
+        info!(plan = %id, topic = %held.plan.topic, action = ?held.plan.action, "bulk plan started");
         while !stop.is_cancelled() {
             let begun = Instant::now();
             let before = held.plan.counts;

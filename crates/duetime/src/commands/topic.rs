@@ -226,7 +226,7 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
     let (change, client) = (args.change()?, args.connection.client()?);
     let name = &args.topic;
     match client.topic(name).await {
-        Ok(_) if create => bail!("topic {name:?} is there already; change it with `duetime topic set {name}`"),
+        Ok(_) if create => bail!("topic {name:?} already exists; change it with `duetime topic set {name}`"),
         Err(error) if !create => return Err(error.into()),
         Err(error) if error.problem().is_none_or(|problem| problem.status != 404) => return Err(error.into()),
         _ => {}

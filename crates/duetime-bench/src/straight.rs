@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use duetime_core::around::Surrounded;
+use duetime_core::layer::Surrounded;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, ShardCounts};
 use duetime_core::{

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use duetime_core::StoreError;
-use duetime_core::around::{Around, Call};
+use duetime_core::layer::{Around, Call};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tokio::time::Instant;

@@ -14,7 +14,7 @@
 //!
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
 //! every call is written in [`crate::store`] and [`crate::resize_store`]. No method has a body: one that is left out where
-//! the contract is forwarded ([`crate::around`]) does not compile.
+//! the contract is forwarded ([`crate::layer`]) does not compile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,11 +27,11 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
 use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
+use crate::server::{Place, Whereabouts};
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,

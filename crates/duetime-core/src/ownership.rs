@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
-use crate::place::Place;
+use crate::server::Place;
 
 /// What is to be shared: each topic with its number of shards.
 pub type Demand = Vec<(TopicName, u32)>;

@@ -1,10 +1,10 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
-//! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
+//! Upstream: the HTTP API. Downstream: `schedule`, `consumer_claim`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
 //! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
 //! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
-//! is not handed out goes back, see `asks`.
+//! is not handed out goes back, see `consumer_claim`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -23,12 +23,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::asks::{Given, ask};
 use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
-use crate::places::{Bounds, HESITATES};
+use crate::consumer_claim::{Given, ask};
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
+use crate::server_load::{Bounds, HESITATES};
 use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.

@@ -14,9 +14,9 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::config::CLAIMS_IN_FLIGHT;
-use crate::places::Bounds;
 use crate::refused_streams::RefusedStreams;
 use crate::schedule::Taken;
+use crate::server_load::Bounds;
 use crate::work::{Shutdown, Work};
 
 /// Delivery inside the store: claim, delivery and ack in one step, for sinks that live there.

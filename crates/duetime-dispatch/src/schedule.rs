@@ -6,7 +6,7 @@
 //!                  └───────────────────────────────────────────────────────┘
 //! ```
 //! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the shards that
-//! are due, in turn, one claim per shard at a time, and no more of one server than `places` allows.
+//! are due, in turn, one claim per shard at a time, and no more of one server than `server_load` allows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
-use crate::places::{Bounds, PlaceTurn, Places};
+use crate::server_load::{Bounds, PlaceTurn, Places};
 use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
 use crate::wheel::Wheel;
 

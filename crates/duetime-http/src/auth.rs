@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::name_patterns::NamePatterns;
 use crate::problem::Problem;
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::shares::Tenant;
 use crate::token_changes;
 use crate::token_hash::{Hash, hash_of, read_hash, show_hash};

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Scope;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::AtMost;
 use crate::memory::Account;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};

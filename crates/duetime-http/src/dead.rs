@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::AtMost;
 use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};

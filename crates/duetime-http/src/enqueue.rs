@@ -20,10 +20,10 @@ use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::audit;
 use crate::auth::{Caller, Scope};
 use crate::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
+use crate::bounded_vec::AtMost;
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};

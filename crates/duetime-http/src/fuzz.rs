@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tower::ServiceExt as _;
 
-use crate::at_most::AtMost;
+use crate::bounded_vec::AtMost;
 use crate::claims::ClaimIn;
 use crate::message_in::{self, Rules};
 use crate::ndjson::Lines;

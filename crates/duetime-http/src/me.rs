@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, Scope};
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::schema;
 use crate::state::HttpParts;
 

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::AtMost;
 use crate::fields;
 use crate::memory;
 use crate::message_in::{late_by_ms, read_due, text};

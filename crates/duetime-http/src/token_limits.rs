@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 
 use crate::problem::Problem;
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::topic_ceilings::TopicCeilings;
 
 /// What a token's holder may have at most.

@@ -8,9 +8,9 @@ mod etcd;
 mod overdue;
 mod presence;
 mod round_robin;
-mod silent;
 mod solo;
 mod tickets;
+mod unresponsive;
 
 pub use etcd::{Etcd, EtcdConfig};
 pub use overdue::OverdueShards;

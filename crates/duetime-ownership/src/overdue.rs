@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use crate::ShardName;
-use crate::silent::{Silent, named};
+use crate::unresponsive::{Silent, named};
 
 /// A shard whose first message has waited for this long is looked after by whoever sees it.
 const LATE_MIN: Duration = Duration::from_millis(1_000);

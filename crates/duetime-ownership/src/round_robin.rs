@@ -31,8 +31,8 @@ use tracing::{info, warn};
 
 use crate::overdue::OverdueShards;
 use crate::presence::{NodesSeen, Presence};
-use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::unresponsive::Silent;
 use crate::{Changes, ShardName};
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.

@@ -5,8 +5,8 @@
 //! the link to the store before each sending. The end goes with the task of the request ([`RequestEnd::scope`]); what has
 //! none (sinks, background loops) never ends so. Upstream: the HTTP API, which makes ends. Downstream: tokio.
 
-mod request_end;
+mod deadline;
 pub mod stall;
 
-pub use request_end::RequestEnd;
+pub use deadline::RequestEnd;
 pub use stall::Generation;

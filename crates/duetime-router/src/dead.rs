@@ -11,7 +11,7 @@ use crate::batch_queue::BatchQueues;
 use crate::error::{RouteError, is_misrouted};
 use crate::ops::DeadOp;
 use crate::route::{Aim, Dispatcher};
-use crate::survey::Surveyor;
+use crate::topic_counts::Surveyor;
 
 /// Dead letters read in one call: their bodies come along.
 const STEP: usize = 64;

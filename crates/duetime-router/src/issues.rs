@@ -1,6 +1,6 @@
 //! What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
 //!
-//! Upstream: `catalog` and `review`, which find it. Kept in memory only: every node finds it by itself.
+//! Upstream: `catalog` and `consistency`, which find it. Kept in memory only: every node finds it by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Around, Call, Surrounded};
 use duetime_core::{Store, StoreError};
 use duetime_metrics::Meters;
 use tokio::time::Instant;

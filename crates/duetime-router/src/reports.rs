@@ -1,6 +1,6 @@
 //! Notes what is wrong with topics and shards, in the log and the metrics, and what callers are answered then.
 //!
-//! Upstream: `route` and `review`, which find it. Downstream: the catalog's issues.
+//! Upstream: `route` and `consistency`, which find it. Downstream: the catalog's issues.
 
 use std::sync::Arc;
 

@@ -23,8 +23,8 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 
 use crate::reports::Reports;
+use crate::store_rollback::go_back;
 use crate::vanished::look_once;
-use crate::went_back::go_back;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;

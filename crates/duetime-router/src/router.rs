@@ -20,15 +20,15 @@ use futures::StreamExt as _;
 
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
+use crate::consistency::Reviewer;
 use crate::dead::DeadLetters;
 use crate::endings::SettleKind;
 use crate::error::RouteError;
 use crate::forecast::Forecaster;
 use crate::list::LiveMessages;
 use crate::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
-use crate::review::Reviewer;
 use crate::route::{Aim, Answers, Dispatcher};
-use crate::survey::Surveyor;
+use crate::topic_counts::Surveyor;
 use crate::topic_limits::TopicLimits;
 
 /// Messages that are looked up at once to see whether they are there.

@@ -3,7 +3,7 @@
 mod ends;
 mod limits;
 mod lives;
-mod went_back;
+mod store_rollback;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::Draw;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Around, Call, Surrounded};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{

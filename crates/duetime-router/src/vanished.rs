@@ -1,7 +1,7 @@
 //! Says what became of a topic that this node knew and that is not in the catalogue any more: deleted, vanished
 //! while its shards hold messages, or gone with all of them.
 //!
-//! Upstream: `review`, once a second, and `route`, before it says that there is no such topic. Downstream: the
+//! Upstream: `consistency`, once a second, and `route`, before it says that there is no such topic. Downstream: the
 //! store, and the catalog's issues. Another node's deletion leaves its number, and nothing else counts as one.
 
 use duetime_core::{StoreError, TopicName, TopicRecord, TopicStore};

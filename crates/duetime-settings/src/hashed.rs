@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::scrubber::SCRUB_BYTES_MIN;
+use crate::redactor::SCRUB_BYTES_MIN;
 use crate::secret::{DOTS, REMEMBERED_MAX};
 
 /// A hash of a secret.

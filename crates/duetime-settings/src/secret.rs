@@ -1,7 +1,7 @@
 //! Credentials that cannot be printed by accident.
 //!
 //! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom; what a target said is
-//! cleaned in `scrubber.rs`.
+//! redacted in `redactor.rs`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -175,7 +175,7 @@ impl fmt::Debug for TargetUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scrubber::Scrubber;
+    use crate::redactor::Scrubber;
 
     #[test]
     fn a_credential_is_never_printed() {

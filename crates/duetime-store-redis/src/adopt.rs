@@ -11,10 +11,10 @@ use tracing::{info, warn};
 
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
-use crate::lives::Pending;
 use crate::look::FoundShard;
-use crate::made::Making;
-use crate::{catalogue, look, made, settings};
+use crate::shard_creation::Making;
+use crate::topic_lifecycle::Pending;
+use crate::{catalogue, look, settings, shard_creation};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
 /// move into, the ones that were there.
@@ -47,7 +47,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
     };
     let routing = &record.routing;
     let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
-    let mut missing = lost(routing, &found, &made::noted_of(calls, topic, routing, comes).await?);
+    let mut missing = lost(routing, &found, &shard_creation::noted_of(calls, topic, routing, comes).await?);
     let mut recreated = Vec::new();
     if ask.accept_loss {
         // Places that hold another life's messages are emptied too, of shards that are to come as well.
@@ -58,7 +58,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
         });
         for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
             let shard = routing.shard(topic, index);
-            made::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
+            shard_creation::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
             warn!(%shard, "lost shard recreated empty, as an operator asked for");
             missing.remove(&index);
             recreated.push(index);

@@ -11,11 +11,11 @@ use duetime_redis::{Backing, Link, Script, Sending};
 use redis::{Cmd, Value};
 use tracing::error;
 
-use crate::carry::carry;
+use crate::caller_time::Present;
 use crate::config::Durability;
 use crate::keys::Keys;
-use crate::present::Present;
 use crate::reply_cache::{CachedCall, ReplyCache};
+use crate::retry::carry;
 use crate::scripts::Scripts;
 
 /// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.

@@ -9,8 +9,8 @@ use redis::{Cmd, Value};
 use tracing::error;
 
 use crate::abandoned::{Abandoned, OnItsWay};
+use crate::caller_time::{Present, millis};
 use crate::calls::Calls;
-use crate::present::{Present, millis};
 use crate::reply::{array, as_many, bytes, count, id, int, ints, score, tuple, unexpected_reply};
 use crate::settle;
 

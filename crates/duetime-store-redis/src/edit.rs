@@ -7,9 +7,9 @@ use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::caller_time::{Present, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{as_many, ints, unexpected_reply};
 use crate::reply_cache::Named;

@@ -9,9 +9,9 @@ use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
 use std::time::Duration;
 
+use crate::caller_time::{NEVER_MS, Present, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{NEVER_MS, Present, millis};
 use crate::reply::{array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 

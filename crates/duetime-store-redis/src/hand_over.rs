@@ -7,11 +7,11 @@ use duetime_core::{Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::caller_time::Present;
 use crate::calls::Calls;
-use crate::carry::carry;
 use crate::keys::Keys;
-use crate::present::Present;
 use crate::reply::{array, count, int, score, tuple};
+use crate::retry::carry;
 
 pub(crate) async fn move_to_stream(
     calls: &Calls,

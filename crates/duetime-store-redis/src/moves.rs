@@ -12,14 +12,14 @@ use duetime_redis::{Backing, Sending};
 use redis::{Cmd, Value};
 use tracing::error;
 
+use crate::caller_time::{HINT_WITHIN, Present, millis};
 use crate::calls::Calls;
-use crate::carry::carry;
 use crate::keys::{Keys, wake_stem};
-use crate::made::Making;
-use crate::present::{HINT_WITHIN, Present, millis};
 use crate::record::{name, nonce_text, outbox};
 use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
-use crate::{catalogue, look, made, seal};
+use crate::retry::carry;
+use crate::shard_creation::Making;
+use crate::{catalogue, look, seal, shard_creation};
 
 pub(crate) async fn fence_shard(
     calls: &Calls,
@@ -56,7 +56,7 @@ pub(crate) async fn fence_shard(
     // that, the shard may hold messages by now, and stays for whoever adopts them.
     if fenced.before.is_none() && catalogue::life(calls, topic).await? != Some(record.life()) {
         if catalogue::deleted_life(calls, topic).await? >= record.life() {
-            made::unmake_shard(calls, &shard, record.life()).await?;
+            shard_creation::unmake_shard(calls, &shard, record.life()).await?;
         }
         return Err(StoreError::UnknownShard(shard.to_string()));
     }
@@ -79,10 +79,10 @@ async fn fence_once(
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
     if making == Making::New && record.is_moving() {
-        made::make_noted(calls, shard, record, deleted).await?;
+        shard_creation::make_noted(calls, shard, record, deleted).await?;
         making = Making::Never;
     }
-    let fenced = made::fence_making(calls, shard, record, above, making, deleted).await?;
+    let fenced = shard_creation::fence_making(calls, shard, record, above, making, deleted).await?;
     // One that was closed until then is new to whoever asks.
     Ok(Fenced { before: fenced.before.filter(|before| before.change() > 0), ..fenced })
 }

@@ -9,9 +9,9 @@ use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::caller_time::Present;
 use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
-use crate::present::Present;
 use crate::record;
 use crate::reply::{array, bytes, count, id, score, store_error, text, tuple, unexpected_reply};
 

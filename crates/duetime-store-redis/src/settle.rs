@@ -6,9 +6,9 @@ use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
+use crate::caller_time::{Present, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{int, ints, proves, unexpected_reply};
 use crate::reply_cache::{CachedCall, Named};

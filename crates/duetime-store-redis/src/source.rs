@@ -8,10 +8,10 @@ use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
+use crate::caller_time::Present;
 use crate::calls::Calls;
 use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
-use crate::present::Present;
 use crate::reply::{ints, proves, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 use crate::{edit, enqueue, read, settle};

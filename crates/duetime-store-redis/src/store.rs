@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, lives, read, settle, sizes, source, topics};
+use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, read, settle, sizes, source, topic_lifecycle, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -157,11 +157,11 @@ impl TopicStore for RedisStore {
     }
 
     async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
-        lives::remove_topic(&self.calls, topic, how).await
+        topic_lifecycle::remove_topic(&self.calls, topic, how).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        lives::left_of(&self.calls, topic).await
+        topic_lifecycle::left_of(&self.calls, topic).await
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
@@ -173,7 +173,7 @@ impl TopicStore for RedisStore {
     }
 
     async fn finish_deletions(&self) -> Result<(), StoreError> {
-        lives::finish_old_deletions(&self.calls).await
+        topic_lifecycle::finish_old_deletions(&self.calls).await
     }
 
     fn unreadable(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Around, Call, Surrounded};
 use duetime_core::{ChangeId, Shard, StoreError, TopicName};
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::body::Body;
 use axum::http::{Request, header};
 use duetime_core::StoreError;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Around, Call, Surrounded};
 use duetime_testkit::MemStore;
 use serde_json::{Value, json};
 

@@ -22,8 +22,8 @@ use super::config::EtcdConfig;
 use super::link::{EtcdError, EtcdLink};
 use super::view::View;
 use crate::overdue::OverdueShards;
-use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::unresponsive::Silent;
 use crate::{Changes, ShardName};
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
 use crate::route::Dispatcher;
+use crate::store_rollback::go_back;
 use crate::vanished::look_into_all;
-use crate::went_back::go_back;
 
 /// How often topics that went away are looked into.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

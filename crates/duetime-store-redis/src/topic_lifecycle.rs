@@ -20,7 +20,7 @@ use crate::look::FoundShard;
 use crate::record::{seed_word, state_word};
 use crate::reply::{array, store_error, text, unexpected_reply};
 use crate::settings::{COPIES, copy};
-use crate::{catalogue, look, made, seal};
+use crate::{catalogue, look, seal, shard_creation};
 
 /// A creation that is neither finished nor taken back after this belongs to a dead node. When it is wrong
 /// about that, the slower one is refused: its life is the earlier one.
@@ -268,7 +268,8 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
 
 async fn finish_deletion(calls: &Calls, pending: &Pending, noted: &str) -> Result<(), StoreError> {
     stream::iter(
-        shards(&pending.record).map(|shard| async move { made::unmake_shard(calls, &shard, pending.life).await }),
+        shards(&pending.record)
+            .map(|shard| async move { shard_creation::unmake_shard(calls, &shard, pending.life).await }),
     )
     .buffer_unordered(SHARDS_AT_ONCE)
     .try_collect::<()>()

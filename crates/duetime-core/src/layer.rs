@@ -19,13 +19,13 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
 use crate::resize_store::{
     Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
+use crate::server::{Place, Whereabouts};
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,

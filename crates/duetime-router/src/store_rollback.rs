@@ -1,7 +1,7 @@
 //! A store that went back to an earlier time under a running node: it was started from a snapshot, or its data was
 //! replaced by a copy.
 //!
-//! Upstream: `route`, when a shard knows less than this node, and `review`, once a second. Downstream: the store,
+//! Upstream: `route`, when a shard knows less than this node, and `consistency`, once a second. Downstream: the store,
 //! and the catalog. What this node remembers of a change of the shard count is worth nothing then: messages are
 //! where the store's own record says. They would not be found where the node looks, `unknown` would be answered
 //! for what is there, and shards that learn of the change that was undone would stay so.

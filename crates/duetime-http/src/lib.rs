@@ -56,7 +56,7 @@ mod plans;
 mod problem;
 mod query_routes;
 mod rate_limit;
-mod recent;
+mod rates;
 mod results;
 mod routes;
 mod schema;

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
-    observe, outages, pause, plans, recent, scrape, shards, sink_pause, sinks, topics,
+    observe, outages, pause, plans, rates, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -68,7 +68,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(backup::post))
         .routes(routes!(me::get))
         .routes(routes!(events::get))
-        .routes(routes!(recent::get))
+        .routes(routes!(rates::get))
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))

@@ -31,7 +31,7 @@ use crate::plans::PlanStore;
 use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
-use crate::server::{Place, Whereabouts};
+use crate::server::{ServerId, ShardLocation};
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,
@@ -211,17 +211,17 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
     /// present, where others do.
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError>;
 
-    /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
-    /// shards of another place do not wait for it.
-    fn place_of(&self, shard: &Shard) -> Place;
+    /// Returns the server that holds `shard` at present, as far as known without asking any. Calls on shards of another
+    /// server do not wait for it.
+    fn server_of(&self, shard: &Shard) -> ServerId;
 
     /// Visible time of the first message of each shard: the cheapest look there is, one round trip
     /// for all shards of a master. Answers within about a second, one way or the other.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`]: one of the servers asked is silent. Who asks about shards of several
-    /// asks for each [`Place`] by itself.
+    /// [`StoreError::Unavailable`]: one of the servers is unresponsive. A caller with shards of several servers makes one
+    /// call for each [`ServerId`].
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
     /// Hints about new heads, from this process and from others where the backend notices them.
@@ -239,7 +239,7 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     fn issues(&self) -> Vec<String>;
 
     /// Where the store keeps `shard`, whether it is there or not.
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts;
+    fn locate(&self, shard: &Shard) -> ShardLocation;
 
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;
@@ -263,13 +263,12 @@ impl<S> Store for S where
 {
 }
 
-/// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
-/// positions.
+/// Groups shards by server, for one call each. Returns their positions in `shards`.
 #[must_use]
-pub fn by_place(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
-    let mut places = BTreeMap::<Place, Vec<usize>>::new();
+pub fn group_by_server(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<ServerId, Vec<usize>> {
+    let mut servers = BTreeMap::<ServerId, Vec<usize>>::new();
     for (at, shard) in shards.iter().enumerate() {
-        places.entry(store.place_of(shard)).or_default().push(at);
+        servers.entry(store.server_of(shard)).or_default().push(at);
     }
-    places
+    servers
 }

@@ -25,7 +25,7 @@ use crate::resize_store::{
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
-use crate::server::{Place, Whereabouts};
+use crate::server::{ServerId, ShardLocation};
 use crate::store::{
     AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
     Kept, Settle, Settled, ShardCounts, Wakeup,
@@ -152,8 +152,8 @@ surrounded! {
         counts(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
         next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
     }
-    fn place_of(&self, shard: &Shard) -> Place {
-        self.inner.place_of(shard)
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        self.inner.server_of(shard)
     }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
@@ -168,8 +168,8 @@ surrounded! {
     fn issues(&self) -> Vec<String> {
         self.inner.issues()
     }
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
-        self.inner.whereabouts(shard)
+    fn locate(&self, shard: &Shard) -> ShardLocation {
+        self.inner.locate(shard)
     }
 }
 

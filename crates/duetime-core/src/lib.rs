@@ -61,7 +61,7 @@ pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};
 pub use retry::RetryPolicy;
 pub use routing::{ChangeId, Parity, Routing, RoutingId, RoutingRecord, RoutingState, Shard};
 pub use score::{LeaseClass, Score};
-pub use server::{Place, Whereabouts};
+pub use server::{ServerId, ShardLocation};
 pub use sink::{BindError, Delivery, Sink, SinkBinder, Verdict};
 pub use sink_state::{OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Tried};
 pub use store::{Deletion, StoreError};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
-use crate::server::Place;
+use crate::server::ServerId;
 
 /// What is to be shared: each topic with its number of shards.
 pub type Demand = Vec<(TopicName, u32)>;
@@ -105,7 +105,7 @@ pub struct Member {
     pub unhealthy: Option<String>,
     /// Servers of the store that answer others and not this node.
     #[serde(default, rename = "silent", skip_serializing_if = "BTreeSet::is_empty")]
-    pub unreachable: BTreeSet<Place>,
+    pub unreachable: BTreeSet<ServerId>,
     /// An operator drains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,

@@ -28,7 +28,7 @@ use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
 use crate::consumer_claim::{Given, ask};
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
-use crate::server_load::{Bounds, HESITATES};
+use crate::server_load::{Bounds, SLOW_AFTER};
 use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.
@@ -189,7 +189,7 @@ impl Asker {
 
     /// The claims whose answer is waited for: those that do not hesitate.
     fn awaited(&self) -> impl Iterator<Item = &UnderWay> {
-        self.under_way.iter().filter(|claim| !self.several || claim.asked_at.elapsed() < HESITATES)
+        self.under_way.iter().filter(|claim| !self.several || claim.asked_at.elapsed() < SLOW_AFTER)
     }
 
     /// Messages that are neither in hand nor waited for.
@@ -215,7 +215,7 @@ impl Asker {
     /// When it is looked again whether others are asked, or what is in hand goes out.
     fn again_at(&self, work: &Work) -> Instant {
         // Others are asked while a server hesitates.
-        self.out_at(work).unwrap_or(self.asked_at + HESITATES)
+        self.out_at(work).unwrap_or(self.asked_at + SLOW_AFTER)
     }
 
     /// Takes in what a claim brought; what comes too late, or is beyond the bounds, is given back.
@@ -255,7 +255,7 @@ impl Asker {
             return true;
         }
         // Until it is known how large messages are, a second claim could bring too much.
-        let hesitates = self.several && self.asked_at.elapsed() >= HESITATES;
+        let hesitates = self.several && self.asked_at.elapsed() >= SLOW_AFTER;
         let bytes_awaited: usize = self.awaited().map(|claim| claim.bytes).sum();
         let fits = self.bytes + bytes_awaited < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
         self.room() > 0 && self.awaited().count() < ASKING_MAX && fits
@@ -337,7 +337,7 @@ impl EngineConsumers {
         // One poll finds what no hint has announced yet; from then on the timer does.
         let mut poll = self.poll(work, asker.bounds());
         loop {
-            asker.several = work.schedule.places() > 1;
+            asker.several = work.schedule.servers() > 1;
             if self.stop.is_cancelled() || asker.goes_out(work) {
                 return Ok(());
             }
@@ -366,7 +366,7 @@ impl EngineConsumers {
                         Ok(None) => asker.answered = true,
                         // What was claimed already goes out; the error shows in the next claim.
                         Err(_) if !asker.given.is_empty() => return Ok(()),
-                        Err(error) if work.schedule.places() == 1 || !error.is_transient() => return Err(error),
+                        Err(error) if work.schedule.servers() == 1 || !error.is_transient() => return Err(error),
                         Err(error) => {
                             asker.failed = Some(error);
                             // Whether the others have nothing due or are silent too is not known yet.

@@ -1,66 +1,67 @@
-//! Claims under way by server, so that one that does not answer holds up no more than its share.
+//! Counts claims in progress at each server of the store, so that a slow server holds up no more than its share.
 //!
-//! Upstream: `schedule`, which takes the shards that are due. A store of one server has one place, and
-//! nothing here changes what is claimed from it but the number of claims under way.
+//! Upstream: `schedule`, which takes the shards that are due. At a store of one server only the number of claims in
+//! progress is limited.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use duetime_core::Place;
+use duetime_core::ServerId;
 use tokio::time::Instant;
 
-/// A server that has answered no claim for this long, with claims under way, is asked after all others.
-pub(crate) const HESITATES: Duration = Duration::from_millis(20);
-/// Claims under way at a server that polls or claims found silent: it shows when it is back, and costs little.
-const CLAIMS_OF_SILENT: usize = 1;
+/// A server with claims in progress that has answered none for this long is slow: the others are asked first.
+pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(20);
+/// Most claims in progress at an unresponsive server: one shows when it is back, and costs little.
+const CLAIMS_OF_UNRESPONSIVE: usize = 1;
 
 /// What claims may take at one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Most claims under way at it.
+    /// Most claims in progress at the server.
     pub(crate) claims: usize,
-    /// Permits of all servers together. Each may hold its part of them, but at least one.
+    /// Permits of all servers together. Each server may hold its part of them, but at least one.
     pub(crate) permits: usize,
-    /// Servers that hesitate or are silent are asked too, after the others.
+    /// True if slow and unresponsive servers are asked too, after the others.
     pub(crate) patient: bool,
 }
 
 impl Bounds {
-    /// For who needs no permits.
+    /// Bounds of a caller that needs no permits.
     pub(crate) fn claims(claims: usize) -> Self {
         Self { claims, permits: usize::MAX, patient: true }
     }
 }
 
+/// Claims in progress at one server, and the permits that they hold.
 #[derive(Debug)]
-struct UnderWay {
+struct ServerLoad {
     claims: usize,
     permits: usize,
-    /// When it last answered, or was asked after a rest.
+    /// When the server last answered, or was asked after no claim was in progress.
     since: Instant,
 }
 
-/// Claims under way by server, so that one that does not answer holds up no more than its share.
+/// Claims in progress at each server of the store.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
-    under_way: HashMap<Place, UnderWay>,
-    silent: BTreeSet<Place>,
-    /// How many places the owned shards have.
+pub(crate) struct ServerLoads {
+    loads: HashMap<ServerId, ServerLoad>,
+    unresponsive: BTreeSet<ServerId>,
+    /// How many servers hold the owned shards.
     count: usize,
 }
 
-/// Whether a shard may be claimed from.
+/// Whether a server may be asked for a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PlaceTurn {
-    /// Its server may be asked.
+pub(crate) enum ServerReadiness {
+    /// The server may be asked.
     Now,
-    /// It may be asked, but it hesitates: others first.
+    /// The server is slow: prefer others.
     AfterOthers,
-    /// Enough is under way at it.
+    /// The server has as many claims in progress, or permits, as it may.
     Wait,
 }
 
-impl Places {
+impl ServerLoads {
     pub(crate) fn set_count(&mut self, count: usize) {
         self.count = count;
     }
@@ -75,67 +76,71 @@ impl Places {
         (bounds.permits / self.count()).max(1)
     }
 
-    /// What may be asked of `place`.
-    pub(crate) fn turn(&self, place: Place, bounds: Bounds) -> PlaceTurn {
-        let silent = self.silent.contains(&place);
-        let load = self.under_way.get(&place);
-        let claims = if silent { CLAIMS_OF_SILENT } else { bounds.claims };
+    /// Returns whether `server` may be asked for a claim.
+    pub(crate) fn readiness(&self, server: ServerId, bounds: Bounds) -> ServerReadiness {
+        let unresponsive = self.unresponsive.contains(&server);
+        let load = self.loads.get(&server);
+        let claims = if unresponsive { CLAIMS_OF_UNRESPONSIVE } else { bounds.claims };
         if load.is_some_and(|load| load.claims >= claims || load.permits >= self.share(bounds)) {
-            return PlaceTurn::Wait;
+            return ServerReadiness::Wait;
         }
-        let hesitates = self.count() > 1 && load.is_some_and(|load| load.since.elapsed() >= HESITATES);
-        match silent || hesitates {
-            false => PlaceTurn::Now,
-            true if bounds.patient => PlaceTurn::AfterOthers,
-            true => PlaceTurn::Wait,
+        let is_slow = self.count() > 1 && load.is_some_and(|load| load.since.elapsed() >= SLOW_AFTER);
+        match unresponsive || is_slow {
+            false => ServerReadiness::Now,
+            true if bounds.patient => ServerReadiness::AfterOthers,
+            true => ServerReadiness::Wait,
         }
     }
 
-    /// Permits that a claim at `place` may reserve.
-    pub(crate) fn room(&self, place: Place, bounds: Bounds) -> usize {
-        let held = self.under_way.get(&place).map_or(0, |load| load.permits);
+    /// Returns how many permits a claim at `server` may reserve.
+    pub(crate) fn permits_left(&self, server: ServerId, bounds: Bounds) -> usize {
+        let held = self.loads.get(&server).map_or(0, |load| load.permits);
         self.share(bounds).saturating_sub(held)
     }
 
-    /// A claim goes to `place`.
-    pub(crate) fn begins(&mut self, place: Place) {
-        let fresh = || UnderWay { claims: 0, permits: 0, since: Instant::now() };
-        self.under_way.entry(place).or_insert_with(fresh).claims += 1;
+    /// Counts a claim that is sent to `server`.
+    pub(crate) fn begins(&mut self, server: ServerId) {
+        let fresh = || ServerLoad { claims: 0, permits: 0, since: Instant::now() };
+        self.loads.entry(server).or_insert_with(fresh).claims += 1;
     }
 
-    /// It has reserved so many permits, or gives them back.
-    pub(crate) fn reserves(&mut self, place: Place, before: usize, permits: usize) {
-        if let Some(load) = self.under_way.get_mut(&place) {
+    /// Replaces the `before` permits of a claim at `server` by `permits`.
+    pub(crate) fn reserves(&mut self, server: ServerId, before: usize, permits: usize) {
+        if let Some(load) = self.loads.get_mut(&server) {
             load.permits = (load.permits + permits).saturating_sub(before);
         }
     }
 
-    /// It is over; `answered`: by the server.
-    pub(crate) fn ends(&mut self, place: Place, permits: usize, answered: bool) {
+    /// Ends a claim; `answered`: the server replied.
+    pub(crate) fn ends(&mut self, server: ServerId, permits: usize, answered: bool) {
         if answered {
-            self.silent.remove(&place);
+            self.unresponsive.remove(&server);
         }
-        let Some(load) = self.under_way.get_mut(&place) else { return };
+        let Some(load) = self.loads.get_mut(&server) else { return };
         load.claims = load.claims.saturating_sub(1);
         load.permits = load.permits.saturating_sub(permits);
         if answered {
             load.since = Instant::now();
         }
         if load.claims == 0 {
-            self.under_way.remove(&place);
+            self.loads.remove(&server);
         }
     }
 
-    /// Whether `place` is silent, as a poll or a claim found; true: that is news. The only server there
-    /// is never counts as silent: nothing is gained by leaving it out.
-    pub(crate) fn hear(&mut self, place: Place, silent: bool) -> bool {
-        if silent && self.count() > 1 { self.silent.insert(place) } else { self.silent.remove(&place) }
+    /// Records whether `server` is unresponsive, as a poll or a claim found. Returns true on change. The only server of a
+    /// store never counts as unresponsive: nothing is gained by leaving it out.
+    pub(crate) fn set_unresponsive(&mut self, server: ServerId, unresponsive: bool) -> bool {
+        if unresponsive && self.count() > 1 {
+            self.unresponsive.insert(server)
+        } else {
+            self.unresponsive.remove(&server)
+        }
     }
 
-    /// Forgets silent places that hold no owned shard any more.
-    pub(crate) fn keep(&mut self, places: &BTreeSet<Place>) {
-        self.silent.retain(|place| places.contains(place));
-        self.set_count(places.len());
+    /// Forgets unresponsive servers that hold no owned shard any more.
+    pub(crate) fn keep(&mut self, servers: &BTreeSet<ServerId>) {
+        self.unresponsive.retain(|server| servers.contains(server));
+        self.set_count(servers.len());
     }
 }
 
@@ -145,47 +150,57 @@ mod tests {
 
     const ALL: Bounds = Bounds { claims: 8, permits: 64, patient: true };
 
-    fn two() -> Places {
-        let mut places = Places::default();
-        places.set_count(2);
-        places
+    fn two() -> ServerLoads {
+        let mut loads = ServerLoads::default();
+        loads.set_count(2);
+        loads
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_holds_no_more_than_its_part_of_the_permits() {
-        let mut places = two();
-        assert_eq!(places.room(Place(1), ALL), 32);
-        places.begins(Place(1));
-        places.reserves(Place(1), 0, 32);
-        assert_eq!((places.turn(Place(1), ALL), places.turn(Place(2), ALL)), (PlaceTurn::Wait, PlaceTurn::Now));
-        places.ends(Place(1), 32, true);
-        assert_eq!((places.turn(Place(1), ALL), places.room(Place(1), ALL)), (PlaceTurn::Now, 32));
+        let mut loads = two();
+        assert_eq!(loads.permits_left(ServerId(1), ALL), 32);
+        loads.begins(ServerId(1));
+        loads.reserves(ServerId(1), 0, 32);
+        assert_eq!(
+            (loads.readiness(ServerId(1), ALL), loads.readiness(ServerId(2), ALL)),
+            (ServerReadiness::Wait, ServerReadiness::Now)
+        );
+        loads.ends(ServerId(1), 32, true);
+        assert_eq!(
+            (loads.readiness(ServerId(1), ALL), loads.permits_left(ServerId(1), ALL)),
+            (ServerReadiness::Now, 32)
+        );
         let few = Bounds { permits: 1, ..ALL };
-        assert_eq!((places.room(Place(1), few), places.room(Place(2), few)), (1, 1), "at least one each");
+        assert_eq!(
+            (loads.permits_left(ServerId(1), few), loads.permits_left(ServerId(2), few)),
+            (1, 1),
+            "at least one each"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_hesitates_is_asked_after_the_others_and_one_that_is_silent_once_at_a_time() {
-        let mut places = two();
-        places.begins(Place(1));
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now);
-        tokio::time::advance(HESITATES).await;
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::AfterOthers);
-        assert!(places.hear(Place(1), true) && !places.hear(Place(1), true));
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Wait);
-        places.ends(Place(1), 0, false);
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::AfterOthers);
-        places.begins(Place(1));
-        places.ends(Place(1), 0, true);
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now, "an answer is an answer");
+    async fn a_slow_server_is_asked_after_the_others_and_an_unresponsive_one_once_at_a_time() {
+        let mut loads = two();
+        loads.begins(ServerId(1));
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::Now);
+        tokio::time::advance(SLOW_AFTER).await;
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::AfterOthers);
+        assert!(loads.set_unresponsive(ServerId(1), true) && !loads.set_unresponsive(ServerId(1), true));
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::Wait);
+        loads.ends(ServerId(1), 0, false);
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::AfterOthers);
+        loads.begins(ServerId(1));
+        loads.ends(ServerId(1), 0, true);
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::Now, "any answer counts");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_only_server_is_never_left_out() {
-        let mut places = Places::default();
-        assert!(!places.hear(Place(1), true));
-        places.begins(Place(1));
-        tokio::time::advance(HESITATES * 10).await;
-        assert_eq!(places.turn(Place(1), ALL), PlaceTurn::Now);
+        let mut loads = ServerLoads::default();
+        assert!(!loads.set_unresponsive(ServerId(1), true));
+        loads.begins(ServerId(1));
+        tokio::time::advance(SLOW_AFTER * 10).await;
+        assert_eq!(loads.readiness(ServerId(1), ALL), ServerReadiness::Now);
     }
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, Whereabouts};
+use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, ShardLocation};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -173,7 +173,7 @@ pub(crate) async fn explain(
     let (shard, message) = find(&app, &topic, id).await?;
     let issue = SinkIssueView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
-    let Whereabouts { key, slot, file, .. } = app.store.whereabouts(&record.routing.shard(&topic, shard));
+    let ShardLocation { key, slot, file, .. } = app.store.locate(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
         shard,

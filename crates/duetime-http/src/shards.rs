@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, Whereabouts};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, ShardLocation};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -187,7 +187,7 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
     let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<ShardCounts>)| {
         let counts = known.unwrap_or_default();
-        let Whereabouts { slot, stream, .. } = app.store.whereabouts(&record.routing.shard(&record.name, index));
+        let ShardLocation { slot, stream, .. } = app.store.locate(&record.routing.shard(&record.name, index));
         ShardView {
             index,
             slot: slot.map(|(slot, _)| slot),

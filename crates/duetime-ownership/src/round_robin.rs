@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, ServerId, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ use tracing::{info, warn};
 use crate::overdue::OverdueShards;
 use crate::presence::{NodesSeen, Presence};
 use crate::tickets::Tickets;
-use crate::unresponsive::Silent;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Changes, ShardName};
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
@@ -207,7 +207,7 @@ struct Turner {
     me: Member,
     tickets: Arc<dyn Tickets>,
     late: OverdueShards,
-    silent: Silent,
+    silent: UnresponsiveServers,
     presence: Arc<dyn Presence>,
     meters: Arc<Meters>,
     demand: watch::Receiver<Demand>,
@@ -347,17 +347,17 @@ impl Turner {
     fn for_each_other(&self, all: &[ShardName], wanted: &mut BTreeSet<ShardName>) {
         let cluster = self.cluster.borrow().clone();
         let others = || cluster.members.iter().filter(|(name, _)| **name != self.name).map(|(_, member)| member);
-        let is_silent = |member: &Member, place: Place| member.unreachable.contains(&place);
+        let is_silent = |member: &Member, server: ServerId| member.unreachable.contains(&server);
         if self.me.unreachable.is_empty() && others().all(|member| member.unreachable.is_empty()) {
             return;
         }
         for shard in all {
-            let place = self.late.place_of(shard);
-            if !is_silent(&self.me, place) {
-                if others().any(|member| is_silent(member, place)) {
+            let server = self.late.server_of(shard);
+            if !is_silent(&self.me, server) {
+                if others().any(|member| is_silent(member, server)) {
                     wanted.insert(shard.clone());
                 }
-            } else if others().any(|member| member.state == MemberState::Serving && !is_silent(member, place)) {
+            } else if others().any(|member| member.state == MemberState::Serving && !is_silent(member, server)) {
                 wanted.remove(shard);
             }
         }

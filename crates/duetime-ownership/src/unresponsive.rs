@@ -1,5 +1,4 @@
-//! Notices servers of the store that answer others and not this node: their shards go to nodes that
-//! they answer.
+//! Detects servers of the store that answer other nodes and not this one: their shards go to nodes that they answer.
 //!
 //! A store of one server is not asked: whether it answers at all is found out elsewhere.
 
@@ -7,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::contract::by_place;
+use duetime_core::contract::group_by_server;
 use duetime_core::ownership::Demand;
-use duetime_core::{ChangeId, Place, ScheduleStore, Shard};
+use duetime_core::{ChangeId, ScheduleStore, ServerId, Shard};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -21,58 +20,58 @@ use tracing::{info, warn};
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// A server that does not answer so many times in a row, while others do, is silent to this node.
-const SILENT_AFTER: u32 = 3;
-/// It is no longer when it has answered so many times in a row.
+/// A server that does not answer this many times in a row, while others do, is unresponsive.
+const UNRESPONSIVE_AFTER: u32 = 3;
+/// An unresponsive server that answers this many times in a row is not unresponsive any more.
 const BACK_AFTER: u32 = 2;
 
-/// Servers that are silent to this node at present. Ends when dropped.
+/// Watches for servers that do not answer this node. Ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Silent {
-    places: watch::Receiver<BTreeSet<Place>>,
+pub(crate) struct UnresponsiveServers {
+    servers: watch::Receiver<BTreeSet<ServerId>>,
     _stop: DropGuard,
 }
 
-impl Silent {
+impl UnresponsiveServers {
     pub(crate) fn watch(
         store: Arc<dyn ScheduleStore>,
         demand: watch::Receiver<Demand>,
         supervisor: &Supervisor,
     ) -> Self {
-        let (reports, places) = watch::channel(BTreeSet::new());
+        let (reports, servers) = watch::channel(BTreeSet::new());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        supervisor.start("silent servers", Policy::RestartOrEnd, &stop, move || {
+        supervisor.start("unresponsive servers", Policy::RestartOrEnd, &stop, move || {
             let watch = notice(store.clone(), demand.clone(), reports.clone());
             stopped.clone().run_until_cancelled_owned(watch).map(drop)
         });
-        Self { places, _stop: stop.drop_guard() }
+        Self { servers, _stop: stop.drop_guard() }
     }
 
-    /// Waits for a change and answers what is silent from then on.
-    pub(crate) async fn changed(&mut self) -> BTreeSet<Place> {
-        if self.places.changed().await.is_err() {
+    /// Waits for a change and returns the unresponsive servers.
+    pub(crate) async fn changed(&mut self) -> BTreeSet<ServerId> {
+        if self.servers.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
         self.now()
     }
 
-    pub(crate) fn now(&mut self) -> BTreeSet<Place> {
-        self.places.borrow_and_update().clone()
+    pub(crate) fn now(&mut self) -> BTreeSet<ServerId> {
+        self.servers.borrow_and_update().clone()
     }
 }
 
 async fn notice(
     store: Arc<dyn ScheduleStore>,
     demand: watch::Receiver<Demand>,
-    reports: watch::Sender<BTreeSet<Place>>,
+    reports: watch::Sender<BTreeSet<ServerId>>,
 ) {
     let mut counts = Counts::default();
     loop {
         tokio::time::sleep(ASK_EVERY).await;
         let shards = named(&crate::flat(&demand.borrow().clone()));
         let answers = ask(&*store, &shards).await;
-        reports.send_if_modified(|silent| counts.heard(&answers, silent));
+        reports.send_if_modified(|unresponsive| counts.record(&answers, unresponsive));
     }
 }
 
@@ -84,48 +83,51 @@ pub(crate) fn named(all: &[crate::ShardName]) -> Vec<Shard> {
 }
 
 /// Whether each server answers about one of its shards; nothing for the only one there is.
-async fn ask(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, bool> {
-    let places = by_place(store, shards);
-    if places.len() < 2 {
+async fn ask(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<ServerId, bool> {
+    let servers = group_by_server(store, shards);
+    if servers.len() < 2 {
         return BTreeMap::new();
     }
-    let asked = places.into_iter().map(|(place, at)| async move {
+    let asked = servers.into_iter().map(|(server, at)| async move {
         let one = std::slice::from_ref(&shards[at[0]]);
         let answer = tokio::time::timeout(ANSWER_WITHIN, store.next_due(one)).await;
-        (place, matches!(answer, Ok(Ok(_))))
+        (server, matches!(answer, Ok(Ok(_))))
     });
     join_all(asked).await.into_iter().collect()
 }
 
 #[derive(Debug, Default)]
-struct Counts(BTreeMap<Place, u32>);
+struct Counts(BTreeMap<ServerId, u32>);
 
 impl Counts {
-    /// Counts answers that are not as the present state of their server; true: a state has changed.
-    fn heard(&mut self, answers: &BTreeMap<Place, bool>, silent: &mut BTreeSet<Place>) -> bool {
-        let before = silent.clone();
-        // A store of which nothing answers is away as a whole; a server without shards is nobody's concern.
+    /// Counts answers that contradict the current state of their server. Returns true if a state changed.
+    fn record(&mut self, answers: &BTreeMap<ServerId, bool>, unresponsive: &mut BTreeSet<ServerId>) -> bool {
+        let before = unresponsive.clone();
+        // Where no server answers, the store is away as a whole. A server without shards does not matter.
         if answers.is_empty() || answers.values().any(|answers| *answers) {
-            silent.retain(|place| answers.contains_key(place));
-            self.0.retain(|place, _| answers.contains_key(place));
-            for (place, answers) in answers {
-                let count = self.0.entry(*place).or_default();
-                *count = if *answers == silent.contains(place) { *count + 1 } else { 0 };
+            unresponsive.retain(|server| answers.contains_key(server));
+            self.0.retain(|server, _| answers.contains_key(server));
+            for (server, answers) in answers {
+                let count = self.0.entry(*server).or_default();
+                *count = if *answers == unresponsive.contains(server) { *count + 1 } else { 0 };
                 if *answers && *count >= BACK_AFTER {
-                    silent.remove(place);
+                    unresponsive.remove(server);
                     *count = 0;
-                } else if !*answers && *count >= SILENT_AFTER {
-                    silent.insert(*place);
+                } else if !*answers && *count >= UNRESPONSIVE_AFTER {
+                    unresponsive.insert(*server);
                     *count = 0;
                 }
             }
         }
-        if silent.len() > before.len() {
-            warn!(servers = silent.len(), "servers of the store do not answer this node, others may have their shards");
-        } else if silent.is_empty() && !before.is_empty() {
+        if unresponsive.len() > before.len() {
+            warn!(
+                servers = unresponsive.len(),
+                "servers of the store do not answer this node, others may have their shards"
+            );
+        } else if unresponsive.is_empty() && !before.is_empty() {
             info!("all servers of the store answer this node again");
         }
-        *silent != before
+        *unresponsive != before
     }
 }
 
@@ -133,37 +135,37 @@ impl Counts {
 mod tests {
     use super::*;
 
-    fn answers(one: bool, two: bool) -> BTreeMap<Place, bool> {
-        [(Place(1), one), (Place(2), two)].into()
+    fn answers(one: bool, two: bool) -> BTreeMap<ServerId, bool> {
+        [(ServerId(1), one), (ServerId(2), two)].into()
     }
 
     #[test]
     fn a_server_is_silent_after_three_answers_that_did_not_come_and_back_after_two_that_did() {
-        let (mut counts, mut silent) = (Counts::default(), BTreeSet::new());
+        let (mut counts, mut unresponsive) = (Counts::default(), BTreeSet::new());
         for _ in 0..2 {
-            assert!(!counts.heard(&answers(false, true), &mut silent));
+            assert!(!counts.record(&answers(false, true), &mut unresponsive));
         }
-        assert!(!counts.heard(&answers(true, true), &mut silent), "it begins anew");
+        assert!(!counts.record(&answers(true, true), &mut unresponsive), "it starts again");
         for n in 1..=3 {
-            assert_eq!(counts.heard(&answers(false, true), &mut silent), n == 3);
+            assert_eq!(counts.record(&answers(false, true), &mut unresponsive), n == 3);
         }
-        assert_eq!(silent, [Place(1)].into());
-        assert!(!counts.heard(&answers(true, true), &mut silent));
-        assert!(counts.heard(&answers(true, true), &mut silent) && silent.is_empty());
+        assert_eq!(unresponsive, [ServerId(1)].into());
+        assert!(!counts.record(&answers(true, true), &mut unresponsive));
+        assert!(counts.record(&answers(true, true), &mut unresponsive) && unresponsive.is_empty());
     }
 
     #[test]
     fn a_store_that_is_away_as_a_whole_has_no_silent_server() {
-        let (mut counts, mut silent) = (Counts::default(), BTreeSet::new());
+        let (mut counts, mut unresponsive) = (Counts::default(), BTreeSet::new());
         for _ in 0..10 {
-            assert!(!counts.heard(&answers(false, false), &mut silent));
+            assert!(!counts.record(&answers(false, false), &mut unresponsive));
         }
-        assert!(silent.is_empty());
+        assert!(unresponsive.is_empty());
     }
 
     #[test]
     fn a_server_that_holds_no_shard_any_more_is_forgotten() {
-        let (mut counts, mut silent) = (Counts::default(), [Place(9)].into());
-        assert!(counts.heard(&answers(true, true), &mut silent) && silent.is_empty());
+        let (mut counts, mut unresponsive) = (Counts::default(), [ServerId(9)].into());
+        assert!(counts.record(&answers(true, true), &mut unresponsive) && unresponsive.is_empty());
     }
 }

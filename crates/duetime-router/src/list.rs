@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::contract::by_place;
+use duetime_core::contract::group_by_server;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::{
     ListPage, ListPlace, ListRange, MessageId, Score, Shard, StoreError, Timestamp, TopicName, TopicRecord,
@@ -162,7 +162,7 @@ impl LiveMessages {
     /// that cannot be asked has something.
     async fn without(&self, topic: &TopicName, record: &TopicRecord, first: u32, till: Timestamp) -> BTreeSet<u32> {
         let shards: Vec<Shard> = record.routing.all(topic).skip(first as usize).take(HEADS).collect();
-        let places = by_place(&*self.dispatcher.context.schedule, &shards).into_values();
+        let places = group_by_server(&*self.dispatcher.context.schedule, &shards).into_values();
         let (shards, store) = (&shards, &self.dispatcher.context.schedule);
         let asked = places.map(|at| async move {
             let some: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();

@@ -14,9 +14,9 @@ use duetime_core::store::{
     Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore,
-    Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
-    TopicStore, Whereabouts,
+    ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
+    ServerId, Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
+    TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -453,8 +453,8 @@ impl ScheduleStore for EmbeddedStore {
         Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
     }
 
-    fn place_of(&self, _shard: &Shard) -> Place {
-        Place::default()
+    fn server_of(&self, _shard: &Shard) -> ServerId {
+        ServerId::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -473,8 +473,8 @@ impl StoreHealth for EmbeddedStore {
         self.damages.issues()
     }
 
-    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
-        Whereabouts { file: Some(self.file.clone()), ..Whereabouts::default() }
+    fn locate(&self, _shard: &Shard) -> ShardLocation {
+        ShardLocation { file: Some(self.file.clone()), ..ShardLocation::default() }
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -12,8 +12,8 @@ use duetime_core::store::{
     Kept, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
-    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
-    Role, ScheduleStore, Score, Shard, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
+    ScheduleStore, Score, ServerId, Shard, ShardLocation, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Checks, Link, LinkError};
@@ -293,8 +293,8 @@ impl ScheduleStore for RedisStore {
         read::read_heads(&self.calls, shards).await
     }
 
-    fn place_of(&self, shard: &Shard) -> Place {
-        self.calls.link.place_of(self.calls.keys.messages(shard).as_bytes())
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        self.calls.link.server_of(self.calls.keys.messages(shard).as_bytes())
     }
 
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
@@ -317,8 +317,8 @@ impl BackupStore for RedisStore {
 
 #[async_trait]
 impl StoreHealth for RedisStore {
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
-        self.calls.keys.whereabouts(shard)
+    fn locate(&self, shard: &Shard) -> ShardLocation {
+        self.calls.keys.locate(shard)
     }
 
     fn issues(&self) -> Vec<String> {

@@ -23,7 +23,7 @@ use super::link::{EtcdError, EtcdLink};
 use super::view::View;
 use crate::overdue::OverdueShards;
 use crate::tickets::Tickets;
-use crate::unresponsive::Silent;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Changes, ShardName};
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
@@ -55,7 +55,7 @@ pub(super) struct Keeper {
     pub owned: watch::Sender<Arc<OwnedShards>>,
     pub cluster: watch::Sender<Arc<ClusterNodes>>,
     pub lease: Option<Lease>,
-    pub silent: Silent,
+    pub silent: UnresponsiveServers,
     /// As etcd said last.
     pub drain: Option<Drain>,
     /// Shards that were late and that nobody served, and that this node scans since.

@@ -281,8 +281,8 @@ impl Keeper {
         let scanned = self.owned.borrow().0.clone();
         let serving = self.me.state == MemberState::Serving;
         let late = self.late.clone();
-        let place_of = |shard: &ShardName| late.place_of(shard);
-        let mut plan = session.view.plan(&all, serving, &scanned, &place_of, Instant::now());
+        let server_of = |shard: &ShardName| late.server_of(shard);
+        let mut plan = session.view.plan(&all, serving, &scanned, &server_of, Instant::now());
         self.adopted = session.view.adopted();
         crate::publish(&self.owned, &self.meters, plan.owned.clone(), Changes::Seldom);
         if !plan.drop.is_empty() {

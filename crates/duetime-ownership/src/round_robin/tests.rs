@@ -20,8 +20,8 @@ impl ScheduleStore for HalfSilentStore {
     async fn counts(&self, _: &[Shard], _: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         unreachable!("ownership counts nothing")
     }
-    fn place_of(&self, shard: &Shard) -> Place {
-        Place(u64::from(shard.index % 2))
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        ServerId(u64::from(shard.index % 2))
     }
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         if shards.iter().any(|shard| shard.index % 2 == 1) {

@@ -7,9 +7,9 @@ use duetime_core::store::{
     Kept, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
-    Role, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
-    TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
+    ScheduleStore, Score, ServerId, Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer,
+    Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
 
@@ -267,8 +267,8 @@ impl ScheduleStore for MemStore {
         Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
     }
 
-    fn place_of(&self, _shard: &Shard) -> Place {
-        Place::default()
+    fn server_of(&self, _shard: &Shard) -> ServerId {
+        ServerId::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -293,8 +293,8 @@ impl StoreHealth for MemStore {
         Vec::new()
     }
 
-    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
-        Whereabouts::default()
+    fn locate(&self, _shard: &Shard) -> ShardLocation {
+        ShardLocation::default()
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -33,8 +33,8 @@ use crate::routing::Shard;
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -130,7 +130,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError>;
 
     /// Reads messages. What is not at its home is [`Lookup::Absent`] too.
     async fn get_at(
@@ -162,7 +162,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError>;
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
     /// bodies of each shard, drawn at random: O(shards).
@@ -201,7 +201,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError>;
 }
 
 /// When shards are due, how much is in them and who holds them. The engine asks, and who shares out shards.

@@ -21,14 +21,14 @@ use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::plans::PlanStore;
 use crate::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -119,12 +119,12 @@ surrounded! {
     MessageStore {
         enqueue_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
             role.op("enqueue", "enqueue_at_source"), slice::from_ref(shard), batch.len();
-        edit_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Edit]) -> Kept<Lookup<Edited>>,
+        edit_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Edit]) -> BatchReply<Lookup<Edited>>,
             role.op("edit", "edit_at_source"), slice::from_ref(shard), batch.len();
         get_at(shard: &Shard, role: Role, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
             role.op("get", "get_at_source"), slice::from_ref(shard), ids.len();
         resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
-            -> Kept<Lookup<bool>>,
+            -> BatchReply<Lookup<bool>>,
             role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
         cancelled_claims(shard: &Shard) -> Vec<(MessageId, Score)>, "cancelled_claims", slice::from_ref(shard), 0;
         dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
@@ -139,7 +139,7 @@ surrounded! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
         hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
-        settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> Kept<Lookup<Settled>>,
+        settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> BatchReply<Lookup<Settled>>,
             role.op("settle", "settle_at_source"), slice::from_ref(shard), batch.len();
     }
     fn has_streams(&self) -> bool {
@@ -197,9 +197,9 @@ surrounded! {
             "resize_take", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "resize_outbox", slice::from_ref(shard), 0;
         check_room(shard: &Shard) -> (), "resize_check_room", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> BatchPut, "resize_put", slice::from_ref(shard), batch.messages.len();
-        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "resize_last_applied_batch", slice::from_ref(shard), 0;
-        rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
+        put(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_put", slice::from_ref(shard), batch.messages.len();
+        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchId>, "resize_last_applied_batch", slice::from_ref(shard), 0;
+        rename_batch(shard: &Shard, seen: u64, new: BatchId) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;
         restore_batch(shard: &Shard, batch: &Batch) -> bool, "resize_restore_batch", slice::from_ref(shard), batch.messages.len();
     }

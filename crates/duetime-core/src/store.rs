@@ -106,16 +106,16 @@ pub enum Edited {
     Unknown,
 }
 
-/// The answers to a batch of changes, and who has what it changed.
+/// The store's reply to a batch of changes: an answer for each, and how many replicas have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept<A> {
+pub struct BatchReply<A> {
     /// Item by item, in order.
     pub answers: Vec<A>,
     /// Replicas that have all of it, up to as many as the store waits for; `None`: it waits for none.
     pub replicas: Option<u32>,
 }
 
-impl<A> Kept<A> {
+impl<A> BatchReply<A> {
     /// Answers of a store that waits for no replicas.
     #[must_use]
     pub fn here(answers: Vec<A>) -> Self {
@@ -124,37 +124,37 @@ impl<A> Kept<A> {
 
     /// The answers of a home, each of them found.
     #[must_use]
-    pub fn found(self) -> Kept<Lookup<A>> {
-        Kept { answers: Lookup::all(self.answers), replicas: self.replicas }
+    pub fn found(self) -> BatchReply<Lookup<A>> {
+        BatchReply { answers: Lookup::all(self.answers), replicas: self.replicas }
     }
 }
 
-impl<A> From<Vec<A>> for Kept<A> {
+impl<A> From<Vec<A>> for BatchReply<A> {
     fn from(answers: Vec<A>) -> Self {
         Self::here(answers)
     }
 }
 
-impl<A> OfHome<Kept<A>> for Kept<Lookup<A>> {
-    fn of_home(answers: Kept<A>) -> Self {
+impl<A> OfHome<BatchReply<A>> for BatchReply<Lookup<A>> {
+    fn of_home(answers: BatchReply<A>) -> Self {
         answers.found()
     }
 }
 
-impl<A> OfHome<Vec<A>> for Kept<Lookup<A>> {
+impl<A> OfHome<Vec<A>> for BatchReply<Lookup<A>> {
     fn of_home(answers: Vec<A>) -> Self {
-        Kept::here(answers).found()
+        BatchReply::here(answers).found()
     }
 }
 
-impl<A> Kept<Lookup<A>> {
+impl<A> BatchReply<Lookup<A>> {
     /// The answers of a home, which are final.
     ///
     /// # Errors
     ///
     /// As [`Lookup::finals`].
-    pub fn finals(self) -> Result<Kept<A>, StoreError> {
-        Ok(Kept { answers: Lookup::finals(self.answers)?, replicas: self.replicas })
+    pub fn finals(self) -> Result<BatchReply<A>, StoreError> {
+        Ok(BatchReply { answers: Lookup::finals(self.answers)?, replicas: self.replicas })
     }
 }
 

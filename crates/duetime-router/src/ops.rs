@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::store::{
-    AckWait, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
+    AckWait, BatchReply, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement,
+    StoreError,
 };
 use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
@@ -28,7 +29,7 @@ fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Ite
 pub(crate) type WithReplicas<A> = (A, Option<u32>);
 
 /// Each answer with the replicas of the call, which counts none at a source.
-fn kept<A>(kept: Kept<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
+fn kept<A>(kept: BatchReply<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
     let replicas = kept.replicas;
     kept.answers.into_iter().map(|answer| answer.map(|answer| (answer, replicas))).collect()
 }

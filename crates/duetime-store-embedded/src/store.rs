@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
@@ -344,7 +344,7 @@ impl MessageStore for EmbeddedStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(|| self.edit_at_home(shard, now, batch), || self.edit_at_source(shard, now, batch)).await
     }
 
@@ -380,7 +380,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || self.settle_dead_at_home(shard, now, ids, action),
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
@@ -426,7 +426,7 @@ impl ClaimStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
         _wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 

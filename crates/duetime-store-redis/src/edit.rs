@@ -2,7 +2,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
-use duetime_core::store::{Edit, Edited, Kept, StoreError};
+use duetime_core::store::{BatchReply, Edit, Edited, StoreError};
 use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
@@ -29,7 +29,7 @@ pub(crate) async fn change(
     shard: &Shard,
     now: Timestamp,
     batch: &[Edit],
-) -> Result<Kept<Edited>, StoreError> {
+) -> Result<BatchReply<Edited>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
     for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
         for part in run.chunks(BATCH_ITEMS_MAX) {
@@ -45,7 +45,7 @@ pub(crate) async fn change(
             }
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 async fn cancel(

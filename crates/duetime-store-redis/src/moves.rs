@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, FrozenState, Inspected, Replication, ScanPage, Scanned,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, FrozenState, Inspected, Replication, ScanPage, Scanned,
 };
 use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
@@ -177,15 +177,15 @@ pub(crate) async fn check_room(calls: &Calls, shard: &Shard) -> Result<(), Store
     carry("look whether a shard takes messages", shard, None, run).await.map(drop)
 }
 
-pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
     let (reply, backing) = run_put(calls, shard, &batch.from.to_string(), batch).await?;
     let kept = if backing.replicas > 0 { Replication::Replicated } else { Replication::Unreplicated };
     match reply {
-        Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
+        Value::Int(fresh) => Ok(ApplyOutcome::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
         other => {
             let last =
                 text(other).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
-            Ok(BatchPut::Conflict { last: last.0 })
+            Ok(ApplyOutcome::Conflict { last: last.0 })
         }
     }
 }
@@ -221,7 +221,7 @@ async fn run_put(calls: &Calls, shard: &Shard, source: &str, batch: &Batch) -> R
     calls.on_shard_replicated("put a batch", &calls.scripts.put, shard, Present::none(), None, fill).await
 }
 
-pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
     let fill = |cmd: &mut Cmd, _: &Sending| {
         cmd.arg(from);
     };
@@ -241,7 +241,7 @@ pub(crate) async fn rename_batch(
     calls: &Calls,
     shard: &Shard,
     seen: u64,
-    new: Option<BatchName>,
+    new: Option<BatchId>,
 ) -> Result<bool, StoreError> {
     let fill = |cmd: &mut Cmd, _: &Sending| {
         cmd.arg(nonce_text(seen));

@@ -1,7 +1,7 @@
 //! Settles claims, and dead letters.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
-use duetime_core::store::{AckWait, DeadAction, Kept, Settle, Settled, Settlement, StoreError};
+use duetime_core::store::{AckWait, BatchReply, DeadAction, Settle, Settled, Settlement, StoreError};
 use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
@@ -53,7 +53,7 @@ pub(crate) async fn settle_claims(
     now: Timestamp,
     batch: &[Settle],
     waits: AckWait,
-) -> Result<Kept<Settled>, StoreError> {
+) -> Result<BatchReply<Settled>, StoreError> {
     let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
     // A score that no claim can have proves nothing, whatever message happens to have it.
     let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
@@ -65,7 +65,7 @@ pub(crate) async fn settle_claims(
             replicas = fewest(replicas, reached);
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 async fn ack(
@@ -157,7 +157,7 @@ pub(crate) async fn settle_dead_letters(
     now: Timestamp,
     ids: &[MessageId],
     action: DeadAction,
-) -> Result<Kept<bool>, StoreError> {
+) -> Result<BatchReply<bool>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
     for part in ids.chunks(BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
@@ -170,7 +170,7 @@ pub(crate) async fn settle_dead_letters(
             answers.push(int(&outcome)? == 1);
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 /// Adds the arguments of the settle_dead script behind the epoch.

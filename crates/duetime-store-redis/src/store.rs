@@ -8,8 +8,8 @@ use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, StoreError, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
@@ -203,7 +203,7 @@ impl MessageStore for RedisStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(
             || edit::change(&self.calls, shard, now, batch),
             || source::change_at_source(&self.calls, shard, now, batch),
@@ -240,7 +240,7 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || settle::settle_dead_letters(&self.calls, shard, now, ids, action),
             || source::settle_dead_letters_at_source(&self.calls, shard, now, ids, action),
@@ -278,7 +278,7 @@ impl ClaimStore for RedisStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(
             || settle::settle_claims(&self.calls, shard, now, batch, wait),
             || source::settle_claims_at_source(&self.calls, shard, now, batch),

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply as Answers, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, ServerId,

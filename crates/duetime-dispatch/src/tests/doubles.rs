@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
-use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, ShardCounts, Wakeup};
+use duetime_core::store::{AckWait, BatchReply, Claim, ClaimRequest, Settle, Settled, ShardCounts, Wakeup};
 use duetime_core::{
     BindError, ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Role, ScheduleStore, ServerId,
     Shard, Sink, SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
@@ -270,7 +270,7 @@ impl ClaimStore for WiredStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         self.wire("settle").await?;
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let settled = self.mem.settle_at(shard, role, now, batch, wait).await?;

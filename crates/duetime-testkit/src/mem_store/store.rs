@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
@@ -159,7 +159,7 @@ impl MessageStore for MemStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(
             || async { Ok(self.kept(self.edit_at_home(shard, now, batch).await?)) },
             || self.edit_at_source(shard, now, batch),
@@ -195,7 +195,7 @@ impl MessageStore for MemStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || async { Ok(self.kept(self.settle_dead_at_home(shard, now, ids, action).await?)) },
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
@@ -235,11 +235,11 @@ impl ClaimStore for MemStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(
             || async {
                 let answers = self.settle_at_home(shard, now, batch).await?;
-                Ok(if wait == AckWait::No { Kept::here(answers) } else { self.kept(answers) })
+                Ok(if wait == AckWait::No { BatchReply::here(answers) } else { self.kept(answers) })
             },
             || self.settle_at_source(shard, now, batch),
         )

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use duetime_core::store::{Enqueue, EnqueueOutcome};
 use duetime_core::trace::ProducerTrace;
 use duetime_core::{MessageId, TopicName, TopicRecord};
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -293,7 +293,7 @@ struct EnqueueStream {
     lines: Lines,
     line_bytes_max: usize,
     results: Results,
-    end: RequestEnd,
+    end: RequestDeadline,
     ended: bool,
 }
 
@@ -428,7 +428,7 @@ async fn stream(
         lines: Lines::new(line_bytes_max),
         line_bytes_max,
         results: Results::new(style, 0),
-        end: RequestEnd::of_task().unwrap_or_else(|| RequestEnd::after(BATCH_MAX)),
+        end: RequestDeadline::of_task().unwrap_or_else(|| RequestDeadline::after(BATCH_MAX)),
         ended: false,
     };
     // The first batch is read before the answer begins: a client that waits for "100 Continue" gets it.

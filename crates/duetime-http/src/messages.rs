@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, ShardLocation};
+use duetime_core::{MessageId, MessageState, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

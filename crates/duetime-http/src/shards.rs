@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, ShardLocation};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, ShardLocation, TopicName};
 use duetime_router::{Misplaced, TopicChange, TopicSurvey};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Deletion, ShardCounts};
 use duetime_core::{ResizeError, TopicName, TopicRecord};
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use duetime_router::{CatalogError, RouteError, TopicChange, TopicSurvey};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -229,7 +229,7 @@ fn refused(error: CatalogError, caller: &Caller) -> Problem {
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(RequestEnd::carry(work)).await.map_err(|_| {
+    tokio::spawn(RequestDeadline::propagate(work)).await.map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request broke off; send it again")
     })
 }

@@ -1,4 +1,4 @@
-//! The end of a request, and how it goes with a task.
+//! The deadline of a request, which a task carries with it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,64 +8,64 @@ use tokio::time::Instant;
 use crate::stall::Generation;
 
 tokio::task_local! {
-    static OF_TASK: RequestEnd;
+    static OF_TASK: RequestDeadline;
 }
 
-/// When nothing is begun any more for a request: at a time, and once the process has stalled.
+/// After it nothing more is started for a request: a time, or the moment at which the process stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestEnd {
+pub struct RequestDeadline {
     at: Instant,
     generation: Generation,
 }
 
-impl RequestEnd {
-    /// This long from now.
+impl RequestDeadline {
+    /// Returns a deadline this long from now.
     #[must_use]
     pub fn after(limit: Duration) -> Self {
         Self { at: Instant::now() + limit, generation: Generation::current() }
     }
 
-    /// That of the request that this task works for.
+    /// Returns the deadline of the request that this task works for.
     #[must_use]
     pub fn of_task() -> Option<Self> {
-        OF_TASK.try_with(|end| *end).ok()
+        OF_TASK.try_with(|deadline| *deadline).ok()
     }
 
-    /// Does `work` with this end.
+    /// Runs `work` under this deadline.
     pub async fn scope<F: Future>(self, work: F) -> F::Output {
         OF_TASK.scope(self, work).await
     }
 
-    /// Does `work`, in a task of its own for instance, with the end of this task.
-    pub fn carry<F: Future>(work: F) -> impl Future<Output = F::Output> {
-        let end = Self::of_task();
+    /// Returns `work` that runs, in another task for instance, under the deadline of this task.
+    pub fn propagate<F: Future>(work: F) -> impl Future<Output = F::Output> {
+        let deadline = Self::of_task();
         async move {
-            match end {
-                Some(end) => end.scope(work).await,
+            match deadline {
+                Some(deadline) => deadline.scope(work).await,
                 None => work.await,
             }
         }
     }
 
-    /// When.
+    /// The time of the deadline.
     #[must_use]
     pub fn at(self) -> Instant {
         self.at
     }
 
-    /// Nothing is to be begun any more.
+    /// True if nothing more may be started for the request.
     #[must_use]
-    pub fn is_over(self) -> bool {
+    pub fn has_passed(self) -> bool {
         Instant::now() >= self.at || self.generation.has_ended()
     }
 
-    /// This long from now, of a request that began with this one: a long one has an end for each of its parts.
+    /// Returns a deadline this long from now for the next part of a long request, which a stall ends as this one.
     #[must_use]
     pub fn renewed(self, limit: Duration) -> Self {
         Self { at: Instant::now() + limit, ..self }
     }
 
-    /// The earlier one.
+    /// Returns the earlier of two deadlines.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         Self { at: self.at.min(other.at), generation: self.generation.min(other.generation) }
@@ -77,17 +77,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_end_goes_with_its_task_and_into_those_that_carry_it() {
-        assert_eq!(RequestEnd::of_task(), None);
-        let end = RequestEnd::after(Duration::from_secs(5));
-        end.scope(async {
-            assert_eq!(tokio::spawn(async { RequestEnd::of_task() }).await.unwrap(), None);
-            let carried = tokio::spawn(RequestEnd::carry(async { RequestEnd::of_task() })).await.unwrap();
-            assert_eq!(carried, Some(end));
-            assert!(!end.is_over());
-            tokio::time::advance(Duration::from_secs(5)).await;
-            assert!(end.is_over());
-        })
-        .await;
+    async fn a_deadline_goes_with_its_task_and_into_those_to_which_it_is_propagated() {
+        assert_eq!(RequestDeadline::of_task(), None);
+        let deadline = RequestDeadline::after(Duration::from_secs(5));
+        deadline
+            .scope(async {
+                assert_eq!(tokio::spawn(async { RequestDeadline::of_task() }).await.unwrap(), None);
+                let carried =
+                    tokio::spawn(RequestDeadline::propagate(async { RequestDeadline::of_task() })).await.unwrap();
+                assert_eq!(carried, Some(deadline));
+                assert!(!deadline.has_passed());
+                tokio::time::advance(Duration::from_secs(5)).await;
+                assert!(deadline.has_passed());
+            })
+            .await;
     }
 }

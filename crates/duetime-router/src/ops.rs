@@ -10,7 +10,7 @@ use duetime_core::store::{
 use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
-use crate::batch_queue::{Called, Op, OpContext};
+use crate::batch_queue::{BatchOutcome, Op, OpContext};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
@@ -141,8 +141,14 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Enqueue],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         called.add(items.len(), without_skewed(self, context, shard, role, items).await);
         count(
             context,
@@ -192,8 +198,8 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
             if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
@@ -239,8 +245,8 @@ impl Op for GetOp {
         shard: &Shard,
         role: Role,
         items: &[MessageId],
-    ) -> Called<Option<StoredMessage>> {
-        let mut called = Called::new(items.len());
+    ) -> BatchOutcome<Option<StoredMessage>> {
+        let mut called = BatchOutcome::new(items.len());
         let final_at_home = |found: Lookup<StoredMessage>| match found.map(Some) {
             Lookup::Absent if role == Role::Home => Lookup::Found(None),
             found => found,
@@ -291,8 +297,14 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         for step in steps(role, items, |_, _| true) {
             if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
@@ -337,8 +349,14 @@ impl Op for DeadOp {
         item.0.as_str().len() + ITEM_BYTES + body
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Self::Item],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         // Requests with different actions may share a queue: runs of one action go together.
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();

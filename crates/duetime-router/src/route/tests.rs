@@ -11,7 +11,7 @@ use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::batch_queue::Called;
+use crate::batch_queue::BatchOutcome;
 
 #[test]
 fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -60,13 +60,13 @@ impl Op for Scripted {
         1
     }
 
-    async fn call(self, _: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
+    async fn call(self, _: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> BatchOutcome<()> {
         items[0].1.calls.lock().push((shard.index, role, items.len()));
         let answer = |(n, script): &Self::Item| match role {
             Role::Source => (script.answer)(*n),
             Role::Home => Lookup::Found(()),
         };
-        let mut called = Called::new(items.len());
+        let mut called = BatchOutcome::new(items.len());
         called.add(items.len(), Ok(items.iter().map(answer).collect()));
         called
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::{Clock, SinkDown, SinkState, SinkStates, Timestamp, TopicName};
 use duetime_metrics::Meters;
-use duetime_router::{Catalog, Router, TopicSurvey};
+use duetime_router::{Catalog, Router, TopicCounts};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -58,8 +58,8 @@ impl TopicEvent {
         &self.name
     }
 
-    fn new(survey: &TopicSurvey, state: Option<SinkState>) -> Self {
-        let (record, total) = (&survey.record, &survey.total);
+    fn new(counts: &TopicCounts, state: Option<SinkState>) -> Self {
+        let (record, total) = (&counts.record, &counts.total);
         Self {
             name: record.name.to_string(),
             version: record.version,
@@ -72,7 +72,7 @@ impl TopicEvent {
                 .map(Timestamp::as_millis),
             paused: record.config.paused,
             sink_down: state.is_some_and(|state| state.down.is_some() || state.refused.is_some()),
-            unreachable_shards: survey.silent(),
+            unreachable_shards: counts.unreachable_shards(),
         }
     }
 }
@@ -247,10 +247,10 @@ impl Feed {
     }
 
     async fn count(&self, active: &HashSet<TopicName>) {
-        let changed = match self.router.surveyor.survey_recent(active).await {
-            Ok(surveys) => {
-                let event = |survey: &TopicSurvey| TopicEvent::new(survey, self.sinks.state(&survey.record.name));
-                let topics = surveys.iter().map(event).collect();
+        let changed = match self.router.counter.count_recent(active).await {
+            Ok(all_counts) => {
+                let event = |counts: &TopicCounts| TopicEvent::new(counts, self.sinks.state(&counts.record.name));
+                let topics = all_counts.iter().map(event).collect();
                 self.known.lock().take(self.clock.now().as_millis(), topics)
             }
             Err(error) => {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
 use duetime_core::{ResizeError, ResizeProgress, ShardCount, ShardLocation, TopicName};
-use duetime_router::{Misplaced, TopicChange, TopicSurvey};
+use duetime_router::{ShardAnomaly, TopicChange, TopicCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use utoipa::ToSchema;
@@ -130,9 +130,9 @@ pub(crate) struct ResizePreview {
 }
 
 impl ResizePreview {
-    fn new(app: &HttpParts, survey: &TopicSurvey, to: ShardCount) -> Self {
-        let total = &survey.total;
-        let (from, (to, each)) = (survey.record.routing.shards, app.resizing.meaning(to));
+    fn new(app: &HttpParts, counts: &TopicCounts, to: ShardCount) -> Self {
+        let total = &counts.total;
+        let (from, (to, each)) = (counts.record.routing.shards, app.resizing.meaning(to));
         let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
         let moves = (total.messages() as f64 * share).round() as u64;
         let per_second_max = u64::from(each) * u64::from(app.cluster.borrow().nodes());
@@ -177,14 +177,17 @@ pub(crate) struct ShardsView {
     preview: Option<ResizePreview>,
 }
 
-async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
-    let resize = app.resizing.progress(&survey.record.name).await?;
-    let record = &survey.record;
+async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<ShardsView, Problem> {
+    let resize = app.resizing.progress(&counts.record.name).await?;
+    let record = &counts.record;
     let cluster = app.cluster.borrow().clone();
     // While a server is silent, what is lost is not known.
-    let wrong =
-        if survey.silent() > 0 { Vec::new() } else { app.router.reviewer.misplaced(record).await.unwrap_or_default() };
-    let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
+    let wrong = if counts.unreachable_shards() > 0 {
+        Vec::new()
+    } else {
+        app.router.consistency.anomalies(record).await.unwrap_or_default()
+    };
+    let anomalies: HashMap<u32, ShardAnomaly> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<ShardCounts>)| {
         let counts = known.unwrap_or_default();
         let ShardLocation { slot, stream, .. } = app.store.locate(&record.routing.shard(&record.name, index));
@@ -200,12 +203,12 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
             dead: counts.dead,
             oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
             unreachable: known.is_none(),
-            lost: misplaced.get(&index) == Some(&Misplaced::Lost),
-            occupied_by: misplaced.get(&index).map_or(0, |what| match what {
-                Misplaced::Occupied(messages) => *messages,
-                Misplaced::Lost | Misplaced::Later(_) => 0,
+            lost: anomalies.get(&index) == Some(&ShardAnomaly::Lost),
+            occupied_by: anomalies.get(&index).map_or(0, |what| match what {
+                ShardAnomaly::Occupied(messages) => *messages,
+                ShardAnomaly::Lost | ShardAnomaly::Later(_) => 0,
             }),
-            newer_incarnation: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
+            newer_incarnation: matches!(anomalies.get(&index), Some(ShardAnomaly::Later(_))),
         }
     };
     Ok(ShardsView {
@@ -215,7 +218,7 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
         epoch: record.routing.change(),
         seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
         mode: app.node.mode,
-        shards: (0..).zip(&survey.shards).map(shard).collect(),
+        shards: (0..).zip(&counts.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
         preview: None,
     })
@@ -239,9 +242,9 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let to = Query::read(query.as_deref(), &["to"])?.get("to", None, read_count)?;
     let seen = async {
-        let survey = app.router.surveyor.survey(&topic).await?;
-        let seen = view(&app, &caller, &survey).await?;
-        Ok(ShardsView { preview: to.map(|to| ResizePreview::new(&app, &survey, to)), ..seen })
+        let counts = app.router.counter.count(&topic).await?;
+        let seen = view(&app, &caller, &counts).await?;
+        Ok(ShardsView { preview: to.map(|to| ResizePreview::new(&app, &counts, to)), ..seen })
     };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
@@ -307,6 +310,6 @@ pub(crate) async fn put(
     }
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
-    let survey = app.router.surveyor.survey(&topic).await?;
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &survey).await?)).into_response())
+    let counts = app.router.counter.count(&topic).await?;
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &counts).await?)).into_response())
 }

@@ -173,7 +173,7 @@ fn catch_up_ms(due: u64, per_second: f64) -> u64 {
 async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> Result<SinkView<'a>, Problem> {
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
-    let due = app.router.surveyor.survey(topic).await?.total.due;
+    let due = app.router.counter.count(topic).await?.total.due;
     let cluster = app.cluster.borrow().clone();
     let (shards_scanned, other_nodes) = scanners(app, &cluster, topic);
     let state = app.sinks.state(topic);

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_core::{Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
-use duetime_router::TopicSurvey;
+use duetime_router::TopicCounts;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
@@ -201,8 +201,8 @@ pub(crate) fn zero(count: &u64) -> bool {
 }
 
 impl<'a> TopicView<'a> {
-    pub fn new(survey: &'a TopicSurvey, sink_issue: Option<SinkIssueView>, caller: &Caller) -> Self {
-        let (record, total) = (&survey.record, &survey.total);
+    pub fn new(counts: &'a TopicCounts, sink_issue: Option<SinkIssueView>, caller: &Caller) -> Self {
+        let (record, total) = (&counts.record, &counts.total);
         let down = sink_issue.as_ref().and_then(|issue| issue.down.as_ref());
         let oldest = SinkDown::oldest_due(down, total);
         Self {
@@ -216,7 +216,7 @@ impl<'a> TopicView<'a> {
             in_flight: total.in_flight,
             dead: total.dead,
             oldest_due_at: oldest.map(Timestamp::as_millis),
-            unreachable_shards: survey.silent(),
+            unreachable_shards: counts.unreachable_shards(),
             sink_issue,
             pause: PauseView::of(record, caller),
         }

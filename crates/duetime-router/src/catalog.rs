@@ -145,8 +145,8 @@ impl Catalog {
         self.older.lock().keys().cloned().collect()
     }
 
-    /// From now on the topic is as the store has it again, which went back; true: it was known otherwise.
-    pub(crate) fn go_back(&self, record: &Arc<TopicRecord>) -> bool {
+    /// Takes the store's older record of a topic after a store rollback. Returns true if this node knew a newer one.
+    pub(crate) fn accept_rollback(&self, record: &Arc<TopicRecord>) -> bool {
         self.older.lock().remove(&record.name);
         self.topics.send_if_modified(|topics| {
             let is_later = topics.get(&record.name).is_some_and(|known| record.is_older(known));
@@ -407,7 +407,7 @@ impl Catalog {
         let record = TopicRecord { pause: note.map(|note| note.at_version(record.version)), ..record };
         let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
         if let Err(StoreError::Vanished { messages, .. }) = &stored {
-            self.issues.vanish(name, Some(*messages), None);
+            self.issues.set_vanished(name, Some(*messages), None);
         }
         let record = Arc::new(stored?);
         Ok(Some(TopicPut { record, created: present.is_none(), changed: true }))

@@ -39,7 +39,7 @@ pub use bulk::{PER_SECOND_MAX, PlanError, PlanWatcher, Plans};
 pub use bulk_plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanState};
 pub use catalog::Catalog;
 pub use change::{CatalogPut, TopicChange, TopicPut};
-pub use consistency::{Misplaced, Reviewer};
+pub use consistency::{ConsistencyChecker, ShardAnomaly};
 pub use dead::{DeadCursor, DeadLetters, DeadList, DeadSettled, DeadSweep};
 pub use dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX, normalised};
 pub use error::{CatalogError, RouteError};
@@ -51,4 +51,4 @@ pub use list::{Listed, ListedState, LiveMessages, MessageCursor, MessageFilter, 
 pub use metered::Metering;
 pub use routed::RoutedStore;
 pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};
-pub use topic_counts::{Surveyor, TopicSurvey};
+pub use topic_counts::{TopicCounter, TopicCounts};

@@ -28,7 +28,7 @@ impl Reports {
     pub(crate) fn later(&self, topic: &TopicName, later: Option<u64>) {
         let issues = self.catalog.issues();
         match later {
-            Some(messages) if issues.outdate(topic, messages) => {
+            Some(messages) if issues.set_outdated(topic, messages) => {
                 error!(
                     %topic, messages,
                     "the catalogue is older than the shards of this topic, which have a later record; adopt the topic"

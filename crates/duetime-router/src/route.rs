@@ -23,7 +23,7 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 
 use crate::reports::Reports;
-use crate::store_rollback::go_back;
+use crate::store_rollback::accept_rollback;
 use crate::vanished::look_once;
 
 /// Shards one request works on at once.
@@ -391,8 +391,8 @@ impl Dispatcher {
     }
 
     /// After the catalogue was read again: the store may have gone back to before `routing`.
-    async fn go_back(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-        go_back(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
+    async fn accept_rollback(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+        accept_rollback(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
     }
 
     /// The topic, for calls that are about its messages: what is not found where this node looks is answered as unknown, so
@@ -406,7 +406,7 @@ impl Dispatcher {
                 return Err(self.reports.outdated(topic).into());
             }
             self.catalog.refresh().await?;
-            self.go_back(topic, &known.routing).await?;
+            self.accept_rollback(topic, &known.routing).await?;
         }
         self.topic(topic).await
     }
@@ -423,7 +423,7 @@ impl Dispatcher {
             StoreError::Stale(present) if self.catalog.learn(topic, present) => Ok(()),
             StoreError::UnknownShard(_) => {
                 self.catalog.refresh().await?;
-                self.go_back(topic, routing).await?;
+                self.accept_rollback(topic, routing).await?;
                 // The catalogue has the topic as before: the shard should be there.
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.reports.lost(topic, index)) } else { Ok(()) }
@@ -445,7 +445,7 @@ impl Dispatcher {
                 }
                 // The topic may be another of the same name by now, and its shards at its first record.
                 self.catalog.refresh().await?;
-                self.go_back(topic, routing).await?;
+                self.accept_rollback(topic, routing).await?;
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }

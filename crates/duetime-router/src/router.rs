@@ -20,7 +20,7 @@ use futures::StreamExt as _;
 
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
-use crate::consistency::Reviewer;
+use crate::consistency::ConsistencyChecker;
 use crate::dead::DeadLetters;
 use crate::endings::SettleKind;
 use crate::error::RouteError;
@@ -28,7 +28,7 @@ use crate::forecast::Forecaster;
 use crate::list::LiveMessages;
 use crate::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
 use crate::route::{Aim, Answers, Dispatcher};
-use crate::topic_counts::Surveyor;
+use crate::topic_counts::TopicCounter;
 use crate::topic_limits::TopicLimits;
 
 /// Messages that are looked up at once to see whether they are there.
@@ -103,7 +103,7 @@ type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 /// Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 pub struct Router {
     /// Counts messages by state.
-    pub surveyor: Surveyor,
+    pub counter: TopicCounter,
     /// Lists what is live.
     pub live: LiveMessages,
     /// Lists and settles what is dead.
@@ -111,7 +111,7 @@ pub struct Router {
     /// Counts what falls due.
     pub forecaster: Forecaster,
     /// Looks for what is missing.
-    pub reviewer: Reviewer,
+    pub consistency: ConsistencyChecker,
     pub(crate) dispatcher: Arc<Dispatcher>,
     limits: TopicLimits,
     enqueues: BatchQueues<EnqueueOp>,
@@ -140,11 +140,11 @@ impl Router {
         let context = OpContext::new(store, mover, clock, meters);
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), catalog));
         Arc::new(Self {
-            surveyor: Surveyor::new(dispatcher.clone()),
+            counter: TopicCounter::new(dispatcher.clone()),
             live: LiveMessages::new(dispatcher.clone()),
             dead: DeadLetters::new(dispatcher.clone()),
             forecaster: Forecaster::new(dispatcher.clone()),
-            reviewer: Reviewer::new(dispatcher.clone()),
+            consistency: ConsistencyChecker::new(dispatcher.clone()),
             dispatcher,
             limits: TopicLimits::default(),
             enqueues: BatchQueues::new(context.clone()),

@@ -197,7 +197,7 @@ async fn many_messages_go_to_their_homes_in_bounded_batches_and_answer_in_order(
     assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
     assert!(fixture.watched.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
     assert_eq!(fixture.counted(Event::Scheduled), 5000);
-    assert_eq!(fixture.router.surveyor.survey(&fixture.topic).await.unwrap().total.scheduled, 5000);
+    assert_eq!(fixture.router.counter.count(&fixture.topic).await.unwrap().total.scheduled, 5000);
 }
 
 #[tokio::test]
@@ -335,8 +335,8 @@ async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     assert!(fixture.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
     assert!(other.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
     assert!(matches!(fixture.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
-    assert!(matches!(fixture.router.surveyor.survey(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
-    assert_eq!(fixture.router.surveyor.survey_all().await.unwrap().len(), 1);
+    assert!(matches!(fixture.router.counter.count(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
+    assert_eq!(fixture.router.counter.count_all().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

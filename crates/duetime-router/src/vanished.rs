@@ -44,7 +44,7 @@ pub(crate) async fn look_into(store: &dyn TopicStore, catalog: &Catalog, topic: 
     match left {
         None => issues.end_of(topic),
         Some(messages) => {
-            if issues.vanish(topic, messages, known) {
+            if issues.set_vanished(topic, messages, known) {
                 tell(topic, messages);
             }
         }

@@ -11,7 +11,7 @@ use duetime_core::{ChangeId, Routing, RoutingRecord, ShardCount, TopicConfig, To
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_resize::MoveDeps;
-use duetime_router::{Catalog, Misplaced, RouteError, Router};
+use duetime_router::{Catalog, RouteError, Router, ShardAnomaly};
 use duetime_testkit::WallClock;
 
 use super::by_hand::{World, id, now};
@@ -323,15 +323,15 @@ async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic
     let refused = router.get(name, vec![id("a")]).await.remove(0);
     let Err(RouteError::Store(error)) = refused else { panic!("{refused:?}") };
     assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
-    router.reviewer.look_at_shards().await;
+    router.consistency.check_shards().await;
     let (code, detail) = catalog.issues().not_ready().unwrap();
     assert!(code == "topic_outdated" && detail.contains("orders (2 messages)"), "{detail}");
     assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 1"));
-    let places = router.reviewer.misplaced(&catalog.get(name).unwrap()).await.unwrap();
-    assert_eq!(places, [(0, Misplaced::Later(0)), (1, Misplaced::Later(2))]);
+    let places = router.consistency.anomalies(&catalog.get(name).unwrap()).await.unwrap();
+    assert_eq!(places, [(0, ShardAnomaly::Later(0)), (1, ShardAnomaly::Later(2))]);
 
     assert!(catalog.adopt(name, None, false).await.unwrap().restored);
-    router.reviewer.look_at_shards().await;
+    router.consistency.check_shards().await;
     assert!(catalog.issues().not_ready().is_none());
     assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 0"));
     assert!(router.get(name, vec![id("nobody")]).await.remove(0).is_ok());

@@ -74,7 +74,7 @@ async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_
         let Err(RouteError::Store(error)) = done else { panic!("{done:?}") };
         assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
     }
-    fixture.router.reviewer.look_at_shards().await;
+    fixture.router.consistency.check_shards().await;
     assert!(fixture.catalog.issues().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
 }
 
@@ -91,11 +91,11 @@ async fn messages_on_their_way_to_a_shard_that_the_topic_does_not_have_are_broug
             fixture.mem.make_shard(&fixture.topic, 6, &routing);
             fixture.store.put(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
         }
-        fixture.router.reviewer.look_at_shards().await;
+        fixture.router.consistency.check_shards().await;
         assert!(fixture.catalog.issues().of_topics()[0].contains("on their way"));
         let found = fixture.router.edit(&fixture.topic, cancels()).await;
         assert!(found.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{found:?}");
-        fixture.router.reviewer.look_at_shards().await;
+        fixture.router.consistency.check_shards().await;
         assert_eq!(fixture.catalog.issues().of_topics(), [""; 0]);
     }
 }
@@ -122,6 +122,6 @@ async fn the_review_goes_back_where_nobody_asks() {
     let fixture = Fixture::with_shards(8).await;
     fixture.remember_change(4);
     fixture.catalog.refresh().await.unwrap();
-    fixture.router.reviewer.look_at_topics().await;
+    fixture.router.consistency.check_topics().await;
     assert_eq!(fixture.shards(), 8);
 }

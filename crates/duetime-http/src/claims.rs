@@ -153,7 +153,7 @@ pub(crate) async fn claim(
     let mut record = app.router.topic(&topic).await?;
     if record.config.sink.is_some() {
         // Another node may have taken it away.
-        record = app.router.present_topic(&topic).await?;
+        record = app.router.current_topic(&topic).await?;
     }
     if let Some(sink) = &record.config.sink {
         let detail = format!(

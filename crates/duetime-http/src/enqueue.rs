@@ -145,7 +145,7 @@ async fn rules<'a>(
 ) -> Result<Rules<'a>, Problem> {
     let mut payload_bytes_max = record.config.max_payload;
     if longest as u64 > payload_bytes_max {
-        payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
+        payload_bytes_max = app.router.current_topic(&record.name).await?.config.max_payload;
     }
     Ok(Rules { now: app.clock.now(), payload_bytes_max, trace, body: None })
 }

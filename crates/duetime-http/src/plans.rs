@@ -370,7 +370,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    app.router.present_topic(&topic).await?;
+    app.router.current_topic(&topic).await?;
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, BODY_MAX).await?;
     let ask: StartIn = fields::read(&bytes)?;

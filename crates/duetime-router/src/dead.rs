@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::batch_queue::BatchQueues;
 use crate::error::{RouteError, is_misrouted};
 use crate::ops::DeadOp;
-use crate::route::{Aim, Dispatcher};
+use crate::route::{Dispatcher, MessageRef};
 use crate::topic_counts::TopicCounter;
 
 /// Dead letters read in one call: their bodies come along.
@@ -177,8 +177,10 @@ impl DeadLetters {
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers =
-            self.dispatcher.run(&self.queues, DeadOp, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
+        let answers = self
+            .dispatcher
+            .run(&self.queues, DeadOp, topic, items, |_, (id, _)| MessageRef::in_incarnation(id, life))
+            .await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;

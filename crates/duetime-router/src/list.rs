@@ -205,7 +205,7 @@ impl LiveMessages {
         limit: usize,
     ) -> Result<MessageList, RouteError> {
         let begun = Instant::now();
-        let record = self.dispatcher.present_topic(topic).await?;
+        let record = self.dispatcher.current_topic(topic).await?;
         let now = self.dispatcher.context.clock.now();
         let start = cursor.unwrap_or(MessageCursor { shard: 0, epoch: record.routing.epoch, after: None });
         let (mut at, mut range) = (start.shard, ListRange { after: start.after, ..filter.range(now) });

@@ -79,7 +79,7 @@ impl TopicCounter {
     pub async fn count(&self, topic: &TopicName) -> Result<TopicCounts, RouteError> {
         let mut recounts = 0;
         loop {
-            let record = self.dispatcher.present_topic(topic).await?;
+            let record = self.dispatcher.current_topic(topic).await?;
             match self.count_record(record).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     tokio::time::sleep(RECOUNT_WAIT * recounts).await;

@@ -12,8 +12,8 @@ use tracing::{info, warn};
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
 use crate::look::FoundShard;
-use crate::shard_creation::Making;
-use crate::topic_lifecycle::Pending;
+use crate::shard_creation::FenceMode;
+use crate::topic_lifecycle::TopicIntent;
 use crate::{catalogue, look, settings, shard_creation};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
@@ -58,7 +58,7 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
         });
         for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
             let shard = routing.shard(topic, index);
-            shard_creation::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
+            shard_creation::fence_making(calls, &shard, routing, &DeadlineFloor::default(), FenceMode::Anew, 0).await?;
             warn!(%shard, "lost shard recreated empty, as an operator asked for");
             missing.remove(&index);
             recreated.push(index);
@@ -77,7 +77,7 @@ async fn put_back(
     found: &[FoundShard],
 ) -> Result<TopicRecord, StoreError> {
     let now = ask.now.as_millis();
-    if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
+    if !noted.is_empty() && TopicIntent::read(noted)?.is_in_progress(now) {
         return Err(StoreError::Conflict);
     }
     let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);

@@ -7,7 +7,7 @@ use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::caller_time::{Present, millis};
+use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::replicas::fewest;
@@ -57,7 +57,7 @@ async fn cancel(
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.cancel, Present::new(now));
+    let (script, present) = (&calls.scripts.home.cancel, CallerTime::new(now));
     let run = calls.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_cancelled(part.len(), reply, answers)?;
@@ -73,7 +73,7 @@ async fn reschedule(
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_moments(calls, cmd, shard, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.reschedule, Present::new(now));
+    let (script, present) = (&calls.scripts.home.reschedule, CallerTime::new(now));
     let run = calls.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_rescheduled(part.len(), reply, answers)?;

@@ -18,7 +18,7 @@ use tracing::debug;
 use crate::calls::Calls;
 use crate::catalogue::{self, SHARDS_AT_ONCE, shards};
 use crate::reply::{count, store_error, tuple};
-use crate::shard_creation::{self, Making};
+use crate::shard_creation::{self, FenceMode};
 
 /// What is in shards.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,10 +83,13 @@ async fn open_all(calls: &Calls, record: &TopicRecord) {
     let open = async {
         let routing = lift(calls, &record.name, &record.routing).await?;
         let floor = DeadlineFloor::default();
-        let fences = shards(record).map(|shard| {
-            let (routing, floor) = (&routing, &floor);
-            async move { shard_creation::fence_making(calls, &shard, routing, floor, Making::Never, 0).await.map(drop) }
-        });
+        let fences =
+            shards(record).map(|shard| {
+                let (routing, floor) = (&routing, &floor);
+                async move {
+                    shard_creation::fence_making(calls, &shard, routing, floor, FenceMode::Never, 0).await.map(drop)
+                }
+            });
         stream::iter(fences).buffer_unordered(SHARDS_AT_ONCE).try_collect::<()>().await
     };
     if let Err(error) = open.await {

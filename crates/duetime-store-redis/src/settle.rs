@@ -6,7 +6,7 @@ use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
-use crate::caller_time::{Present, millis};
+use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::replicas::fewest;
@@ -89,7 +89,7 @@ async fn ack(
             }
         }
     };
-    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, Present::new(now), waits, None, fill);
+    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, CallerTime::new(now), waits, None, fill);
     let (reply, reached) = run.await?;
     match reply {
         Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
@@ -121,7 +121,7 @@ async fn settle_mixed(
         cmd.arg(part.len());
         part.iter().for_each(|at| name(cmd, &batch[*at]));
     };
-    let (script, present) = (&calls.scripts.home.settle, Present::new(now));
+    let (script, present) = (&calls.scripts.home.settle, CallerTime::new(now));
     let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
     let outcomes = ints(reply)?;
     if outcomes.len() != part.len() {
@@ -137,7 +137,7 @@ async fn settling<F>(
     calls: &Calls,
     (doing, script): (&'static str, &Script),
     shard: &Shard,
-    present: Present,
+    present: CallerTime,
     waits: AckWait,
     call: Option<&CachedCall<'_>>,
     fill: F,
@@ -162,7 +162,7 @@ pub(crate) async fn settle_dead_letters(
     for part in ids.chunks(BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_dead(calls, cmd, shard, part, action, &call.named(sending));
-        let (script, present) = (&calls.scripts.home.settle_dead, Present::new(now));
+        let (script, present) = (&calls.scripts.home.settle_dead, CallerTime::new(now));
         let run = calls.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
         let (done, reached) = run.await?;
         replicas = fewest(replicas, reached);

@@ -161,7 +161,7 @@ impl TopicStore for RedisStore {
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        topic_lifecycle::left_of(&self.calls, topic).await
+        topic_lifecycle::count_leftovers(&self.calls, topic).await
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {

@@ -44,7 +44,7 @@ pub mod tracer;
 pub mod units;
 
 pub use backup::{Backup, BackupError, BackupStore};
-pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, GoBack, HeldBudget, UnlessSent};
+pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget, ReleaseAction, UnlessSent};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use draw::Draw;
 pub use hand_over::{InPlace, StreamTransfer, Streamed};
@@ -63,7 +63,7 @@ pub use routing::{ChangeId, Parity, Routing, RoutingId, RoutingRecord, RoutingSt
 pub use score::{LeaseClass, Score};
 pub use server::{ServerId, ShardLocation};
 pub use sink::{BindError, Delivery, Sink, SinkBinder, Verdict};
-pub use sink_state::{OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Tried};
+pub use sink_state::{OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState, SinkStates};
 pub use store::{Deletion, StoreError};
 pub use time::{Clock, Timestamp};
 pub use topic::{AutoShards, DeliveryMode, RateLimit, ShardCount, SinkRef, TopicConfig, TopicRecord, Topics};

@@ -90,26 +90,26 @@ pub struct SinkOutage {
     pub reason: String,
     /// What was said last, where that is something else.
     pub last_reason: Option<String>,
-    /// How often it was tried meanwhile and was down still.
+    /// Failed probes during the outage.
     pub probes: u64,
 }
 
-/// What a try at once brought.
+/// The outcome of an immediate probe of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tried {
-    /// It was not taken to be down.
+pub enum ProbeOutcome {
+    /// The sink was not taken to be down.
     WasUp,
-    /// It was down and accepts again.
+    /// The sink was down and accepts again.
     Up,
-    /// It is still down.
+    /// The sink is still down.
     Down,
     /// No message could be tried: none was due, or the topic's rate limit let none go.
     NothingDue,
-    /// The try had not ended when the time was up.
-    UnderWay,
+    /// The probe had not ended within the time.
+    InProgress,
 }
 
-impl Tried {
+impl ProbeOutcome {
     /// As in answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -118,7 +118,7 @@ impl Tried {
             Self::Up => "up",
             Self::Down => "down",
             Self::NothingDue => "nothing_due",
-            Self::UnderWay => "in_progress",
+            Self::InProgress => "in_progress",
         }
     }
 }
@@ -129,14 +129,14 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
-    /// A sentence for each topic whose streams in the store take nothing, by name: somebody has to act.
+    /// Returns a sentence for each topic whose streams in the store take nothing: an operator must act.
     fn issues(&self) -> Vec<String>;
 
     /// When this node took sinks to be down, the latest first; a bounded number since it started.
     fn outages(&self) -> Vec<SinkOutage>;
 
-    /// Ends the wait before the next try and waits at most `within` for what it brings; `None` as above.
-    async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried>;
+    /// Probes the sink at once and waits at most `within` for the outcome; `None` as above.
+    async fn probe_now(&self, topic: &TopicName, within: Duration) -> Option<ProbeOutcome>;
 }
 
 #[cfg(test)]

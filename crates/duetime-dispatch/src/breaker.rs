@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLOCK_SKEW_MAX};
-use duetime_core::{Clock, OutageEnd, SinkDown, Timestamp, TopicName, Tried};
+use duetime_core::{Clock, OutageEnd, ProbeOutcome, SinkDown, Timestamp, TopicName};
 use duetime_metrics::TopicMeters;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -197,13 +197,13 @@ impl Breaker {
     }
 
     /// Ends the wait before the next probe, whoever asked for it, and says what the probe brought, within `within`.
-    pub(crate) async fn try_now(&self, within: Duration) -> Tried {
+    pub(crate) async fn probe_now(&self, within: Duration) -> ProbeOutcome {
         let now = Instant::now();
         let probes = {
             let mut inner = self.inner.lock();
             match inner.state {
-                BreakerState::Closed => return Tried::WasUp,
-                BreakerState::Open { .. } if inner.outage.is_none() => return Tried::WasUp,
+                BreakerState::Closed => return ProbeOutcome::WasUp,
+                BreakerState::Open { .. } if inner.outage.is_none() => return ProbeOutcome::WasUp,
                 BreakerState::Open { .. } => {
                     inner.state = BreakerState::Open { until: now };
                     self.changed.notify_waiters();
@@ -220,8 +220,8 @@ impl Breaker {
             let state = {
                 let inner = self.inner.lock();
                 match inner.state {
-                    BreakerState::Closed => return Tried::Up,
-                    _ if inner.probes > probes => return Tried::Down,
+                    BreakerState::Closed => return ProbeOutcome::Up,
+                    _ if inner.probes > probes => return ProbeOutcome::Down,
                     state => state,
                 }
             };
@@ -229,11 +229,11 @@ impl Breaker {
             if tokio::time::timeout_at(patience, changed).await.is_err() {
                 let inner = self.inner.lock();
                 match inner.state {
-                    BreakerState::Closed => return Tried::Up,
-                    _ if inner.probes > probes => return Tried::Down,
+                    BreakerState::Closed => return ProbeOutcome::Up,
+                    _ if inner.probes > probes => return ProbeOutcome::Down,
                     BreakerState::Probing if Instant::now() < until => {}
-                    BreakerState::Probing => return Tried::UnderWay,
-                    BreakerState::Open { .. } => return Tried::NothingDue,
+                    BreakerState::Probing => return ProbeOutcome::InProgress,
+                    BreakerState::Open { .. } => return ProbeOutcome::NothingDue,
                 }
             }
         }

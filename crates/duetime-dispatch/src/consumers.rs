@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
-use crate::consumer_claim::{Given, ask};
+use crate::consumer_claim::{ConsumerBatch, ask};
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
 use crate::server_load::{Bounds, SLOW_AFTER};
@@ -96,7 +96,7 @@ struct UnderWay {
 /// What came of the claim with this number.
 struct AskedClaim {
     number: u64,
-    answer: Result<Option<Given>, StoreError>,
+    answer: Result<Option<ConsumerBatch>, StoreError>,
 }
 
 /// One consumer's claim: what it has and what it waits for.
@@ -110,7 +110,7 @@ struct Asker {
     /// The store has several servers: a claim that hesitates is not waited for, as if it were to bring nothing. What
     /// it brings all the same and has no room goes back.
     several: bool,
-    given: Vec<Given>,
+    given: Vec<ConsumerBatch>,
     bytes: usize,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = AskedClaim> + Send>>>,
     /// The same claims, what was asked for.
@@ -173,12 +173,12 @@ impl Asker {
             Some(error) if self.given.is_empty() && !self.answered => Err(error),
             _ => {
                 let had_some = !self.given.is_empty();
-                let in_time: Vec<Given> = self.given.into_iter().filter(|given| !given.is_too_late()).collect();
+                let in_time: Vec<ConsumerBatch> = self.given.into_iter().filter(|given| !given.is_too_late()).collect();
                 if had_some && in_time.is_empty() {
                     return Err(too_late());
                 }
-                let ready = join_all(in_time.into_iter().map(Given::ready_to_go)).await.into_iter().flatten();
-                Ok(ready.filter(|given| !given.messages().is_empty()).map(Given::hand_out).collect())
+                let ready = join_all(in_time.into_iter().map(ConsumerBatch::ready_to_go)).await.into_iter().flatten();
+                Ok(ready.filter(|given| !given.messages().is_empty()).map(ConsumerBatch::into_answer).collect())
             }
         }
     }
@@ -219,7 +219,7 @@ impl Asker {
     }
 
     /// Takes in what a claim brought; what comes too late, or is beyond the bounds, is given back.
-    fn take_in(&mut self, mut more: Given) {
+    fn take_in(&mut self, mut more: ConsumerBatch) {
         if more.is_too_late() {
             (self.answered, self.came_too_late) = (true, true);
             return;

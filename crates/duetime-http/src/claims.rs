@@ -195,7 +195,7 @@ pub(crate) async fn claim(
     });
     serde_json::to_writer(&mut answer, &ClaimedViews { messages: messages.collect() }).expect("a Vec takes all");
     let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
-    response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.go_back.unless_sent())));
+    response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.release.unless_sent())));
     Ok(response)
 }
 

@@ -242,9 +242,9 @@ pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> 
     }
     let tried = tokio::select! {
         biased;
-        tried = app.sinks.try_now(&topic, TRIED_WITHIN) => tried,
+        tried = app.sinks.probe_now(&topic, TRIED_WITHIN) => tried,
         () = app.draining.cancelled() => None,
     };
-    let outcome = tried.unwrap_or(duetime_core::Tried::NothingDue).as_str();
+    let outcome = tried.unwrap_or(duetime_core::ProbeOutcome::NothingDue).as_str();
     Ok(Json(ProbeView { outcome, view: view(&app, &record, &caller).await? }).into_response())
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::store::{ClaimRequest, Settle, Settlement};
 use duetime_core::{
-    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates,
-    Timestamp, TopicName, Tried,
+    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState,
+    SinkStates, Timestamp, TopicName,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use crate::{Auth, HttpParts, NodeInfo};
 pub struct FixedSinks {
     pub down: Option<SinkDown>,
     pub refused: Option<String>,
-    pub tried: Option<Tried>,
+    pub tried: Option<ProbeOutcome>,
     pub outages: Vec<SinkOutage>,
 }
 
@@ -40,7 +40,7 @@ impl SinkStates for FixedSinks {
         self.outages.clone()
     }
 
-    async fn try_now(&self, _: &TopicName, _: Duration) -> Option<Tried> {
+    async fn probe_now(&self, _: &TopicName, _: Duration) -> Option<ProbeOutcome> {
         self.tried
     }
 }
@@ -50,7 +50,7 @@ fn down() -> FixedSinks {
     let next_try = Some(Timestamp::from_millis(NOW_MS + 5_000));
     let (deferred_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
     let down = SinkDown { since, deferred_until, reason: reason.to_owned(), next_try };
-    FixedSinks { down: Some(down), tried: Some(Tried::Down), ..FixedSinks::default() }
+    FixedSinks { down: Some(down), tried: Some(ProbeOutcome::Down), ..FixedSinks::default() }
 }
 
 /// A node with the topic `orders`, which has a sink of which `sinks` is true.
@@ -95,7 +95,7 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
 
 #[tokio::test]
 async fn a_sink_with_which_nothing_is_wrong_has_no_issue_and_one_that_cannot_be_used_says_why() {
-    let well = api(FixedSinks { tried: Some(Tried::WasUp), ..FixedSinks::default() }).await;
+    let well = api(FixedSinks { tried: Some(ProbeOutcome::WasUp), ..FixedSinks::default() }).await;
     assert!(well.get("/v1/topics/orders").await.json().get("sink_issue").is_none());
     assert_eq!(well.post("/v1/topics/orders/sink/probe", "{}").await.json()["outcome"], "was_up");
     let refused = api(FixedSinks { refused: Some("no sink is called \"shop\"".to_owned()), ..FixedSinks::default() });

@@ -99,7 +99,7 @@ impl KafkaTarget {
     /// The sentence for an error of the whole cluster.
     pub(super) fn explain(&self, producer: &Producer, code: RDKafkaErrorCode) -> String {
         let brokers = &self.config.brokers;
-        let cause = producer.complaint().map_or_else(|| code.to_string(), |complaint| complaint.text);
+        let cause = producer.last_error().map_or_else(|| code.to_string(), |last_error| last_error.text);
         match code {
             RDKafkaErrorCode::MessageTimedOut => {
                 let wait = self.config.timeout.as_millis();
@@ -141,8 +141,8 @@ impl KafkaTarget {
             Ok(Err::<_, KafkaError>(error)) => {
                 tracing::debug!(%error, "no answer from Kafka");
                 // That brokers are down is said of silent ones too.
-                let cause = producer.complaint().filter(|complaint| !complaint.is_down);
-                let cause = cause.map(|complaint| complaint.text).unwrap_or_else(|| {
+                let cause = producer.last_error().filter(|last_error| !last_error.is_down);
+                let cause = cause.map(|last_error| last_error.text).unwrap_or_else(|| {
                     let waited = within.as_millis();
                     format!("no answer within {waited} ms; fix host and port, or see if it wants `tls` or `sasl`")
                 });

@@ -1,8 +1,7 @@
-//! A store with something done around every call: meters in the program, faults and clocks in tests.
+//! A store with a layer around every call: meters in the program, faults and clocks in tests.
 //!
-//! The one place where the contract is forwarded. Who wants to look on, to count or to refuse writes an
-//! [`Around`] and puts it about a store by [`Surrounded`]; a method that is added to the contract is added here
-//! and nowhere else.
+//! The one place where the contract is forwarded. To observe, count or refuse calls, implement [`StoreLayer`] and wrap a
+//! store by [`Layered`]. A method that is added to the contract is forwarded here and nowhere else.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -37,17 +36,17 @@ use crate::topic::TopicRecord;
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What it does, as meters name it.
+    /// The operation, as metrics name it.
     pub op: &'static str,
-    /// The shards it is made on; none, where it is about a topic or the store as a whole.
+    /// The shards of the call; none if it is about a topic or the store as a whole.
     pub shards: &'a [Shard],
-    /// How many messages it names.
+    /// How many messages the call names.
     pub items: usize,
 }
 
-/// What is done around every call of a store that can fail.
-pub trait Around: Send + Sync + fmt::Debug + 'static {
-    /// Makes the call by waiting for `made`, or does not.
+/// Runs around every call of a store that can fail.
+pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
+    /// Makes the call by awaiting `made`, or refuses it.
     fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -55,8 +54,8 @@ pub trait Around: Send + Sync + fmt::Debug + 'static {
     ) -> impl Future<Output = Result<T, StoreError>> + Send;
 }
 
-/// Shared with who looks at it from outside.
-impl<A: Around> Around for Arc<A> {
+/// A layer that is shared with its observer.
+impl<A: StoreLayer> StoreLayer for Arc<A> {
     fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -66,28 +65,28 @@ impl<A: Around> Around for Arc<A> {
     }
 }
 
-/// A store with `A` around every call. What answers at once, without asking anybody, is passed on as it is.
+/// A store with layer `A` around every call. Methods that answer at once, without a call, are forwarded as they are.
 #[derive(Debug)]
-pub struct Surrounded<A> {
+pub struct Layered<A> {
     inner: Arc<dyn Store>,
     around: A,
 }
 
-impl<A: Around> Surrounded<A> {
-    /// Puts `around` about `inner`.
+impl<A: StoreLayer> Layered<A> {
+    /// Wraps `inner` in the layer `around`.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, around: A) -> Arc<Self> {
         Arc::new(Self { inner, around })
     }
 }
 
-/// Implements a trait for [`Surrounded`]. A line has a method, what it is called, the shards and the items of a call.
-macro_rules! surrounded {
+/// Implements a trait for [`Layered`]. A line has a method, its name in metrics, and the shards and items of a call.
+macro_rules! layered {
     ($contract:ident { $(
         $method:ident($($arg:ident: $kind:ty),*) -> $answer:ty, $op:expr, $shards:expr, $items:expr;
     )* } $($rest:item)*) => {
         #[async_trait]
-        impl<A: Around> $contract for Surrounded<A> {
+        impl<A: StoreLayer> $contract for Layered<A> {
             $(
                 async fn $method(&self, $($arg: $kind),*) -> Result<$answer, StoreError> {
                     let call = Call { op: $op, shards: $shards, items: $items };
@@ -99,7 +98,7 @@ macro_rules! surrounded {
     };
 }
 
-surrounded! {
+layered! {
     TopicStore {
         topics() -> Vec<TopicRecord>, "topics", &[], 0;
         confirm(record: &TopicRecord) -> (), "confirm", &[], 0;
@@ -115,7 +114,7 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     MessageStore {
         enqueue_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
             role.op("enqueue", "enqueue_at_source"), slice::from_ref(shard), batch.len();
@@ -135,7 +134,7 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
         hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
@@ -147,7 +146,7 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     ScheduleStore {
         counts(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
         next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
@@ -160,7 +159,7 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     StoreHealth {
         clock_skew_ms(clock: &dyn Clock) -> i64, "clock_skew_ms", &[], 0;
         ready() -> (), "ready", &[], 0;
@@ -173,21 +172,21 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     PlanStore {
         plans() -> BTreeMap<String, String>, "list_plans", &[], 0;
         swap_plan(id: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_plan", &[], 0;
     }
 }
 
-surrounded! {
+layered! {
     RoutingAuthority {
         routing(topic: &TopicName) -> Option<RoutingRecord>, "routing", &[], 0;
         swap_routing(topic: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> (), "swap_routing", &[], 0;
     }
 }
 
-surrounded! {
+layered! {
     ResizeStore {
         fence(topic: &TopicName, index: u32, routing: &Routing, floor: &DeadlineFloor) -> Fenced,
             "resize_fence", &[routing.shard(topic, index)], 0;

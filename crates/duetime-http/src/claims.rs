@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 
 use crate::auth::Scope;
 use crate::body::{self, ITEMS_BYTES_MAX};
-use crate::bounded_vec::AtMost;
+use crate::bounded_vec::BoundedVec;
 use crate::memory::Account;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
@@ -219,7 +219,7 @@ fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timest
 #[serde(deny_unknown_fields)]
 struct AckIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
 }
 
 /// Receipts of claimed messages that were not done.
@@ -228,7 +228,7 @@ struct AckIn {
 #[serde(deny_unknown_fields)]
 struct NackIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
     /// Until the next attempt; the topic's backoff if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
@@ -248,7 +248,7 @@ struct NackIn {
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
     /// From now on; the topic's own if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]

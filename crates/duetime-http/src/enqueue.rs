@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use crate::audit;
 use crate::auth::{Caller, Scope};
 use crate::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
-use crate::bounded_vec::AtMost;
+use crate::bounded_vec::BoundedVec;
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
@@ -195,7 +195,7 @@ async fn many(
     bytes: &Bytes,
     (style, trace): (Style, Option<ProducerTrace>),
 ) -> Result<Response, Problem> {
-    let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
+    let raw: BoundedVec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
     caller.limits().take_messages(raw.len())?;
     let _turn = memory::turn_for(raw.len()).await;

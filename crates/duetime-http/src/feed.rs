@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::listeners::{ListenerPlace, ListenerPlaces};
+use crate::listeners::{ListenerSlot, ListenerSlots};
 use crate::shares::Tenant;
 
 /// Topics are counted once in this time at most.
@@ -185,7 +185,7 @@ pub struct Feed {
     known: Mutex<Known>,
     /// The time of the last change; who listens is woken by it.
     changes: watch::Sender<i64>,
-    listeners: ListenerPlaces,
+    listeners: ListenerSlots,
     /// Somebody listens again.
     listened: Notify,
 }
@@ -195,7 +195,7 @@ pub struct Feed {
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     changes: watch::Receiver<i64>,
-    place: ListenerPlace,
+    slot: ListenerSlot,
 }
 
 impl Feed {
@@ -217,17 +217,17 @@ impl Feed {
             life: rand::random(),
             known: Mutex::default(),
             changes: watch::Sender::new(0),
-            listeners: ListenerPlaces::default(),
+            listeners: ListenerSlots::default(),
             listened: Notify::new(),
         })
     }
 
     /// One more listener; `None`: there are too many.
     pub(crate) fn listen(self: &Arc<Self>, tenant: Tenant) -> Option<Listener> {
-        let place = self.listeners.admit(tenant)?;
+        let slot = self.listeners.admit(tenant)?;
         let changes = self.changes.subscribe();
         self.listened.notify_one();
-        Some(Listener { feed: self.clone(), changes, place })
+        Some(Listener { feed: self.clone(), changes, slot })
     }
 
     /// Counts while anybody listens, until `stop`.
@@ -279,7 +279,7 @@ impl Listener {
 
     /// Cancelled when it has to make way for another one.
     pub fn ended(&self) -> &CancellationToken {
-        &self.place.ended
+        &self.slot.ended
     }
 
     /// Waits for something to change.

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::body::{self, ITEMS_BYTES_MAX};
-use crate::bounded_vec::AtMost;
+use crate::bounded_vec::BoundedVec;
 use crate::fields;
 use crate::memory;
 use crate::message_in::{late_by_ms, read_due, text};
@@ -293,7 +293,7 @@ pub(crate) async fn reschedule(
 struct IdsIn<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    ids: AtMost<&'a RawValue>,
+    ids: BoundedVec<&'a RawValue>,
 }
 
 /// Reads one id of a list.

@@ -262,7 +262,7 @@ async fn answer(
             Err(never) => match never {},
         }
     };
-    rest.settle(version, &mut response);
+    rest.close_if_large(version, &mut response);
     response.map(|body| exchange.body(body))
 }
 

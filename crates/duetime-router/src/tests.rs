@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::Draw;
-use duetime_core::layer::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
@@ -100,7 +100,7 @@ impl Watched {
     }
 }
 
-impl Around for Watched {
+impl StoreLayer for Watched {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -118,7 +118,7 @@ impl Around for Watched {
 struct Fixture {
     mem: Arc<MemStore>,
     watched: Arc<Watched>,
-    store: Arc<Surrounded<Arc<Watched>>>,
+    store: Arc<Layered<Arc<Watched>>>,
     catalog: Arc<Catalog>,
     clock: Arc<ManualClock>,
     meters: Arc<Meters>,
@@ -141,7 +141,7 @@ impl Fixture {
             reads: Mutex::default(),
             writes: Mutex::default(),
         });
-        let store = Surrounded::new(mem.clone(), watched.clone());
+        let store = Layered::new(mem.clone(), watched.clone());
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
         let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();

@@ -10,7 +10,7 @@ pub mod source;
 pub mod tls;
 
 pub use hashed::{SecretHash, hash_of, without_hashed};
-pub use redactor::{SCRUB_BYTES_MIN, Scrubber};
+pub use redactor::{REDACTED_BYTES_MIN, Redactor};
 pub use secret::{Secret, TargetUrl};
 pub use source::SecretSource;
 pub use tls::{ClientPem, ClientTls, PemFile};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{Delivery, Namespace, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
-use duetime_settings::{ClientTls, Scrubber, TargetUrl};
+use duetime_settings::{ClientTls, Redactor, TargetUrl};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -121,7 +121,7 @@ pub(crate) struct RedisStreamTarget {
     /// Streams are on several masters, each of which may be away by itself.
     many_masters: bool,
     max_probe_wait: Duration,
-    scrubber: Scrubber,
+    redactor: Redactor,
     reserved: ReservedKeys,
     /// When it last answered.
     answered: Mutex<Option<Instant>>,
@@ -154,7 +154,7 @@ impl RedisStreamTarget {
             gate: Gate::of_broker(PIPELINES_MAX, config.timeout),
             many_masters,
             max_probe_wait: config.max_probe_wait.0,
-            scrubber: Scrubber::new(given.secrets()),
+            redactor: Redactor::new(given.secrets()),
             reserved: ReservedKeys::of(namespace),
             answered: Mutex::default(),
             is_silent: AtomicBool::new(false),
@@ -174,7 +174,7 @@ impl RedisStreamTarget {
             LinkError::Refused { .. } => (error.to_string(), false),
             _ => (error.to_string(), true),
         };
-        (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), REASON_BYTES_MAX), whole)
+        (self.redactor.redact(&format!("{}: {text}", self.link.shown()), REASON_BYTES_MAX), whole)
     }
 
     /// Asks a server that has not answered for a while whether it is there, before anything is sent to it.

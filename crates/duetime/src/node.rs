@@ -13,7 +13,7 @@ use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
-use duetime_router::{Catalog, CatalogError, Metering, Plans, ConsistencyChecker, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, ConsistencyChecker, Metering, Plans, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header;
-use duetime_core::layer::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::{ChangeId, Shard, StoreError, TopicName};
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Faulty {
     }
 }
 
-impl Around for Faulty {
+impl StoreLayer for Faulty {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -50,7 +50,7 @@ fn away() -> StoreError {
 
 async fn failing() -> (TestApi, Arc<Faulty>) {
     let store = Arc::new(Faulty { mem: MemStore::new(), fault: Mutex::new(Box::new(|_| None)) });
-    let api = TestApi::over(Surrounded::new(store.mem.clone(), store.clone()), Auth::open()).await;
+    let api = TestApi::over(Layered::new(store.mem.clone(), store.clone()), Auth::open()).await;
     api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
     (api, store)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Sink, Timestamp, TopicName, Verdict};
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Method, Response};
@@ -45,7 +45,7 @@ pub(crate) struct HttpTarget {
     template: RequestTemplate,
     signer: Signer,
     gate: Arc<Gate>,
-    scrubber: Scrubber,
+    redactor: Redactor,
     clock: Arc<dyn Clock>,
 }
 
@@ -81,7 +81,7 @@ impl HttpTarget {
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
-            scrubber: Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
+            redactor: Redactor::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
             config: config.clone(),
             clock,
         })
@@ -135,7 +135,7 @@ impl HttpTarget {
         } else {
             tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await.unwrap_or_default()
         };
-        let excerpt = self.scrubber.clean(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
+        let excerpt = self.redactor.redact(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
         let phrase = status.canonical_reason().unwrap_or_default();
         let detail = [phrase, &excerpt].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
         verdict::of_answer(status.as_u16(), &detail, after)
@@ -158,7 +158,7 @@ impl HttpTarget {
 
     /// `sent`: it may have been sent before.
     fn of_error(&self, error: &SendError, sent: bool) -> Verdict {
-        let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
+        let reason = self.redactor.redact(&self.explain(error), ERROR_BYTES);
         match error {
             SendError::Request(_) => Verdict::Rejected { reason },
             SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
@@ -251,7 +251,7 @@ impl Target for HttpTarget {
         let (to, within) = (self.template.url.as_str(), self.config.timeout);
         match self.client.send(Method::OPTIONS, to, HeaderMap::new(), Bytes::new(), within).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.scrubber.clean(&self.explain(&error), ERROR_BYTES)),
+            Err(error) => Err(self.redactor.redact(&self.explain(&error), ERROR_BYTES)),
         }
     }
 }

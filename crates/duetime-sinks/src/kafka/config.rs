@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::suggest::listed;
-use duetime_settings::{ClientTls, Scrubber, Secret};
+use duetime_settings::{ClientTls, Redactor, Secret};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
@@ -201,7 +201,7 @@ impl KafkaConfig {
     /// # Errors
     ///
     /// A sentence that names the refused property, without its value.
-    pub(crate) fn client(&self, scrubber: &Scrubber) -> Result<ClientConfig, SinkFault> {
+    pub(crate) fn client(&self, redactor: &Redactor) -> Result<ClientConfig, SinkFault> {
         let timeout = self.timeout.as_millis().to_string();
         // How long a topic that nobody knows may yet come; without this bound the message's time-out
         // comes first, and hides why.
@@ -246,10 +246,10 @@ impl KafkaConfig {
         match client.create_native_config() {
             Ok(_) => Ok(client),
             Err(KafkaError::ClientConfig(_, said, name, _)) => {
-                let fault = format!("{name} is refused: {}", scrubber.clean(&said, REASON_BYTES_MAX));
+                let fault = format!("{name} is refused: {}", redactor.redact(&said, REASON_BYTES_MAX));
                 Err(SinkFault::at("properties", fault))
             }
-            Err(error) => Err(SinkFault::whole(scrubber.clean(&error.to_string(), REASON_BYTES_MAX))),
+            Err(error) => Err(SinkFault::whole(redactor.redact(&error.to_string(), REASON_BYTES_MAX))),
         }
     }
 }

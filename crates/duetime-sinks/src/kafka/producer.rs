@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -32,18 +32,18 @@ pub(super) struct KafkaClientError {
 /// Remembers the last error: the answers themselves say only that time ran out.
 #[derive(Debug)]
 pub(super) struct ErrorListener {
-    scrubber: Scrubber,
+    redactor: Redactor,
     last: Mutex<Option<KafkaClientError>>,
 }
 
 impl ClientContext for ErrorListener {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
-        let text = self.scrubber.clean(text, REASON_BYTES_MAX);
+        let text = self.redactor.redact(text, REASON_BYTES_MAX);
         tracing::debug!(facility, text, "kafka client");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let text = self.scrubber.clean(reason, REASON_BYTES_MAX);
+        let text = self.redactor.redact(reason, REASON_BYTES_MAX);
         let code = error.rdkafka_error_code();
         tracing::debug!(?code, text, "kafka client reports an error");
         let is_down = code == Some(RDKafkaErrorCode::AllBrokersDown);
@@ -82,8 +82,8 @@ impl ClientContext for ErrorListenerHandle {
 
 impl Producer {
     /// Starts the library's threads, which then connect; `patience` is how long that may take.
-    pub(super) fn start(config: &ClientConfig, scrubber: &Scrubber, patience: Duration) -> KafkaResult<Self> {
-        let listener = Arc::new(ErrorListener { scrubber: scrubber.clone(), last: Mutex::default() });
+    pub(super) fn start(config: &ClientConfig, redactor: &Redactor, patience: Duration) -> KafkaResult<Self> {
+        let listener = Arc::new(ErrorListener { redactor: redactor.clone(), last: Mutex::default() });
         let inner = config.create_with_context(ErrorListenerHandle(listener.clone()))?;
         Ok(Self {
             listener,

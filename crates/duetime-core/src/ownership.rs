@@ -1,6 +1,6 @@
 //! The contract of ownership: which shards this node scans, and who else scans what.
 //!
-//! Safety never depends on it: two scanners on one shard waste looks, neither takes what the other
+//! Correctness does not depend on ownership: two nodes that poll one shard waste polls, and neither takes what the other
 //! claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ pub struct Vitals {
     /// What it holds of memory, in bytes; `None`: its system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// So far the store's clock is ahead of its own, in milliseconds.
+    /// How far the store's clock leads the node's, in milliseconds.
     pub clock_skew_ms: i64,
     /// How long it has had its lease; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ use crate::score::{LeaseClass, Score};
 use crate::store::StoreError;
 use crate::time::Timestamp;
 
-/// Who decides on a topic's routing. Every store is one: it keeps it in the topic's record.
+/// Source of truth for a topic's routing. Every store is one: it stores the routing in the topic's record.
 #[async_trait]
 pub trait RoutingAuthority: Send + Sync + std::fmt::Debug + 'static {
     /// The present record; `None`: there is no such topic.

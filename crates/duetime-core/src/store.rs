@@ -29,9 +29,9 @@ pub struct Enqueue {
     pub id: MessageId,
     /// When.
     pub due: Due,
-    /// Names and values that are delivered with it, unchanged.
+    /// Names and values that are delivered with the message, unchanged.
     pub headers: Headers,
-    /// What is delivered, byte by byte.
+    /// Delivered byte for byte.
     pub payload: Bytes,
     /// What to do when the id lives already (scheduled, in flight or dead).
     pub on_conflict: OnConflict,
@@ -65,9 +65,9 @@ pub enum EnqueueOutcome {
     /// New. Also the answer to a repetition of the enqueue (same nonce) while the message lives
     /// and was not rescheduled in between.
     Scheduled,
-    /// Took the place of a message of the same id; a claim of the old one can no longer be settled.
+    /// Replaced a message of the same id; a claim of the old one can no longer be settled.
     Replaced,
-    /// Took the place of a message that somebody holds, or held without an answer: the old one may be delivered.
+    /// Like `Replaced`; the old message is claimed, or its last delivery had no answer, so it may be delivered.
     ReplacedInFlight,
     /// The id lives already; nothing was changed.
     Duplicate,
@@ -76,9 +76,9 @@ pub enum EnqueueOutcome {
 /// One change to a message that is there.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// Remove it, wherever it is in its life.
+    /// Remove the message, whatever its state.
     Cancel(MessageId),
-    /// Give it another due time and its attempts back. Only while nobody holds it.
+    /// Give the message another due time and all its attempts. Only while it is not claimed.
     Reschedule(MessageId, Due),
 }
 
@@ -97,12 +97,12 @@ pub enum Edited {
     Cancelled,
     /// It has this due time.
     Rescheduled(Timestamp),
-    /// Somebody holds a claim on it, or had one that ended without an answer. Cancel: it is removed and will not be
-    /// tried again, but may be delivered. Reschedule, of a message that is held: nothing was changed.
+    /// The message is claimed, or its last delivery had no answer. Cancel: it is removed and will not be tried again, but
+    /// may be delivered. Reschedule of a claimed message: nothing was changed.
     InFlight,
     /// Reschedule of a dead letter: nothing was changed.
     Dead,
-    /// It is not there.
+    /// No message has this id.
     Unknown,
 }
 
@@ -199,7 +199,7 @@ pub struct ClaimedMessage {
     pub due_at: Timestamp,
     /// Of the enqueue.
     pub nonce: Nonce,
-    /// Names and values that are delivered with it, unchanged.
+    /// Names and values that are delivered with the message, unchanged.
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
@@ -266,7 +266,7 @@ pub enum Settlement {
 }
 
 impl Settle {
-    /// Whether it counts from the present.
+    /// True if its time is relative to now.
     #[must_use]
     pub fn is_relative(&self) -> bool {
         matches!(

@@ -54,7 +54,7 @@ struct BreakerInner {
     outage: Option<Outage>,
 }
 
-/// That a sink is down.
+/// State of an ongoing outage of a sink.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -178,7 +178,7 @@ impl Breaker {
         self.admit_for(false)
     }
 
-    /// What may be sent now of what is kept.
+    /// Admits unsent at-most-once messages.
     pub(crate) fn admit_kept(&self) -> Option<Admission> {
         self.admit_for(true)
     }
@@ -239,7 +239,7 @@ impl Breaker {
         }
     }
 
-    /// The probe brought nothing to send: another may go at once.
+    /// Ends a probe that found no message; the next may start at once.
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
         if inner.state == BreakerState::Probing {

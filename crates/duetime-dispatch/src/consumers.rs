@@ -40,10 +40,9 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// A consumer waits no longer for the answer of one shard; then it goes on to the next.
 const CLAIM_WITHIN: Duration = STALLED_AFTER;
 
-/// What is claimed already waits for the answers of other shards as long again as it took itself, but at least
-/// this long.
+/// Claimed messages wait for the answers of other shards as long again as their own claim took, but at least this long.
 const IN_HAND_MIN: Duration = Duration::from_millis(5);
-/// And no longer than this.
+/// Upper bound of that wait.
 const IN_HAND_MAX: Duration = Duration::from_millis(50);
 
 /// While shards are known to have more that is due, a claim is filled no longer than this.

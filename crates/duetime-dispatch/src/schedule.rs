@@ -376,7 +376,7 @@ impl TopicSchedule {
         }
     }
 
-    /// So many messages of shard `index` are settled.
+    /// Lowers the in-flight count of shard `index` by the messages that were settled.
     pub(crate) fn settled(&self, index: u32, messages: usize) {
         let mut state = self.state.lock();
         let Some(known) = state.shards.get_mut(&index) else { return };

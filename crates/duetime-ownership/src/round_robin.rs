@@ -1,7 +1,7 @@
 //! Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
 //!
 //! Once a turn a node advances the counter by its share and scans the shards at the places it got,
-//! modulo their number, until its next turn. Places follow each other, so the turns of all nodes
+//! modulo their number, until its next turn. Turns get consecutive positions, so the turns of all nodes
 //! together cover every shard, as long as they take equally long: nothing but the counter is waited for in a turn, and
 //! looks for late shards and word of this node are tasks beside it. A second counter counts turns: by how much it moved between two of its
 //! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
@@ -222,7 +222,7 @@ struct Turner {
     looks: JoinSet<Vec<ShardName>>,
     heartbeats: JoinSet<Option<NodesSeen>>,
     number: u64,
-    /// Why no turn could be had, for `/readyz`.
+    /// Why Redis gave no turn, for `/readyz`.
     issue: Arc<Mutex<Option<String>>>,
 }
 
@@ -303,7 +303,7 @@ impl Turner {
                      shards that nobody serves"
                 );
                 if self.issue.lock().replace(issue).is_none() {
-                    warn!(error, "no turn could be had, what is held is scanned on");
+                    warn!(error, "no turn from Redis; still polling the last shards");
                 }
                 return None;
             }

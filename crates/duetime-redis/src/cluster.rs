@@ -41,7 +41,7 @@ pub(crate) struct Cluster {
     seeds: Vec<String>,
     config: LinkConfig,
     map: RwLock<Map>,
-    /// What the last node that was asked for the map in vain said.
+    /// Last error while reading the slot map.
     last_error: RwLock<Option<String>>,
     /// When the map was asked for last; held while it is.
     refreshed: tokio::sync::Mutex<Option<Instant>>,

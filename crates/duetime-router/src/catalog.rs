@@ -1,4 +1,4 @@
-//! This node's picture of the topics: read from memory, changed through the store.
+//! This node's cache of topic records: read from memory, changed through the store.
 //!
 //! Upstream: the HTTP API, the engine (which watches it), the program at start. Downstream:
 //! `TopicStore`. Reads follow one another, and what is in memory is what the last one found: a change that
@@ -34,7 +34,7 @@ const CONFLICTS_MAX: u32 = 16;
 /// Longest pause before it: each of those who met waits for another while.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 
-/// This node's picture of the topics: read from memory, changed through the store.
+/// This node's cache of topic records: read from memory, changed through the store.
 #[derive(Debug)]
 pub struct Catalog {
     store: Arc<dyn TopicStore>,
@@ -120,7 +120,7 @@ impl Catalog {
         self.nodes.subscribe()
     }
 
-    /// Takes in what a shard said of its topic's routing; true: it was news.
+    /// Merges a topic's routing, as a shard has it. Returns true if it was newer.
     pub fn learn(&self, topic: &TopicName, routing: &Routing) -> bool {
         self.topics.send_if_modified(|topics| {
             let Some(known) = topics.get(topic) else { return false };
@@ -157,23 +157,23 @@ impl Catalog {
         })
     }
 
-    /// What is wrong with topics.
+    /// The issues of topics.
     #[must_use]
     pub fn issues(&self) -> &Issues {
         &self.issues
     }
 
-    /// Topics that were known and are not there any more.
+    /// Returns the records of topics that were known and are missing from the catalog.
     pub(crate) fn missing(&self) -> Vec<Arc<TopicRecord>> {
         self.missing.lock().values().cloned().collect()
     }
 
-    /// The same of one.
+    /// Returns the record of one missing topic.
     pub(crate) fn missing_one(&self, topic: &TopicName) -> Option<Arc<TopicRecord>> {
         self.missing.lock().get(topic).cloned()
     }
 
-    /// It is known why a topic is not there any more, or it is.
+    /// Forgets a missing topic: it is there again, or it is known why it is missing.
     pub(crate) fn found(&self, topic: &TopicName) {
         self.missing.lock().remove(topic);
     }

@@ -22,7 +22,7 @@ pub(crate) async fn look_into_all(store: &dyn TopicStore, catalog: &Catalog) -> 
     failed
 }
 
-/// Looks into a topic that went away and that nobody has looked into yet; who asks meanwhile waits for the same look.
+/// Diagnoses a missing topic once for all callers.
 /// A deletion is answered as one then, and nothing else is.
 pub(crate) async fn look_once(store: &dyn TopicStore, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
     if catalog.missing_one(topic).is_none() {

@@ -89,7 +89,7 @@ impl Keeper {
                 "etcd is out of reach ({ended}): this node scans what it has, and late shards that nobody serves"
             ));
             if !std::mem::replace(&mut is_away, true) {
-                warn!(error = %ended, "etcd is away; what is held is scanned on, late shards are taken in turn");
+                warn!(error = %ended, "etcd unreachable; polling owned shards and late ones");
             }
             tokio::select! {
                 biased;

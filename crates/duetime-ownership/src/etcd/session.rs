@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shards of others that were late are scanned on for a lease and this. By then the keys of a node that is dead are
 /// gone.
 const ADOPTED_SLACK: Duration = Duration::from_secs(3);
-/// So often a node says how it does.
+/// Interval between published vitals.
 const VITALS_EVERY: Duration = Duration::from_secs(10);
 /// No plan is due until something happens.
 const FAR: Duration = Duration::from_secs(3600);

@@ -117,7 +117,7 @@ fn one() -> u32 {
     1
 }
 
-/// What is promised about a hand-over.
+/// What is promised about a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeliveryMode {
@@ -139,7 +139,7 @@ pub struct TopicConfig {
     pub sink: Option<SinkRef>,
     /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
     ///
-    /// Set it above the slowest hand-over: too low means duplicates, too high means that a crashed
+    /// Set it above the slowest delivery: too low means duplicates, too high means that a crashed
     /// node's messages are late by that much.
     #[serde(with = "crate::units::duration")]
     pub visibility_timeout: Duration,
@@ -359,7 +359,7 @@ impl TopicRecord {
         known.routing.life() == self.routing.life() && known.routing.epoch > self.routing.epoch
     }
 
-    /// So many shards exist, or did.
+    /// Highest shard count the topic ever had.
     #[must_use]
     pub fn max_shards_ever(&self) -> u32 {
         self.max_shards_ever.max(self.routing.shards).max(self.routing.previous)

@@ -131,7 +131,7 @@ pub(crate) struct RetrySchema {
     jitter: Option<f64>,
 }
 
-/// At most so many messages are handed over per second.
+/// At most so many messages are delivered per second.
 #[derive(ToSchema)]
 #[schema(as = RateLimit)]
 #[allow(dead_code)]
@@ -152,7 +152,7 @@ pub(crate) struct SinkSchema {
     settings: std::collections::HashMap<String, Value>,
 }
 
-/// What is promised about a hand-over.
+/// What is promised about a delivery.
 #[derive(ToSchema)]
 #[schema(as = Delivery)]
 #[allow(dead_code)]

@@ -344,11 +344,11 @@ mod tests {
         let broken = Broken::default();
         let shared = SharedCheckpoint::new(damages.clone(), broken.clone());
         let shown =
-            |value: u8| meters.render().contains(&format!("duetime_store_troubles{{kind=\"checkpoint\"}} {value}"));
+            |value: u8| meters.render().contains(&format!("duetime_store_issues{{kind=\"checkpoint\"}} {value}"));
         assert_eq!(shared.note(Ok(Copied::Part)), Copied::Part);
-        assert!(shown(0), "a reader that ends is no trouble");
+        assert!(shown(0), "a reader that ends is no issue");
         assert_eq!(shared.note(failed(ffi::SQLITE_IOERR_READ)), Copied::Failed);
-        assert!(shown(1) && damages.troubles()[0].contains("cannot be copied") && broken.error().is_none());
+        assert!(shown(1) && damages.issues()[0].contains("cannot be copied") && broken.error().is_none());
         assert_eq!(shared.note(failed(ffi::SQLITE_IOERR_FSYNC)), Copied::Failed);
         assert!(broken.error().is_some());
     }

@@ -11,7 +11,7 @@ use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::batch_queue::Called;
+use crate::batch_queue::BatchOutcome;
 
 #[test]
 fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {
@@ -60,13 +60,13 @@ impl Op for Scripted {
         1
     }
 
-    async fn call(self, _: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<()> {
+    async fn call(self, _: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> BatchOutcome<()> {
         items[0].1.calls.lock().push((shard.index, role, items.len()));
         let answer = |(n, script): &Self::Item| match role {
             Role::Source => (script.answer)(*n),
             Role::Home => Lookup::Found(()),
         };
-        let mut called = Called::new(items.len());
+        let mut called = BatchOutcome::new(items.len());
         called.add(items.len(), Ok(items.iter().map(answer).collect()));
         called
     }
@@ -99,11 +99,11 @@ async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
     // More than one call takes, all for one shard.
     let count = BATCH_ITEMS_MAX + 44;
-    let group = (0..count).map(|n| PendingItem { place: n, candidate: 0, item: (n, script.clone()) }).collect();
+    let group = (0..count).map(|n| PendingItem { at: n, candidate: 0, item: (n, script.clone()) }).collect();
     let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1) };
     let outcome = work(&queues, Scripted, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
-    let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.place).collect::<Vec<_>>();
+    let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.at).collect::<Vec<_>>();
     let behind: Vec<usize> = [5].into_iter().chain(BATCH_ITEMS_MAX..count).collect();
     assert_eq!(places(&outcome.frozen), behind);
     assert!(
@@ -130,7 +130,8 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
         Lookup::Absent
     };
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
-    let answers = dispatcher.run(&queues, Scripted, &topic, vec![(0, script.clone())], |_, _| Aim::at(&id)).await;
+    let answers =
+        dispatcher.run(&queues, Scripted, &topic, vec![(0, script.clone())], |_, _| MessageRef::by_id(&id)).await;
     assert!(answers[0].as_ref().is_ok_and(|(index, ())| *index == home(32)));
     let calls = [(home(4), Role::Source, 1), (home(16), Role::Source, 1), (home(32), Role::Home, 1)];
     assert_eq!(*script.calls.lock(), calls, "what is absent at a source shard may have been moved to another since");

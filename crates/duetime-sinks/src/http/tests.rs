@@ -177,7 +177,7 @@ async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_
 #[tokio::test]
 async fn a_slow_answer_is_known_in_time_and_an_endless_one_is_not_read() {
     let hook = Webhook::start();
-    let sink = sink(&hook, "timeout = \"200ms\"\nresponse_max = \"1KiB\"");
+    let sink = sink(&hook, "timeout = \"200ms\"\nmax_response = \"1KiB\"");
     hook.answer(|_| Answer::status(200).after(Duration::from_secs(5)));
     let started = Instant::now();
     let Verdict::NoAnswer { reason } = verdict(&sink).await else { panic!("it may have arrived") };

@@ -80,7 +80,7 @@ pub struct SettingsArgs {
     /// How long a claimed message stays hidden from others.
     #[arg(long, value_name = "DURATION")]
     visibility_timeout: Option<String>,
-    /// How often a message is handed over before it is a dead letter.
+    /// How often a message is delivered before it is a dead letter.
     #[arg(long, value_name = "N")]
     max_attempts: Option<u8>,
     /// Wait after the first failure.
@@ -95,7 +95,7 @@ pub struct SettingsArgs {
     /// Share of a wait that is drawn at random, 0 to 1.
     #[arg(long, value_name = "SHARE")]
     retry_jitter: Option<f64>,
-    /// Messages handed over per second at most; none for no limit.
+    /// Messages delivered per second at most; none for no limit.
     #[arg(long, value_name = "PER_SECOND|none")]
     rate_limit: Option<String>,
     /// How many may go at once after a pause.
@@ -209,8 +209,8 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
     let name = &adopted.name;
     let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
     output::line(&format!("topic {name} {done}, with {}", output::count(adopted.shard_count.into(), "shard")))?;
-    if !adopted.remade.is_empty() {
-        output::line(&format!("made anew, empty: shards {:?}", adopted.remade))?;
+    if !adopted.recreated.is_empty() {
+        output::line(&format!("recreated, empty: shards {:?}", adopted.recreated))?;
     }
     if !adopted.lost.is_empty() {
         output::line(&format!(
@@ -226,7 +226,7 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
     let (change, client) = (args.change()?, args.connection.client()?);
     let name = &args.topic;
     match client.topic(name).await {
-        Ok(_) if create => bail!("topic {name:?} is there already; change it with `duetime topic set {name}`"),
+        Ok(_) if create => bail!("topic {name:?} already exists; change it with `duetime topic set {name}`"),
         Err(error) if !create => return Err(error.into()),
         Err(error) if error.problem().is_none_or(|problem| problem.status != 404) => return Err(error.into()),
         _ => {}
@@ -293,9 +293,9 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
             output::line(&format!("{} is paused {}", topic.name, pause::in_words(pause)))?;
         }
     }
-    for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
+    for (topic, issue) in topics.iter().filter_map(|topic| Some((topic, topic.sink_issue.as_ref()?))) {
         let sink = topic.sink.as_ref().map_or("", |sink| &sink.name);
-        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
+        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(issue)))?;
     }
     Ok(())
 }
@@ -307,8 +307,8 @@ pub fn named(topic: &Topic) -> String {
 
 /// The name of a topic's sink, and whether it is down.
 pub fn sink_of(topic: &Topic, name: &str) -> String {
-    match &topic.sink_trouble {
-        Some(trouble) => format!("{name} ({})", trouble.state),
+    match &topic.sink_issue {
+        Some(issue) => format!("{name} ({})", issue.state),
         None => name.to_owned(),
     }
 }
@@ -342,7 +342,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
         ("paused", pause::state(topic.paused, topic.pause.as_ref())),
         ("shards", shards(topic)),
         ("sink", sink),
-        ("sink state", topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
+        ("sink state", topic.sink_issue.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
         ("visibility timeout", units::show_duration(topic.visibility_timeout)),
         (
             "retry",

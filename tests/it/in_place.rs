@@ -1,4 +1,4 @@
-//! Hand-over in place: due messages move to streams beside their shards, exactly once, also when the
+//! Delivery in place: due messages move to streams beside their shards, exactly once, also when the
 //! node is killed in between or the stream's key is taken by something else.
 
 mod dead_letters;
@@ -237,19 +237,16 @@ async fn a_key_that_is_no_stream_stops_its_shard_alone_and_loses_nothing() {
     let names_all = |line: &str| [TOPIC, "shard orders:0", &streams()[0]].iter().all(|name| line.contains(name));
     assert!(!lines.is_empty() && lines.iter().all(|line| names_all(line)), "{said}");
     // Whoever asks is told, wherever they ask.
-    let trouble = client.sink(TOPIC).await.unwrap().trouble.expect("a stream takes nothing");
-    assert!(
-        trouble.state == "refused" && names_all(&format!("{TOPIC} {}", trouble.reason.clone().unwrap())),
-        "{trouble:?}"
-    );
+    let issue = client.sink(TOPIC).await.unwrap().issue.expect("a stream takes nothing");
+    assert!(issue.state == "refused" && names_all(&format!("{TOPIC} {}", issue.reason.clone().unwrap())), "{issue:?}");
     let ready = crate::test_node::client().get(format!("{}/readyz", node.url())).send().await.unwrap();
     let ready: serde_json::Value = ready.json().await.unwrap();
-    assert!(ready["status"] == "degraded" && names_all(ready["troubles"][0].as_str().unwrap()), "{ready}");
+    assert!(ready["status"] == "degraded" && names_all(ready["issues"][0].as_str().unwrap()), "{ready}");
     let _: () = connection.del(&streams()[0]).await.unwrap();
     until_nothing_is_left(&client).await;
     let length: u64 = connection.xlen(&streams()[0]).await.unwrap();
     assert_eq!(length, of_first);
-    assert_eq!(client.sink(TOPIC).await.unwrap().trouble, None);
+    assert_eq!(client.sink(TOPIC).await.unwrap().issue, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -174,7 +174,7 @@ async fn the_numbers_are_what_happened() {
     assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "logged")]), Some(20.0));
     assert_eq!(value("duetime_lateness_seconds_count", &[("topic", "orders")]), Some(20.0));
     assert_eq!(value("duetime_shards", &[("topic", "orders")]), Some(2.0));
-    assert_eq!(value("duetime_owners", &[("mode", "solo")]), Some(1.0));
+    assert_eq!(value("duetime_nodes_serving", &[("mode", "solo")]), Some(1.0));
     let claims = [("route", "/v1/topics/{topic}/ack"), ("method", "POST"), ("status", "200")];
     assert_eq!(value("duetime_http_requests_total", &claims), Some(1.0));
     assert_eq!(value("duetime_http_request_seconds_count", &claims[..2]), Some(1.0));
@@ -262,7 +262,7 @@ async fn an_enqueue_that_fewer_replicas_have_than_were_asked_for_is_counted() {
     assert_eq!(made.unwrap().status(), 201);
     done(&node, Method::POST, "orders/messages", &json!({"id": "a", "delay": "1h"})).await;
     let text = scrape(&node).await;
-    let served = samples(&text)["duetime_durability_total"].clone();
+    let served = samples(&text)["duetime_replica_waits_total"].clone();
     let count = |reached: &str| served.iter().find(|(labels, _)| labels["reached"] == reached).map(|(_, n)| *n);
     assert!(count("no").unwrap() >= 1.0, "{served:?}");
     assert_eq!(count("yes"), Some(0.0));

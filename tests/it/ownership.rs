@@ -115,7 +115,7 @@ fn scanned(nodes: &[Arc<Etcd>]) -> (usize, bool) {
 async fn until(what: &str, nodes: &[Arc<Etcd>], done: impl Fn() -> bool) {
     let begun = tokio::time::Instant::now();
     while !done() {
-        let seen: Vec<_> = nodes.iter().map(|node| (node.cluster().borrow().clone(), node.trouble())).collect();
+        let seen: Vec<_> = nodes.iter().map(|node| (node.cluster().borrow().clone(), node.issue())).collect();
         in_time!(begun.elapsed() < Duration::from_secs(30), "{what}: {seen:?}");
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
@@ -143,7 +143,7 @@ async fn nodes_whose_entries_are_deleted_register_again_and_take_their_shards() 
     until("both share", &nodes, all_share).await;
     for deleted in ["/duetime/duetime/", "/duetime/duetime/nodes/a"] {
         let _ = etcd.etcdctl(&["del", "--prefix", deleted]);
-        until("both share again", &nodes, || all_share() && nodes.iter().all(|node| node.trouble().is_none())).await;
+        until("both share again", &nodes, || all_share() && nodes.iter().all(|node| node.issue().is_none())).await;
     }
     for node in nodes {
         node.leave().await;
@@ -209,9 +209,9 @@ async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes
     }
     until("all are scanned", &nodes, || scanned(&nodes).0 == 12).await;
     let says_why =
-        || nodes[0].trouble().is_some_and(|why| why.contains("permission denied") && why.contains("etcd_user"));
+        || nodes[0].issue().is_some_and(|why| why.contains("permission denied") && why.contains("etcd_user"));
     until("it says so", &nodes, says_why).await;
     let _ = as_root("role grant-permission scanner --prefix=true readwrite /duetime/duetime/");
-    let has_keys = || nodes[0].cluster().borrow().owners.len() == 12 && nodes[0].trouble().is_none();
+    let has_keys = || nodes[0].cluster().borrow().owners.len() == 12 && nodes[0].issue().is_none();
     until("etcd takes writes again", &nodes, has_keys).await;
 }

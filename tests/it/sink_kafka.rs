@@ -85,7 +85,7 @@ impl Cluster {
 /// What the sink has set in every test.
 fn config(brokers: &str) -> String {
     format!(
-        "type = \"kafka\"\nbrokers = {:?}\ntimeout = \"4s\"\nconnect_timeout = \"2s\"\nmessage_max = {LARGEST}\n\
+        "type = \"kafka\"\nbrokers = {:?}\ntimeout = \"4s\"\nconnect_timeout = \"2s\"\nmax_message = {LARGEST}\n\
              compression = \"zstd\"\nproperties = {{ \"client.rack\" = {CANARY:?} }}\n",
         brokers
     )

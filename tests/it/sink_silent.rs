@@ -57,7 +57,7 @@ async fn a_target_that_never_says_anything_is_down_in_a_moment_and_others_are_on
     let orders = began.elapsed();
     duetime_testkit::in_time!(orders < DOWN_WITHIN, "orders were handed over after {orders:?}");
     for (kind, _) in &sinks {
-        while node.counts(kind).await["sink_trouble"]["state"] != "down" {
+        while node.counts(kind).await["sink_issue"]["state"] != "down" {
             let waited = began.elapsed();
             duetime_testkit::in_time!(waited < DOWN_WITHIN + SLACK, "{kind} is not down:\n{}", node.process.output());
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;

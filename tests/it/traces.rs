@@ -1,4 +1,4 @@
-//! Traces of hand-overs, as a collector gets them by OTLP: a receiver of our own takes what a real node sends.
+//! Traces of deliveries, as a collector gets them by OTLP: a receiver of our own takes what a real node sends.
 
 mod brokers;
 mod grpc;
@@ -253,7 +253,7 @@ async fn a_claim_that_is_not_recorded_goes_on_in_a_trace_only_where_its_producer
         };
         // On a machine that stands still the claim may be late, and recorded.
         assert!(producer.is_some() || span.ends_with("-01"), "{message}");
-        assert!(span != PRODUCER && span.len() == PRODUCER.len(), "each hand-over is a trace of its own: {span}");
+        assert!(span != PRODUCER && span.len() == PRODUCER.len(), "each delivery is a trace of its own: {span}");
     }
 }
 

@@ -148,7 +148,7 @@ async fn a_store_that_went_back_to_before_a_change_of_the_shard_count_answers_no
                 let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
         }
-        assert!(nodes.iter().any(|node| node.output().contains("the store went back")), "an error in the log");
+        assert!(nodes.iter().any(|node| node.output().contains("the store was rolled back")), "an error in the log");
         until_readyz(&nodes, 200, "").await;
         let (_, topic) = ask(&nodes[0], Method::GET, ORDERS, &Value::Null).await;
         assert_eq!((&topic["shard_count"], &topic["scheduled"]), (&json!(4), &json!(0)), "{topic}");

@@ -68,10 +68,10 @@ fn background_loops_are_started_by_the_supervisor() {
     // Tasks that end by themselves: each carries on what somebody began and may no longer wait for, or ends with
     // what it watches.
     let ends_by_itself = [
-        "crates/duetime-dispatch/src/asks.rs",
+        "crates/duetime-dispatch/src/consumer_claim.rs",
         "crates/duetime-http/src/server.rs",
         "crates/duetime-http/src/topics.rs",
-        "crates/duetime-http/src/unread.rs",
+        "crates/duetime-http/src/drain_body.rs",
         "crates/duetime-redis/src/cluster.rs",
         "crates/duetime-redis/src/dial.rs",
         "crates/duetime-redis/src/confirmed.rs",

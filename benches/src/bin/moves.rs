@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, ResizeStore, RoutingAuthority};
+use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor, ResizeStore, RoutingAuthority};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
@@ -226,7 +226,7 @@ async fn main() {
             .of("put", async {
                 for one in &taken {
                     let put = store.put(&routing.shard(&topic, one.to), one).await.expect("the server answers");
-                    assert!(matches!(put, BatchPut::Done { .. }), "{put:?}");
+                    assert!(matches!(put, ApplyOutcome::Done { .. }), "{put:?}");
                 }
                 items
             })

@@ -1,4 +1,4 @@
-//! Hand-over to brokers, measured: each broker's own publishing limit, then Duetime in front of it.
+//! Delivery to brokers, measured: each broker's own publishing limit, then Duetime in front of it.
 //!
 //! Upstream: `benches/src/bin/brokers.rs`. Servers are the test kit's, on free ports with empty folders.
 

@@ -44,7 +44,7 @@ pub(crate) struct Common {
     /// Shards of the topic that is made for the run.
     #[arg(long, default_value_t = 8)]
     pub shards: u32,
-    /// Remove messages as they are claimed, before they are handed over, as a topic with
+    /// Remove messages as they are claimed, before they are delivered, as a topic with
     /// `delivery = "at-most-once"` does.
     #[arg(long)]
     pub at_most_once: bool,

@@ -1,4 +1,4 @@
-//! The workload `lateness`: hand-over minus due time, at a steady rate or when all is due at once.
+//! The workload `lateness`: delivery minus due time, at a steady rate or when all is due at once.
 
 use std::sync::Arc;
 use std::time::Duration;

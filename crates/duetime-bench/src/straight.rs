@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use duetime_core::around::Surrounded;
+use duetime_core::layer::Layered;
 use duetime_core::ownership::Demand;
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, ShardCounts};
 use duetime_core::{
@@ -56,7 +56,7 @@ impl Straight {
         let change_id = ChangeId(rand::random());
         let record = TopicRecord::new(name, config, 1, change_id, clock.now());
         let watch = Arc::new(Stopwatch::new());
-        let store = Surrounded::new(inner, watch.clone());
+        let store = Layered::new(inner, watch.clone());
         let record = Arc::new(store.put_topic(&record, None).await.context("making the bench's topic")?);
         let shards = record.routing.all(&record.name).collect();
         Ok(Self { store, watch, record, shards, clock, meters })

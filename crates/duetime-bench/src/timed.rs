@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use duetime_core::StoreError;
-use duetime_core::around::{Around, Call};
+use duetime_core::layer::{Call, StoreLayer};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ impl Stopwatch {
     }
 }
 
-impl Around for Stopwatch {
+impl StoreLayer for Stopwatch {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,

@@ -8,7 +8,7 @@ use duetime_core::TopicConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::pause::TopicPause;
-use crate::sink::SinkTrouble;
+use crate::sink::SinkIssue;
 
 /// A topic: its settings as they apply, and its counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,9 +48,9 @@ pub struct Topic {
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unreachable_shards: usize,
-    /// Why nothing is handed over to its sink, as the answering node sees it.
+    /// Why nothing is delivered to its sink, as the answering node sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sink_trouble: Option<SinkTrouble>,
+    pub sink_issue: Option<SinkIssue>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -91,8 +91,8 @@ pub struct BulkPlan {
     /// Of dead letters: how many of these were redriven before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redriven_before: Option<u64>,
-    /// Whether these were all.
-    pub counted_all: bool,
+    /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
+    pub count_complete: bool,
     /// Some of their ids.
     pub samples: Vec<String>,
     /// What became of them.
@@ -101,7 +101,7 @@ pub struct BulkPlan {
     pub failures: Vec<BulkFailure>,
     /// Why it does not get on, or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub issue: Option<String>,
     /// The node that carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

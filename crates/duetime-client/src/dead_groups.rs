@@ -32,8 +32,8 @@ pub struct DeadGroups {
     pub groups: Vec<DeadGroup>,
     /// Dead letters that were read.
     pub scanned: u64,
-    /// These were all there are.
-    pub whole: bool,
+    /// True if these are all dead letters there are.
+    pub complete: bool,
     /// Where to read on; `None`: these were the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -56,7 +56,7 @@ impl DeadGroups {
         }
         self.groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
         self.scanned += further.scanned;
-        self.whole = further.next.is_none();
+        self.complete = further.next.is_none();
         self.next = further.next;
     }
 }

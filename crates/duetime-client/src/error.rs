@@ -70,8 +70,8 @@ pub enum ClientError {
     /// The node refused, or could not.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// What answered speaks another language: most likely not a node.
-    #[error("{base} answered something else than a node would ({reason}); is the address right?")]
+    /// The response is not one of a node: most likely the address is another server's.
+    #[error("unexpected response from {base} ({reason}); is it a Duetime node?")]
     Foreign {
         /// The address.
         base: String,

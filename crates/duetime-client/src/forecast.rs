@@ -50,9 +50,9 @@ pub struct Forecast {
     /// Due already.
     #[serde(default)]
     pub due: u64,
-    /// So many of the buckets at most are overdue as well: a sink that is down put them off.
+    /// Up to this many messages of the buckets are overdue too: they were deferred because their sink is down.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub put_off_max: u64,
+    pub deferred_max: u64,
     /// In order.
     pub buckets: Vec<Bucket>,
     /// Messages a second that can be delivered; absent: that is not known.

@@ -38,9 +38,9 @@ pub struct Listed {
 pub struct ListPage {
     /// Shard by shard, by time in each.
     pub messages: Vec<Listed>,
-    /// Messages that were looked at.
-    pub looked_at: u64,
-    /// Shards that were looked through to their end, by this page and those before it.
+    /// Messages that were read, whether or not they match.
+    pub scanned: u64,
+    /// Shards that were read to their end, by this page and those before it.
     pub shards_done: u32,
     /// Shards there are.
     pub shards: u32,
@@ -68,9 +68,9 @@ pub struct Found {
     pub attempts: u8,
 }
 
-/// A topic that could not be looked at.
+/// A topic whose messages could not be read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NotLookedAt {
+pub struct FindFailure {
     /// Its name.
     pub topic: String,
     /// As that of a problem.
@@ -79,15 +79,15 @@ pub struct NotLookedAt {
     pub detail: String,
 }
 
-/// One page of topics, looked through.
+/// One page of topics that were searched.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FoundPage {
     /// By topic.
     pub messages: Vec<Found>,
     /// Topics that did not answer.
-    pub failed: Vec<NotLookedAt>,
+    pub failed: Vec<FindFailure>,
     /// Topics that this page asked.
-    pub looked_at: usize,
+    pub scanned: usize,
     /// Topics that the token is for.
     pub topics: usize,
     /// Names the next page, also where this one is empty; absent: this was the last.

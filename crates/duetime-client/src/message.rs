@@ -17,7 +17,7 @@ pub struct NewMessage {
     pub due: Due,
     /// Any bytes.
     pub payload: Bytes,
-    /// Names and values, handed over with the message.
+    /// Names and values, delivered with the message.
     pub headers: Vec<(String, String)>,
     /// What to do when the id is already there.
     pub on_conflict: OnConflict,

@@ -24,16 +24,16 @@ pub struct Me {
     pub messages_per_second: Option<f64>,
     /// Most topics among those it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topics_max: Option<usize>,
+    pub max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_messages_max: Option<u64>,
+    pub max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_bytes_max: Option<u64>,
+    pub max_topic_bytes: Option<u64>,
     /// Most shards of such a topic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topic_shards_max: Option<u32>,
+    pub max_topic_shards: Option<u32>,
     /// The node that answers.
     #[serde(default)]
     pub node: String,
@@ -50,9 +50,9 @@ pub struct RateStep {
     pub cancelled: f64,
     /// Delivered a second.
     pub delivered: f64,
-    /// Hand-overs in it.
+    /// Deliveries in it.
     #[serde(default)]
-    pub handed_over: u64,
+    pub deliveries: u64,
     /// Of these, later than a second.
     #[serde(default)]
     pub late: u64,
@@ -75,21 +75,21 @@ pub struct TopicRates {
     pub retried: f64,
     /// Became dead letters, a second.
     pub dead: f64,
-    /// Half of the hand-overs were later.
+    /// Half of the deliveries were later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p50_ms: Option<f64>,
     /// One of a hundred was later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_ms: Option<f64>,
-    /// Hand-overs in the time that the percentiles are of.
+    /// Deliveries in the time that the percentiles are of.
     #[serde(default)]
-    pub handed_over: u64,
+    pub deliveries: u64,
     /// Of these, later than a second.
     #[serde(default)]
     pub late: u64,
-    /// Hand-overs since the node started.
+    /// Deliveries since the node started.
     #[serde(default)]
-    pub handed_over_total: u64,
+    pub deliveries_total: u64,
     /// Of these, later than a second.
     #[serde(default)]
     pub late_total: u64,
@@ -121,7 +121,7 @@ pub struct SinkRates {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Hand-overs of a batch a second.
+    /// Deliveries of a batch a second.
     pub calls: f64,
     /// Half of them took longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ pub struct ShardView {
     /// Its cluster slot, where the store is Redis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u16>,
-    /// The key of its stream, where the store is Redis and the topic's sink hands over in place.
+    /// The key of its stream, where the store is Redis and the topic's sink delivers in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
     /// The node that scans it.
@@ -36,12 +36,13 @@ pub struct ShardView {
     /// It should be there and is not: its server came back without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
-    /// Messages of an earlier life of the topic that are in its place.
+    /// Messages of an earlier incarnation of the topic that occupy the shard's keys.
     #[serde(default, skip_serializing_if = "none_there")]
     pub occupied_by: u64,
-    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time.
+    /// True if the shard is of a newer incarnation than the topic's record, because the catalog was restored from an old
+    /// copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub later_life: bool,
+    pub newer_incarnation: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -83,10 +84,10 @@ pub struct Shards {
     /// How many there are.
     #[serde(default)]
     pub shard_count: u32,
-    /// The number of the topic's life.
+    /// Number of the topic's incarnation; a topic that is deleted and created again has a higher one.
     #[serde(default)]
-    pub life: u64,
-    /// Grows with every resize, from 1 in each life.
+    pub incarnation: u64,
+    /// Grows with every resize, from 1 in each incarnation.
     #[serde(default)]
     pub epoch: u64,
     /// The seed of the hash that names the shard of an id; absent: the token may not change the topic.
@@ -132,5 +133,5 @@ pub struct Adopted {
     /// Shards that are lost and stay so.
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
-    pub remade: Vec<u32>,
+    pub recreated: Vec<u32>,
 }

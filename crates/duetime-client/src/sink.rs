@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::pause::TopicPause;
 
-/// Why messages of a topic are not handed over to its sink.
+/// Why messages of a topic are not delivered to its sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkTrouble {
+pub struct SinkIssue {
     /// `down`, or `refused`: the node cannot use it as it is configured.
     pub state: String,
     /// What was said last; absent where the token may not see it.
@@ -42,7 +42,7 @@ pub struct SinkView {
     pub kind: Option<String>,
     /// Absent: nothing is wrong as far as this node knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<SinkTrouble>,
+    pub issue: Option<SinkIssue>,
     /// Nothing is claimed for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -66,7 +66,7 @@ pub struct SinkView {
 /// What a try at once brought.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// `up`, `was_up`, `down`, `nothing_due` or `under_way`.
+    /// `up`, `was_up`, `down`, `nothing_due` or `in_progress`.
     pub outcome: String,
     /// How it is seen since.
     #[serde(flatten)]

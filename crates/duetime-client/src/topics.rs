@@ -163,7 +163,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As above; and `not_scanned_here` when other nodes scan the topic's shards.
+    /// As above; and `not_owner` when other nodes scan the topic's shards.
     pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
         let path = format!("/v1/topics/{}/sink/probe", part(topic));
         self.send_json(Method::POST, &path, &serde_json::json!({})).await

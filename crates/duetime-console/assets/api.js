@@ -122,7 +122,7 @@ export const detailPath = (topic) => `/v1/rates?topic=${coded(topic)}`;
 export const detailOf = async (topic, signal) =>
   (await get(detailPath(topic), signal)).topics[0]?.detail;
 
-const isDown = (topic) => topic?.sink_trouble !== undefined;
+const isDown = (topic) => topic?.sink_issue !== undefined;
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
@@ -132,7 +132,7 @@ class Live {
     rates: undefined,
     me: undefined,
     problem: undefined,
-    trouble: undefined,
+    issue: undefined,
     at: 0,
     streams: false,
     gone: new Map(),
@@ -222,7 +222,7 @@ class Live {
       if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
         const { topics } = await get("/v1/topics");
-        this.set({ topics, trouble: undefined, at: nodeTime() });
+        this.set({ topics, issue: undefined, at: nodeTime() });
       }
     } catch (problem) {
       this.locked = problem.status === 401;
@@ -299,7 +299,7 @@ class Live {
         .find((line) => line.startsWith(`${name}: `))
         ?.slice(name.length + 2);
     const [name, id, data] = [field("event"), field("id"), field("data")];
-    if (name === "trouble") this.set({ trouble: new Problem(503, JSON.parse(data)) });
+    if (name === "issue") this.set({ issue: new Problem(503, JSON.parse(data)) });
     if (!data || (name !== "topics" && name !== "change")) return;
     this.seen = id ?? "";
     const { topics, gone } = JSON.parse(data);
@@ -310,7 +310,7 @@ class Live {
       ).map((topic) => [topic.name, topic]),
     );
     for (const topic of gone) known.delete(topic);
-    // An event has the counts; settings and troubles are read when they change.
+    // An event has the counts; settings and issues are read when they change.
     const changed = topics.filter(
       (topic) =>
         known.get(topic.name)?.version !== topic.version ||
@@ -321,7 +321,7 @@ class Live {
     this.set({
       topics: [...known.values()],
       problem: undefined,
-      trouble: undefined,
+      issue: undefined,
       at: nodeTime(),
     });
     if (changed.length) this.reread(changed.map((topic) => topic.name));
@@ -357,14 +357,14 @@ export const sees = (state, scope) =>
 
 export function rates(state, topic) {
   const found = state.topics?.find((one) => one.name === topic);
-  const open = found?.sink_down ?? found?.sink_trouble?.state === "down";
+  const open = found?.sink_down ?? found?.sink_issue?.state === "down";
   const now = state.rates?.topics.find((one) => one.topic === topic);
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
-    handed: now.handed_over,
+    deliveries: now.deliveries,
     late: now.late,
-    handedTotal: now.handed_over_total,
+    deliveriesTotal: now.deliveries_total,
     lateTotal: now.late_total,
     steps: now.steps,
     enqueued: now.scheduled,
@@ -380,8 +380,8 @@ export function rates(state, topic) {
 
 // What is left of the lateness that an objective in per cent allows, since the node started: 1 is all of it.
 export const OBJECTIVE = "99.9";
-export const budgetLeft = ({ lateTotal, handedTotal }, objective = OBJECTIVE) =>
-  handedTotal > 0 ? 1 - lateTotal / handedTotal / (1 - Number(objective) / 100) : undefined;
+export const budgetLeft = ({ lateTotal, deliveriesTotal }, objective = OBJECTIVE) =>
+  deliveriesTotal > 0 ? 1 - lateTotal / deliveriesTotal / (1 - Number(objective) / 100) : undefined;
 
 export function sinks(state) {
   return (state.rates?.sinks ?? []).map((sink) => ({

@@ -249,11 +249,11 @@ function App() {
         html`<${Failed} problem=${state.problem} seen=${state.problem.status === 0 && state.at} />`
       }
       ${
-        state.trouble &&
+        state.issue &&
         !state.problem &&
         html`
         <div class="banner bad" role="alert">
-          The store does not answer this node: ${state.trouble.message}. What is shown is from ${
+          The store does not answer this node: ${state.issue.message}. What is shown is from ${
             state.at ? time(state.at) : "before"
           }; the page goes on by itself when it answers again.
         </div>

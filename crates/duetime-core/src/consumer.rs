@@ -31,49 +31,49 @@ pub struct ClaimedBatch {
     pub messages: Arc<Vec<ClaimedMessage>>,
     /// What the node's budget counts for them. To be kept until the answer is made of them.
     pub held: HeldBudget,
-    /// What to do if the consumer does not get them after all.
-    pub go_back: GoBack,
+    /// Releases the messages, if the consumer does not get them after all.
+    pub release: ReleaseAction,
 }
 
-/// Gives claimed messages back at once, at no cost of an attempt.
+/// Releases claimed messages, at no cost of an attempt.
 #[derive(Default)]
-pub struct GoBack(Option<Box<dyn FnOnce() + Send + Sync>>);
+pub struct ReleaseAction(Option<Box<dyn FnOnce() + Send + Sync>>);
 
-impl GoBack {
-    /// `go_back` does not block.
+impl ReleaseAction {
+    /// Wraps `release`, which must not block.
     #[must_use]
-    pub fn new(go_back: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(go_back)))
+    pub fn new(release: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(release)))
     }
 
-    /// Done when what this answers is dropped before it is [sent](UnlessSent::sent).
+    /// Returns a guard that releases when it is dropped before it is [sent](UnlessSent::sent).
     #[must_use]
     pub fn unless_sent(self) -> UnlessSent {
         UnlessSent(self)
     }
 }
 
-impl fmt::Debug for GoBack {
+impl fmt::Debug for ReleaseAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GoBack")
+        f.write_str("ReleaseAction")
     }
 }
 
-/// Claimed messages that are not on their way to their consumer yet. Dropped, they go back.
+/// Claimed messages that are not sent to their consumer yet. They are released when this is dropped.
 #[derive(Debug)]
-pub struct UnlessSent(GoBack);
+pub struct UnlessSent(ReleaseAction);
 
 impl UnlessSent {
-    /// From here on they are the consumer's.
+    /// From here on the messages are the consumer's.
     pub fn sent(mut self) {
-        self.0 = GoBack::default();
+        self.0 = ReleaseAction::default();
     }
 }
 
 impl Drop for UnlessSent {
     fn drop(&mut self) {
-        if let Some(go_back) = self.0.0.take() {
-            go_back();
+        if let Some(release) = self.0.0.take() {
+            release();
         }
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! [`Store`] is all that a store is: for the program, which opens one and gives each its part. What holds for
 //! every call is written in [`crate::store`] and [`crate::resize_store`]. No method has a body: one that is left out where
-//! the contract is forwarded ([`crate::around`]) does not compile.
+//! the contract is forwarded ([`crate::layer`]) does not compile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,14 +27,14 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
 use crate::resize_store::{ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
+use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -72,7 +72,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// Removes the topic with everything in it; false: it was not there. Works in bounded steps,
     /// so it may be repeated after an error. A topic whose record vanished is removed too, by [`Deletion::Force`].
     ///
-    /// [`Deletion::IfEmpty`] decides together with the shards: whatever an enqueue, a move or a hand-over in place
+    /// [`Deletion::IfEmpty`] decides together with the shards: whatever an enqueue, a move or a delivery in place
     /// acknowledged is there afterwards, or was there before and refused the deletion. Entries of a shard's own
     /// stream count like messages.
     ///
@@ -92,7 +92,7 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError>;
 
     /// Puts the record of a topic back that vanished while its shards hold messages, as its shards have it;
-    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are made anew.
+    /// a resize under way goes on. With [`Adopt::accept_loss`], its lost shards are recreated empty.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError>;
 
     /// Reads messages. What is not at its home is [`Lookup::Absent`] too.
     async fn get_at(
@@ -162,7 +162,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError>;
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
     /// bodies of each shard, drawn at random: O(shards).
@@ -185,7 +185,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
     /// Takes messages that are due. O(limit · log N).
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError>;
 
-    /// Moves messages that are due to the shard's own stream: claim, hand-over and ack in one step.
+    /// Moves messages that are due to the shard's own stream: claim, delivery and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError>;
 
@@ -201,7 +201,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError>;
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError>;
 }
 
 /// When shards are due, how much is in them and who holds them. The engine asks, and who shares out shards.
@@ -211,17 +211,17 @@ pub trait ScheduleStore: Send + Sync + fmt::Debug + 'static {
     /// present, where others do.
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError>;
 
-    /// The server that holds `shard` at present, as far as known without asking anybody. Calls on
-    /// shards of another place do not wait for it.
-    fn place_of(&self, shard: &Shard) -> Place;
+    /// Returns the server that holds `shard` at present, as far as known without asking any. Calls on shards of another
+    /// server do not wait for it.
+    fn server_of(&self, shard: &Shard) -> ServerId;
 
     /// Visible time of the first message of each shard: the cheapest look there is, one round trip
     /// for all shards of a master. Answers within about a second, one way or the other.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`]: one of the servers asked is silent. Who asks about shards of several
-    /// asks for each [`Place`] by itself.
+    /// [`StoreError::Unavailable`]: one of the servers is unresponsive. A caller with shards of several servers makes one
+    /// call for each [`ServerId`].
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
     /// Hints about new heads, from this process and from others where the backend notices them.
@@ -236,10 +236,10 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
     async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError>;
 
     /// What harms single topics at present and an operator has to see, one sentence each.
-    fn troubles(&self) -> Vec<String>;
+    fn issues(&self) -> Vec<String>;
 
     /// Where the store keeps `shard`, whether it is there or not.
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts;
+    fn locate(&self, shard: &Shard) -> ShardLocation;
 
     /// Answers when the store is able to serve.
     async fn ready(&self) -> Result<(), StoreError>;
@@ -263,13 +263,12 @@ impl<S> Store for S where
 {
 }
 
-/// Sorts shards by the server that holds them, so that each can be asked by itself. Answers their
-/// positions.
+/// Groups shards by server, for one call each. Returns their positions in `shards`.
 #[must_use]
-pub fn by_place(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<Place, Vec<usize>> {
-    let mut places = BTreeMap::<Place, Vec<usize>>::new();
+pub fn group_by_server(store: &dyn ScheduleStore, shards: &[Shard]) -> BTreeMap<ServerId, Vec<usize>> {
+    let mut servers = BTreeMap::<ServerId, Vec<usize>>::new();
     for (at, shard) in shards.iter().enumerate() {
-        places.entry(store.place_of(shard)).or_default().push(at);
+        servers.entry(store.server_of(shard)).or_default().push(at);
     }
-    places
+    servers
 }

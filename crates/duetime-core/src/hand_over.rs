@@ -1,4 +1,4 @@
-//! Hand-over inside the store: what is due moves to a stream beside the shard, in one atomic step.
+//! Delivery inside the store: what is due moves to a stream beside the shard, in one atomic step.
 //!
 //! Upstream: dispatch, for topics whose sink says so ([`crate::Sink::in_place`]). A store that can
 //! answers [`crate::ClaimStore::has_streams`]. There is no claim and nothing to settle: the step that

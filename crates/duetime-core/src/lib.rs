@@ -3,7 +3,6 @@
 //! Upstream: nothing of ours. Downstream: every other crate. Does no I/O, spawns nothing,
 //! reads no clock: time and randomness are arguments.
 
-pub mod around;
 pub mod assign;
 mod backup;
 pub mod consumer;
@@ -14,6 +13,7 @@ pub mod envelope;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod hand_over;
+pub mod layer;
 pub mod limits;
 mod listing;
 pub mod lookup;
@@ -21,7 +21,6 @@ pub mod message;
 pub mod names;
 pub mod ownership;
 mod pause;
-pub mod place;
 pub mod plans;
 pub mod receipt;
 pub mod resize_store;
@@ -29,6 +28,7 @@ pub mod resizing;
 pub mod retry;
 pub mod routing;
 pub mod score;
+pub mod server;
 pub mod setting;
 pub mod shares;
 pub mod sink;
@@ -46,7 +46,7 @@ pub mod tracer;
 pub mod units;
 
 pub use backup::{Backup, BackupError, BackupStore};
-pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, GoBack, HeldBudget, UnlessSent};
+pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget, ReleaseAction, UnlessSent};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use draw::Draw;
 pub use hand_over::{InPlace, StreamTransfer, Streamed};
@@ -56,7 +56,6 @@ pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use ownership::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, Vitals};
 pub use pause::{PauseNote, check_pause_reason};
-pub use place::{Place, Whereabouts};
 pub use plans::PlanStore;
 pub use receipt::Receipt;
 pub use resize_store::{ResizeStore, RoutingAuthority};
@@ -64,8 +63,9 @@ pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};
 pub use retry::RetryPolicy;
 pub use routing::{ChangeId, Parity, Routing, RoutingId, RoutingRecord, RoutingState, Shard};
 pub use score::{LeaseClass, Score};
+pub use server::{ServerId, ShardLocation};
 pub use sink::{BindError, Delivery, Sink, SinkBinder, Verdict};
-pub use sink_state::{OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates, Tried};
+pub use sink_state::{OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState, SinkStates};
 pub use store::{Deletion, StoreError};
 pub use time::{Clock, Timestamp};
 pub use topic::{AutoShards, ShardCount, TopicRecord, Topics};

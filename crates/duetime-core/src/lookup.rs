@@ -74,7 +74,7 @@ pub enum Lookup<T> {
 }
 
 impl<T> Lookup<T> {
-    /// The same about something else.
+    /// Maps the value of `Found`.
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Lookup<U> {
         match self {
             Self::Found(found) => Lookup::Found(with(found)),

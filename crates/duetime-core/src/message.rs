@@ -154,7 +154,7 @@ impl StoredMessage {
     /// Whether it fell due before `now` and waits for a later try without having paid an attempt, for the failure was
     /// its sink's. Its score alone does not say so.
     #[must_use]
-    pub fn is_put_off(&self, now: Timestamp) -> bool {
+    pub fn is_deferred(&self, now: Timestamp) -> bool {
         self.state == MessageState::Scheduled && self.attempts == 0 && self.due_at <= now && self.visible_at > now
     }
 }

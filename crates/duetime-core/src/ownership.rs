@@ -1,6 +1,6 @@
 //! The contract of ownership: which shards this node scans, and who else scans what.
 //!
-//! Safety never depends on it: two scanners on one shard waste looks, neither takes what the other
+//! Correctness does not depend on ownership: two nodes that poll one shard waste polls, and neither takes what the other
 //! claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::names::TopicName;
-use crate::place::Place;
+use crate::server::ServerId;
 
 /// What is to be shared: each topic with its number of shards.
 pub type Demand = Vec<(TopicName, u32)>;
@@ -74,7 +74,7 @@ pub struct Vitals {
     /// What it holds of memory, in bytes; `None`: its system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// So far the store's clock is ahead of its own, in milliseconds.
+    /// How far the store's clock leads the node's, in milliseconds.
     pub clock_skew_ms: i64,
     /// How long it has had its lease; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub struct Member {
     pub unhealthy: Option<String>,
     /// Servers of the store that answer others and not this node.
     #[serde(default, rename = "silent", skip_serializing_if = "BTreeSet::is_empty")]
-    pub unreachable: BTreeSet<Place>,
+    pub unreachable: BTreeSet<ServerId>,
     /// An operator drains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
@@ -184,7 +184,7 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>>;
 
     /// What keeps this node from sharing shards out as it should at present: a sentence with what to do.
-    fn trouble(&self) -> Option<String> {
+    fn issue(&self) -> Option<String> {
         None
     }
 

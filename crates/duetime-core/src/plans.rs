@@ -1,4 +1,4 @@
-//! Bulk plans as a store keeps them: small records beside the catalogue, each changed only by who saw its present text.
+//! Bulk plans as a store keeps them: small records next to the catalog, updated by compare-and-swap.
 
 use std::collections::BTreeMap;
 use std::fmt;

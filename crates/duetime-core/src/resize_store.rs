@@ -34,7 +34,7 @@ use crate::score::{LeaseClass, Score};
 use crate::store::StoreError;
 use crate::time::Timestamp;
 
-/// Who decides on a topic's routing. Every store is one: it keeps it in the topic's record.
+/// Source of truth for a topic's routing. Every store is one: it stores the routing in the topic's record.
 #[async_trait]
 pub trait RoutingAuthority: Send + Sync + std::fmt::Debug + 'static {
     /// The present record; `None`: there is no such topic.
@@ -115,7 +115,7 @@ pub struct Inspected {
     /// Its last deadlines.
     pub floor: DeadlineFloor,
     /// The batch in its outbox: name, destination, number of messages.
-    pub outbox: Option<(BatchName, u32, u64)>,
+    pub outbox: Option<(BatchId, u32, u64)>,
     /// Messages, dead letters and frozen messages in it.
     pub held: u64,
 }
@@ -149,7 +149,7 @@ pub struct ScanPage {
 
 /// What names a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BatchName {
+pub struct BatchId {
     /// Counts the batches of its source.
     pub number: u64,
     /// Random: two movers, or one server before and after a failover, never mean the same by chance.
@@ -216,8 +216,8 @@ impl Frozen {
 /// Messages frozen for one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Its name.
-    pub name: BatchName,
+    /// Its id.
+    pub name: BatchId,
     /// The shard it is in.
     pub from: u32,
     /// The shard it goes to.
@@ -226,22 +226,21 @@ pub struct Batch {
     pub messages: Vec<Frozen>,
 }
 
-/// What became of a batch at its destination.
+/// Outcome of applying a batch at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchPut {
-    /// It is there, by this call or an earlier one of the same batch. `fresh`: how many messages this
-    /// call inserted; of others the id lived there already.
+pub enum ApplyOutcome {
+    /// The batch is applied, by this call or by an earlier one.
     Done {
-        /// Inserted by this call.
+        /// Messages that this call inserted; the ids of the others were there already.
         fresh: u64,
-        /// Whether that outlives the server.
+        /// Whether the batch survives the loss of its server.
         kept: Replication,
     },
-    /// Another batch of this source with this number or a higher one was put before; nothing was
-    /// written. [`ResizeStore::rename_batch`] the batch above it and put it again.
+    /// Another batch of this source with this number or a higher one was applied before; nothing was written. Give the
+    /// batch a higher number by [`ResizeStore::rename_batch`] and apply it again.
     Conflict {
-        /// The last batch of the source that is remembered.
-        last: BatchName,
+        /// The last batch of the source that the destination remembers.
+        last: BatchId,
     },
 }
 
@@ -260,8 +259,8 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// epoch with another change id: two changes were begun at once, the topic must halt until an operator
     /// has looked. [`StoreError::UnknownShard`]: there is no such topic (any more).
     /// [`StoreError::Lost`]: the shard should be there under this record ([`Routing::may_lack`]) and is not; it
-    /// is not made anew. [`StoreError::Occupied`]: its place holds messages of an earlier life of the topic
-    /// that is not known to be deleted.
+    /// is not recreated. [`StoreError::Occupied`]: its keys hold messages of an earlier incarnation of the topic that is
+    /// not known to be deleted.
     async fn fence(
         &self,
         topic: &TopicName,
@@ -300,14 +299,14 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Full`]: there was no byte left; nothing was written, the batch stays frozen; try again later.
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError>;
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
-    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError>;
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError>;
 
     /// Names the batch in the outbox anew if it still has the nonce `seen` and no higher number;
     /// whether it has the name `new` now. Later batches are numbered above it.
-    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError>;
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError>;
 
     /// Empties the outbox if its batch has this nonce; false: it has not (any more). Only after
     /// [`ResizeStore::last_applied_batch`] of its destination said this very name.

@@ -39,8 +39,8 @@ pub enum ResizeError {
     /// There is no such topic, or it is being deleted.
     #[error("topic {:?} does not exist or is being deleted", .0.as_str())]
     UnknownTopic(TopicName),
-    /// Who decides on the topic's routing does not answer; nothing was begun.
-    #[error("who decides on the topic's shards does not answer: {0}")]
+    /// The routing authority, shard 0 of the topic, did not answer; nothing was begun.
+    #[error("the routing authority did not answer: {0}")]
     AuthorityAway(#[source] StoreError),
     /// The store's own answer.
     #[error(transparent)]

@@ -9,7 +9,7 @@ settings! {
     /// When a message that failed is tried again, and how often: exponential backoff with jitter.
     #[derive(Copy)]
     pub struct RetryPolicy {
-        /// How many times a message is handed over before it is a dead letter, 1 to 99. Default 10.
+        /// How many times a message is delivered before it is a dead letter, 1 to 99. Default 10.
         max_attempts: u8 = 10, Kind::Count(1, ATTEMPTS_MAX as u64), option "max-attempts";
         /// Wait after the first failure. Default `1s`.
         #[serde(with = "crate::units::duration")]

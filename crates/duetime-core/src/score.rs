@@ -23,7 +23,7 @@ impl LeaseClass {
     pub const FREE: Self = Self(0);
     /// The first class that means "in flight": of the shortest claims, and where the length is all one.
     pub const TOPIC: Self = Self(1);
-    /// Nobody holds it, but its last claim ended without a verdict, or a hand-over without an answer: it may have
+    /// Nobody holds it, but its last claim ended without a verdict, or a delivery without an answer: it may have
     /// arrived, and is claimed apart from the others.
     pub const SUSPECT: Self = Self(9);
     /// Classes that mean "in flight".

@@ -32,9 +32,9 @@ pub struct Delivery {
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
-    /// When the caller gives this hand-over up, by its clock: a receiver must not act on it later.
+    /// When the caller gives this delivery up, by its clock: a receiver must not act on it later.
     pub not_after: Timestamp,
-    /// The span of this hand-over, which goes on instead of the producer's; `None`: hand-overs are not recorded.
+    /// The span of this delivery, which goes on instead of the producer's; `None`: deliveries are not recorded.
     pub span: Option<SpanRef>,
 }
 
@@ -46,7 +46,7 @@ impl Delivery {
         delivery_id(&self.topic, &self.id, self.nonce)
     }
 
-    /// The trace that log lines about this hand-over name: its own, or the producer's where hand-overs are not recorded.
+    /// The trace that log lines about this delivery name: its own, or the producer's where deliveries are not recorded.
     #[must_use]
     pub fn trace(&self) -> Option<String> {
         self.span.or_else(|| self.headers.creator()).map(|span| span.trace())
@@ -129,12 +129,12 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     }
 
     /// Longest wait before a target that is down is tried again.
-    fn probe_wait_max(&self) -> Duration {
+    fn max_probe_wait(&self) -> Duration {
         PROBE_WAIT_MAX_DEFAULT
     }
 
     /// Whether the target can be reached, for sinks that find out too late in [`Sink::deliver`] to say that nothing
-    /// was sent. Asked before each hand-over of messages that are delivered at most once.
+    /// was sent. Asked before each delivery of messages that are delivered at most once.
     ///
     /// # Errors
     ///

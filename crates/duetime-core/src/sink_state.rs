@@ -29,8 +29,8 @@ pub struct SinkState {
 pub struct SinkDown {
     /// Since when, by this node's clock.
     pub since: Timestamp,
-    /// Until when messages are put off at most that were given back meanwhile.
-    pub put_off_until: Timestamp,
+    /// Latest time to which messages were deferred during the outage.
+    pub deferred_until: Timestamp,
     /// What was said last. Never a credential.
     pub reason: String,
     /// When it is tried next, with the first message that is due then; `None`: it is being tried.
@@ -39,14 +39,14 @@ pub struct SinkDown {
 
 impl SinkDown {
     /// When the oldest message that waits fell due, as far as the counts of the topic say it, or of what a node scans
-    /// of it; `down`: its sink is taken to be down. What such a sink gave back is put off, visible anew for each try, and
+    /// of it; `down`: its sink is taken to be down. What such a sink gave back is deferred, visible again for each try, and
     /// in flight while it is tried: so it counts from when that sink was taken to be down, and something of what waits
     /// is due for as long at least.
     #[must_use]
     pub fn oldest_due(down: Option<&Self>, counts: &ShardCounts) -> Option<Timestamp> {
         let head = counts.head?;
-        let Some(Self { since, put_off_until, .. }) = down else { return (counts.due > 0).then_some(head) };
-        let waits = counts.due > 0 || counts.in_flight > 0 || head <= *put_off_until;
+        let Some(Self { since, deferred_until, .. }) = down else { return (counts.due > 0).then_some(head) };
+        let waits = counts.due > 0 || counts.in_flight > 0 || head <= *deferred_until;
         waits.then(|| head.min(*since))
     }
 }
@@ -90,26 +90,26 @@ pub struct SinkOutage {
     pub reason: String,
     /// What was said last, where that is something else.
     pub last_reason: Option<String>,
-    /// How often it was tried meanwhile and was down still.
+    /// Failed probes during the outage.
     pub probes: u64,
 }
 
-/// What a try at once brought.
+/// The outcome of an immediate probe of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tried {
-    /// It was not taken to be down.
+pub enum ProbeOutcome {
+    /// The sink was not taken to be down.
     WasUp,
-    /// It was down and accepts again.
+    /// The sink was down and accepts again.
     Up,
-    /// It is still down.
+    /// The sink is still down.
     Down,
     /// No message could be tried: none was due, or the topic's rate limit let none go.
     NothingDue,
-    /// The try had not ended when the time was up.
-    UnderWay,
+    /// The probe had not ended within the time.
+    InProgress,
 }
 
-impl Tried {
+impl ProbeOutcome {
     /// As in answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -118,7 +118,7 @@ impl Tried {
             Self::Up => "up",
             Self::Down => "down",
             Self::NothingDue => "nothing_due",
-            Self::UnderWay => "under_way",
+            Self::InProgress => "in_progress",
         }
     }
 }
@@ -129,14 +129,14 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
-    /// A sentence for each topic whose streams in the store take nothing, by name: somebody has to act.
-    fn troubles(&self) -> Vec<String>;
+    /// Returns a sentence for each topic whose streams in the store take nothing: an operator must act.
+    fn issues(&self) -> Vec<String>;
 
     /// When this node took sinks to be down, the latest first; a bounded number since it started.
     fn outages(&self) -> Vec<SinkOutage>;
 
-    /// Ends the wait before the next try and waits at most `within` for what it brings; `None` as above.
-    async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried>;
+    /// Probes the sink at once and waits at most `within` for the outcome; `None` as above.
+    async fn probe_now(&self, topic: &TopicName, within: Duration) -> Option<ProbeOutcome>;
 }
 
 #[cfg(test)]
@@ -153,9 +153,9 @@ mod tests {
             head: Some(at(head)),
             ..ShardCounts::default()
         };
-        let down = |put_off: i64| {
-            let (since, put_off_until) = (at(1_000), at(put_off));
-            Some(SinkDown { since, put_off_until, reason: String::new(), next_try: None })
+        let down = |deferred: i64| {
+            let (since, deferred_until) = (at(1_000), at(deferred));
+            Some(SinkDown { since, deferred_until, reason: String::new(), next_try: None })
         };
         let oldest =
             |down: Option<SinkDown>, counts| SinkDown::oldest_due(down.as_ref(), &counts).map(Timestamp::as_millis);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(oldest(None, counts(0, 1, 9_000)), None, "a claim that lasts");
         assert_eq!(oldest(down(1_000), counts(1, 0, 9_000)), Some(1_000), "visible anew since the last try");
         assert_eq!(oldest(down(1_000), counts(1, 0, 500)), Some(500), "it fell due before");
-        assert_eq!(oldest(down(9_500), counts(0, 0, 9_500)), Some(1_000), "it is put off");
+        assert_eq!(oldest(down(9_500), counts(0, 0, 9_500)), Some(1_000), "it is deferred");
         assert_eq!(oldest(down(1_000), counts(0, 1, 40_000)), Some(1_000), "it is being tried");
         assert_eq!(oldest(down(9_500), counts(0, 0, 60_000)), None, "nothing waits any more");
         assert_eq!(oldest(down(9_500), ShardCounts::default()), None);

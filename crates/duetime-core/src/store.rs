@@ -30,9 +30,9 @@ pub struct Enqueue {
     pub id: MessageId,
     /// When.
     pub due: Due,
-    /// Names and values that are delivered with it, unchanged.
+    /// Names and values that are delivered with the message, unchanged.
     pub headers: Headers,
-    /// What is delivered, byte by byte.
+    /// Delivered byte for byte.
     pub payload: Bytes,
     /// What to do when the id lives already (scheduled, in flight or dead).
     pub on_conflict: OnConflict,
@@ -66,9 +66,9 @@ pub enum EnqueueOutcome {
     /// New. Also the answer to a repetition of the enqueue (same nonce) while the message lives
     /// and was not rescheduled in between.
     Scheduled,
-    /// Took the place of a message of the same id; a claim of the old one can no longer be settled.
+    /// Replaced a message of the same id; a claim of the old one can no longer be settled.
     Replaced,
-    /// Took the place of a message that somebody holds, or held without an answer: the old one may be delivered.
+    /// Like `Replaced`; the old message is claimed, or its last delivery had no answer, so it may be delivered.
     ReplacedInFlight,
     /// The id lives already; nothing was changed.
     Duplicate,
@@ -77,9 +77,9 @@ pub enum EnqueueOutcome {
 /// One change to a message that is there.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// Remove it, wherever it is in its life.
+    /// Remove the message, whatever its state.
     Cancel(MessageId),
-    /// Give it another due time and its attempts back. Only while nobody holds it.
+    /// Give the message another due time and all its attempts. Only while it is not claimed.
     Reschedule(MessageId, Due),
 }
 
@@ -98,25 +98,25 @@ pub enum Edited {
     Cancelled,
     /// It has this due time.
     Rescheduled(Timestamp),
-    /// Somebody holds a claim on it, or had one that ended without an answer. Cancel: it is removed and will not be
-    /// tried again, but may be delivered. Reschedule, of a message that is held: nothing was changed.
+    /// The message is claimed, or its last delivery had no answer. Cancel: it is removed and will not be tried again, but
+    /// may be delivered. Reschedule of a claimed message: nothing was changed.
     InFlight,
     /// Reschedule of a dead letter: nothing was changed.
     Dead,
-    /// It is not there.
+    /// No message has this id.
     Unknown,
 }
 
-/// The answers to a batch of changes, and who has what it changed.
+/// The store's reply to a batch of changes: an answer for each, and how many replicas have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept<A> {
+pub struct BatchReply<A> {
     /// Item by item, in order.
     pub answers: Vec<A>,
     /// Replicas that have all of it, up to as many as the store waits for; `None`: it waits for none.
     pub replicas: Option<u32>,
 }
 
-impl<A> Kept<A> {
+impl<A> BatchReply<A> {
     /// Answers of a store that waits for no replicas.
     #[must_use]
     pub fn here(answers: Vec<A>) -> Self {
@@ -125,37 +125,37 @@ impl<A> Kept<A> {
 
     /// The answers of a home, each of them found.
     #[must_use]
-    pub fn found(self) -> Kept<Lookup<A>> {
-        Kept { answers: Lookup::all(self.answers), replicas: self.replicas }
+    pub fn found(self) -> BatchReply<Lookup<A>> {
+        BatchReply { answers: Lookup::all(self.answers), replicas: self.replicas }
     }
 }
 
-impl<A> From<Vec<A>> for Kept<A> {
+impl<A> From<Vec<A>> for BatchReply<A> {
     fn from(answers: Vec<A>) -> Self {
         Self::here(answers)
     }
 }
 
-impl<A> OfHome<Kept<A>> for Kept<Lookup<A>> {
-    fn of_home(answers: Kept<A>) -> Self {
+impl<A> OfHome<BatchReply<A>> for BatchReply<Lookup<A>> {
+    fn of_home(answers: BatchReply<A>) -> Self {
         answers.found()
     }
 }
 
-impl<A> OfHome<Vec<A>> for Kept<Lookup<A>> {
+impl<A> OfHome<Vec<A>> for BatchReply<Lookup<A>> {
     fn of_home(answers: Vec<A>) -> Self {
-        Kept::here(answers).found()
+        BatchReply::here(answers).found()
     }
 }
 
-impl<A> Kept<Lookup<A>> {
+impl<A> BatchReply<Lookup<A>> {
     /// The answers of a home, which are final.
     ///
     /// # Errors
     ///
     /// As [`Lookup::finals`].
-    pub fn finals(self) -> Result<Kept<A>, StoreError> {
-        Ok(Kept { answers: Lookup::finals(self.answers)?, replicas: self.replicas })
+    pub fn finals(self) -> Result<BatchReply<A>, StoreError> {
+        Ok(BatchReply { answers: Lookup::finals(self.answers)?, replicas: self.replicas })
     }
 }
 
@@ -200,11 +200,11 @@ pub struct ClaimedMessage {
     pub due_at: Timestamp,
     /// Of the enqueue.
     pub nonce: Nonce,
-    /// Names and values that are delivered with it, unchanged.
+    /// Names and values that are delivered with the message, unchanged.
     pub headers: Headers,
     /// The payload of the enqueue, bit for bit.
     pub payload: Bytes,
-    /// A claim of it ended without a verdict, or a hand-over without an answer; such a message never
+    /// A claim of it ended without a verdict, or a delivery without an answer; such a message never
     /// comes with ordinary ones, and alone from its second attempt in vain on (`RetryPolicy::suspect_is_alone`).
     pub suspect: bool,
 }
@@ -252,7 +252,7 @@ pub enum Settlement {
     Release,
     /// Try again after this long; the attempt is given back, for it says nothing of the message.
     Defer(Duration),
-    /// Try again after this long, as a suspect: a hand-over had no answer and may have arrived. `charged`: it keeps its
+    /// Try again after this long, as a suspect: a delivery had no answer and may have arrived. `charged`: it keeps its
     /// attempt. Until it is settled in another way, a cancel or a replacement of it is answered as in flight.
     Unanswered {
         /// The wait before it may be claimed again.
@@ -267,7 +267,7 @@ pub enum Settlement {
 }
 
 impl Settle {
-    /// Whether it counts from the present.
+    /// True if its time is relative to now.
     #[must_use]
     pub fn is_relative(&self) -> bool {
         matches!(
@@ -406,7 +406,7 @@ pub struct Adopted {
     /// Shards that are lost and stay so.
     pub lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
-    pub remade: Vec<u32>,
+    pub recreated: Vec<u32>,
 }
 
 impl Adopted {
@@ -419,6 +419,6 @@ impl Adopted {
     pub fn nothing_lost(topics: Vec<TopicRecord>, topic: &TopicName) -> Result<Self, StoreError> {
         let found = topics.into_iter().find(|record| record.name == *topic);
         let record = found.ok_or_else(|| StoreError::UnknownShard(topic.to_string()))?;
-        Ok(Self { record, restored: false, lost: Vec::new(), remade: Vec::new() })
+        Ok(Self { record, restored: false, lost: Vec::new(), recreated: Vec::new() })
     }
 }

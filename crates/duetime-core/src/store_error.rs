@@ -33,8 +33,8 @@ pub enum StoreError {
     /// back with it.
     #[error("shard {0} is lost: its server came back without it")]
     Lost(String),
-    /// The place of a shard holds messages of another life of its topic that nobody deleted. Nothing was changed.
-    #[error("the place of shard {shard} holds messages of another life of its topic that nobody deleted: {detail}")]
+    /// The keys of a shard hold messages of another incarnation of its topic, which was not deleted. Nothing was changed.
+    #[error("shard {shard} is occupied by messages of another incarnation of its topic: {detail}")]
     Occupied {
         /// The shard.
         shard: String,
@@ -60,7 +60,7 @@ pub enum StoreError {
     /// The record of the topic is gone with all its shards, although nobody deleted it: the store was emptied.
     #[error("topic {0:?} is gone with all its messages although nobody deleted it: the store was emptied")]
     Emptied(String),
-    /// The record of the topic is of an earlier life than its shards: the catalogue was restored from before the
+    /// The record of the topic is of an earlier incarnation than its shards: the catalogue was restored from before the
     /// topic was deleted and created again.
     #[error("the record of topic {0:?} is older than its shards: the catalogue was restored from an earlier time")]
     Outdated(String),
@@ -71,7 +71,7 @@ pub enum StoreError {
     #[error("this node's clock and the store's differ by {0} ms, more than 2000; set both by NTP")]
     ClockSkew(i64),
     /// The topic changed since the caller read it. Read it again.
-    #[error("topic was changed by somebody else; read it again and repeat")]
+    #[error("topic was changed concurrently; read it again and retry")]
     Conflict,
     /// What was stored cannot be read, or the store's own rules are broken. An operator must look.
     #[error("store is damaged: {0}")]

@@ -192,7 +192,7 @@ impl TopicRecord {
         known.routing.life() == self.routing.life() && known.routing.epoch > self.routing.epoch
     }
 
-    /// So many shards exist, or did.
+    /// Highest shard count the topic ever had.
     #[must_use]
     pub fn max_shards_ever(&self) -> u32 {
         self.max_shards_ever.max(self.routing.shards).max(self.routing.previous)

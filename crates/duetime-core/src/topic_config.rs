@@ -24,19 +24,19 @@ pub struct SinkRef {
     pub settings: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What is promised about a hand-over.
+/// What is promised about a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeliveryMode {
     /// Nothing is lost; a fault can make a duplicate.
     #[default]
     AtLeastOnce,
-    /// Removed before it is handed over: never twice, and a fault can lose it.
+    /// Removed before it is delivered: never twice, and a fault can lose it.
     AtMostOnce,
 }
 
 settings! {
-    /// Limits how many messages of a topic are handed over per second.
+    /// Limits how many messages of a topic are delivered per second.
     #[derive(Copy)]
     pub struct RateLimit {
         /// Messages per second, 0.000001 to 10,000,000.
@@ -59,13 +59,13 @@ settings! {
         sink: Option<SinkRef> = None, Kind::Maybe(&Kind::Sink);
         /// How long a claimed message stays hidden from others, 100 ms to 24 h. Default `30s`.
         ///
-        /// Set it above the slowest hand-over: too low means duplicates, too high means that a crashed node's messages
+        /// Set it above the slowest delivery: too low means duplicates, too high means that a crashed node's messages
         /// are late by that much. A change holds from the next claim on.
         #[serde(with = "crate::units::duration")]
         visibility_timeout: Duration = Duration::from_secs(30), Kind::Duration;
         /// When failed messages are tried again. Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
         retry: RetryPolicy = RetryPolicy::default(), Kind::Object(RetryPolicy::SETTINGS);
-        /// How many messages are handed over per second at most. Default: no limit.
+        /// How many messages are delivered per second at most. Default: no limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rate_limit: Option<RateLimit> = None, Kind::Maybe(&Kind::Object(RateLimit::SETTINGS));
         /// Messages fall due up to this much later than asked for, each by a share that its id decides, at most 1 h.
@@ -74,7 +74,7 @@ settings! {
         /// Set it where many messages fall due at one moment and their target is better asked over some seconds.
         #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
         smear: Duration = Duration::ZERO, Kind::Duration;
-        /// `at-least-once`, or `at-most-once`: removed before it is handed over, so that nothing brings it twice. Default
+        /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
         /// `at-least-once`.
         ///
         /// What is delivered at most once is lost by a crash of the node or the consumer in that moment, by a client that

@@ -59,7 +59,7 @@ const TRACE_DIGITS: Range<usize> = 3..35;
 const SPAN_DIGITS: Range<usize> = 36..52;
 
 impl fmt::Display for SpanRef {
-    /// Digit by digit: a node that records hand-overs writes many, and `{:032x}` takes five times as long.
+    /// Digit by digit: a node that records deliveries writes many, and `{:032x}` takes five times as long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         digits(&mut text[TRACE_DIGITS], &self.trace_id.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The contract of what records hand-overs as spans of traces.
+//! The contract of what records deliveries as spans of traces.
 //!
 //! Upstream: whoever hands a message over, to a sink or to a consumer. A message waits for hours or days, so nothing is
 //! open meanwhile: each attempt is a trace of its own, whose span links to the one that made the message and to the
@@ -75,7 +75,7 @@ pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
     SpanRef { trace_id: hash(&named, SEEDS.0).max(1), span_id: span_id.max(1), sampled: false }
 }
 
-/// How a hand-over ended.
+/// How a delivery ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandOverOutcome {
     /// The sink's target took it.
@@ -93,7 +93,7 @@ pub enum HandOverOutcome {
     },
 }
 
-/// A hand-over that has ended: what its span says.
+/// A delivery that has ended: what its span says.
 #[derive(Clone, Debug)]
 pub struct HandOver {
     /// The topic.
@@ -150,16 +150,16 @@ impl HandOver {
     }
 }
 
-/// Records hand-overs. Never waits, and what it cannot take it counts and drops.
+/// Records deliveries. Never waits, and what it cannot take it counts and drops.
 pub trait Tracer: Send + Sync + std::fmt::Debug + 'static {
-    /// Decides whether the hand-over of an attempt that begins `now` is recorded: its span, else `None`. What is late is.
+    /// Decides whether the delivery of an attempt that begins `now` is recorded: its span, else `None`. What is late is.
     /// Of most nothing is recorded, so no more is computed for these than the decision needs.
     fn sample(&self, of: AttemptOf<'_>, lateness: Duration, now: Timestamp) -> Option<SpanRef>;
 
-    /// Whether the end of a hand-over is to be reported: of what was decided to be recorded, or failed.
+    /// Whether the end of a delivery is to be reported: of what was decided to be recorded, or failed.
     fn wants(&self, span: &SpanRef, failed: bool) -> bool;
 
-    /// A hand-over has ended.
+    /// A delivery has ended.
     fn end(&self, hand_over: HandOver);
 }
 

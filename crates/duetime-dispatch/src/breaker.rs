@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLOCK_SKEW_MAX};
-use duetime_core::{Clock, OutageEnd, SinkDown, Timestamp, TopicName, Tried};
+use duetime_core::{Clock, OutageEnd, ProbeOutcome, SinkDown, Timestamp, TopicName};
 use duetime_metrics::TopicMeters;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -54,20 +54,20 @@ struct BreakerInner {
     outage: Option<Outage>,
 }
 
-/// That a sink is down.
+/// State of an ongoing outage of a sink.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
     since_at: Timestamp,
-    /// Until when messages are put off at most that were given back.
-    put_off_until: Timestamp,
+    /// Latest time to which messages were deferred during the outage.
+    deferred_until: Timestamp,
     /// What was said last.
     reason: String,
     /// When the log last said so.
     logged: Instant,
     /// Until when its time is counted.
     counted: Instant,
-    /// When something was last said of it or put off.
+    /// When the outage was last observed, or a message deferred because of it.
     changed: Instant,
     /// As it is kept beyond this breaker.
     kept: OutageId,
@@ -131,8 +131,8 @@ impl Breaker {
             }
             BreakerState::Probing | BreakerState::Closed => None,
         };
-        let (since, put_off_until) = (outage.since_at, outage.put_off_until);
-        Some(SinkDown { since, put_off_until, reason: outage.reason.clone(), next_try })
+        let (since, deferred_until) = (outage.since_at, outage.deferred_until);
+        Some(SinkDown { since, deferred_until, reason: outage.reason.clone(), next_try })
     }
 
     /// Waits until something may be claimed.
@@ -178,7 +178,7 @@ impl Breaker {
         self.admit_for(false)
     }
 
-    /// What may be sent now of what is kept.
+    /// Admits unsent at-most-once messages.
     pub(crate) fn admit_kept(&self) -> Option<Admission> {
         self.admit_for(true)
     }
@@ -197,13 +197,13 @@ impl Breaker {
     }
 
     /// Ends the wait before the next probe, whoever asked for it, and says what the probe brought, within `within`.
-    pub(crate) async fn try_now(&self, within: Duration) -> Tried {
+    pub(crate) async fn probe_now(&self, within: Duration) -> ProbeOutcome {
         let now = Instant::now();
         let probes = {
             let mut inner = self.inner.lock();
             match inner.state {
-                BreakerState::Closed => return Tried::WasUp,
-                BreakerState::Open { .. } if inner.outage.is_none() => return Tried::WasUp,
+                BreakerState::Closed => return ProbeOutcome::WasUp,
+                BreakerState::Open { .. } if inner.outage.is_none() => return ProbeOutcome::WasUp,
                 BreakerState::Open { .. } => {
                     inner.state = BreakerState::Open { until: now };
                     self.changed.notify_waiters();
@@ -220,8 +220,8 @@ impl Breaker {
             let state = {
                 let inner = self.inner.lock();
                 match inner.state {
-                    BreakerState::Closed => return Tried::Up,
-                    _ if inner.probes > probes => return Tried::Down,
+                    BreakerState::Closed => return ProbeOutcome::Up,
+                    _ if inner.probes > probes => return ProbeOutcome::Down,
                     state => state,
                 }
             };
@@ -229,17 +229,17 @@ impl Breaker {
             if tokio::time::timeout_at(patience, changed).await.is_err() {
                 let inner = self.inner.lock();
                 match inner.state {
-                    BreakerState::Closed => return Tried::Up,
-                    _ if inner.probes > probes => return Tried::Down,
+                    BreakerState::Closed => return ProbeOutcome::Up,
+                    _ if inner.probes > probes => return ProbeOutcome::Down,
                     BreakerState::Probing if Instant::now() < until => {}
-                    BreakerState::Probing => return Tried::UnderWay,
-                    BreakerState::Open { .. } => return Tried::NothingDue,
+                    BreakerState::Probing => return ProbeOutcome::InProgress,
+                    BreakerState::Open { .. } => return ProbeOutcome::NothingDue,
                 }
             }
         }
     }
 
-    /// The probe brought nothing to send: another may go at once.
+    /// Ends a probe that found no message; the next may start at once.
     pub(crate) fn probe_was_empty(&self) {
         let mut inner = self.inner.lock();
         if inner.state == BreakerState::Probing {
@@ -323,11 +323,11 @@ impl Breaker {
     }
 
     /// A message is given back and not visible for this long: it waits all the same.
-    pub(crate) fn put_off(&self, wait: Duration) {
+    pub(crate) fn defer(&self, wait: Duration) {
         if let Some(outage) = &mut self.inner.lock().outage {
             outage.changed = Instant::now();
             // The store counts from the later of its clock and this one.
-            outage.put_off_until = outage.put_off_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
+            outage.deferred_until = outage.deferred_until.max(self.clock.now().plus(wait + CLOCK_SKEW_MAX));
         }
     }
 
@@ -355,7 +355,7 @@ impl Breaker {
         inner.outage = Some(Outage {
             since: now,
             since_at,
-            put_off_until: since_at,
+            deferred_until: since_at,
             reason: reason.to_owned(),
             logged: now,
             counted: now,

@@ -177,7 +177,7 @@ impl TopicBudget {
         })
     }
 
-    /// Sets how many messages may be held, because the hand-over was measured anew.
+    /// Sets how many messages may be held, because the delivery was measured anew.
     pub(crate) fn allow(&self, messages: usize) {
         if self.allowed.swap(messages.max(1), Ordering::AcqRel) < messages {
             self.freed.notify_waiters();

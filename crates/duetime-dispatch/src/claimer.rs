@@ -18,8 +18,8 @@ use crate::breaker::{Admission, Breaker};
 use crate::budget::Permit;
 use crate::config::CLAIMS_IN_FLIGHT;
 use crate::in_flight::InFlightGuard;
-use crate::places::Bounds;
 use crate::schedule::Taken;
+use crate::server_load::Bounds;
 use crate::work::{Claimed, Shutdown, Work, bytes_of};
 
 /// One claim that was admitted: a shard and the permit for what it may bring.

@@ -1,10 +1,10 @@
 //! Hands due messages to consumers of topics without a sink: long polling that never polls the store.
 //!
-//! Upstream: the HTTP API. Downstream: `schedule`, `asks`. A waiter waits for its turn, then for shards to fall due,
+//! Upstream: the HTTP API. Downstream: `schedule`, `consumer_claim`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
 //! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
 //! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
-//! is not handed out goes back, see `asks`.
+//! is not handed out goes back, see `consumer_claim`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -23,12 +23,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::asks::{Given, ask};
 use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
-use crate::places::{Bounds, HESITATES};
+use crate::consumer_claim::{ConsumerBatch, ask};
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
+use crate::server_load::{Bounds, SLOW_AFTER};
 use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.
@@ -40,10 +40,9 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// A consumer waits no longer for the answer of one shard; then it goes on to the next.
 const CLAIM_WITHIN: Duration = STALLED_AFTER;
 
-/// What is claimed already waits for the answers of other shards as long again as it took itself, but at least
-/// this long.
+/// Claimed messages wait for the answers of other shards as long again as their own claim took, but at least this long.
 const IN_HAND_MIN: Duration = Duration::from_millis(5);
-/// And no longer than this.
+/// Upper bound of that wait.
 const IN_HAND_MAX: Duration = Duration::from_millis(50);
 
 /// While shards are known to have more that is due, a claim is filled no longer than this.
@@ -96,7 +95,7 @@ struct UnderWay {
 /// What came of the claim with this number.
 struct AskedClaim {
     number: u64,
-    answer: Result<Option<Given>, StoreError>,
+    answer: Result<Option<ConsumerBatch>, StoreError>,
 }
 
 /// One consumer's claim: what it has and what it waits for.
@@ -110,7 +109,7 @@ struct Asker {
     /// The store has several servers: a claim that hesitates is not waited for, as if it were to bring nothing. What
     /// it brings all the same and has no room goes back.
     several: bool,
-    given: Vec<Given>,
+    given: Vec<ConsumerBatch>,
     bytes: usize,
     asking: FuturesUnordered<Pin<Box<dyn Future<Output = AskedClaim> + Send>>>,
     /// The same claims, what was asked for.
@@ -173,12 +172,12 @@ impl Asker {
             Some(error) if self.given.is_empty() && !self.answered => Err(error),
             _ => {
                 let had_some = !self.given.is_empty();
-                let in_time: Vec<Given> = self.given.into_iter().filter(|given| !given.is_too_late()).collect();
+                let in_time: Vec<ConsumerBatch> = self.given.into_iter().filter(|given| !given.is_too_late()).collect();
                 if had_some && in_time.is_empty() {
                     return Err(too_late());
                 }
-                let ready = join_all(in_time.into_iter().map(Given::ready_to_go)).await.into_iter().flatten();
-                Ok(ready.filter(|given| !given.messages().is_empty()).map(Given::hand_out).collect())
+                let ready = join_all(in_time.into_iter().map(ConsumerBatch::ready_to_go)).await.into_iter().flatten();
+                Ok(ready.filter(|given| !given.messages().is_empty()).map(ConsumerBatch::into_answer).collect())
             }
         }
     }
@@ -189,7 +188,7 @@ impl Asker {
 
     /// The claims whose answer is waited for: those that do not hesitate.
     fn awaited(&self) -> impl Iterator<Item = &UnderWay> {
-        self.under_way.iter().filter(|claim| !self.several || claim.asked_at.elapsed() < HESITATES)
+        self.under_way.iter().filter(|claim| !self.several || claim.asked_at.elapsed() < SLOW_AFTER)
     }
 
     /// Messages that are neither in hand nor waited for.
@@ -215,11 +214,11 @@ impl Asker {
     /// When it is looked again whether others are asked, or what is in hand goes out.
     fn again_at(&self, work: &Work) -> Instant {
         // Others are asked while a server hesitates.
-        self.out_at(work).unwrap_or(self.asked_at + HESITATES)
+        self.out_at(work).unwrap_or(self.asked_at + SLOW_AFTER)
     }
 
     /// Takes in what a claim brought; what comes too late, or is beyond the bounds, is given back.
-    fn take_in(&mut self, mut more: Given) {
+    fn take_in(&mut self, mut more: ConsumerBatch) {
         if more.is_too_late() {
             (self.answered, self.came_too_late) = (true, true);
             return;
@@ -255,7 +254,7 @@ impl Asker {
             return true;
         }
         // Until it is known how large messages are, a second claim could bring too much.
-        let hesitates = self.several && self.asked_at.elapsed() >= HESITATES;
+        let hesitates = self.several && self.asked_at.elapsed() >= SLOW_AFTER;
         let bytes_awaited: usize = self.awaited().map(|claim| claim.bytes).sum();
         let fits = self.bytes + bytes_awaited < ANSWER_BYTES_MAX && (work.budget.is_measured() || hesitates);
         self.room() > 0 && self.awaited().count() < ASKING_MAX && fits
@@ -337,7 +336,7 @@ impl EngineConsumers {
         // One poll finds what no hint has announced yet; from then on the timer does.
         let mut poll = self.poll(work, asker.bounds());
         loop {
-            asker.several = work.schedule.places() > 1;
+            asker.several = work.schedule.servers() > 1;
             if self.stop.is_cancelled() || asker.goes_out(work) {
                 return Ok(());
             }
@@ -364,9 +363,9 @@ impl EngineConsumers {
                             }
                         }
                         Ok(None) => asker.answered = true,
-                        // What was claimed already goes out; the trouble shows in the next claim.
+                        // What was claimed already goes out; the error shows in the next claim.
                         Err(_) if !asker.given.is_empty() => return Ok(()),
-                        Err(error) if work.schedule.places() == 1 || !error.is_transient() => return Err(error),
+                        Err(error) if work.schedule.servers() == 1 || !error.is_transient() => return Err(error),
                         Err(error) => {
                             asker.failed = Some(error);
                             // Whether the others have nothing due or are silent too is not known yet.

@@ -26,7 +26,7 @@ use crate::sink_call::{Failure, SinkCall};
 use crate::spans;
 use crate::throughput::Throughput;
 use crate::unsent::Unsent;
-use crate::verdicts::{Past, Ruling, error_kind, is_failure, is_overdue, reason, settlement, unsent};
+use crate::verdicts::{AttemptCharge, Past, error_kind, is_failure, is_overdue, reason, settlement, unsent};
 use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
@@ -46,7 +46,7 @@ pub(crate) struct Deliverer {
     probe_left: usize,
     probe: Vec<SinkCall>,
     judge: Judge<Failure>,
-    /// Hand-overs of this node that had no answer. They are suspects of the store, but killed no node.
+    /// Deliveries of this node that had no answer. They are suspects of the store, but killed no node.
     unanswered: Failures,
     /// Messages that paid for a refusal at this node. One that is forgotten pays with all its attempts.
     refused: Failures,
@@ -94,7 +94,7 @@ impl Deliverer {
                 () = shutdown.abandon.cancelled() => return self.abandon(from).await,
                 () = shutdown.stop.cancelled(), if !stopping => {
                     stopping = true;
-                    self.give_back_queue_but_probe(true).await;
+                    self.release_queued(true).await;
                 }
                 Some(call) = self.calls.join_next(), if !self.calls.is_empty() => {
                     self.call_ended(call.expect("a panic of the sink is caught in the call")).await;
@@ -110,7 +110,7 @@ impl Deliverer {
             }
         }
         let held = self.judge.take();
-        self.rule(held, |_| Ruling::Free(Duration::ZERO)).await;
+        self.rule(held, |_| AttemptCharge::Free(Duration::ZERO)).await;
     }
 
     /// Queues what was not sent as far as it may be offered again.
@@ -139,20 +139,20 @@ impl Deliverer {
         if !self.breaker.is_closed() {
             let held = self.judge.take();
             self.rule(held, |failure| free(&failure.said, &failure.claim, Duration::ZERO)).await;
-            self.give_back_queue_but_probe(false).await;
+            self.release_queued(false).await;
         }
     }
 
-    async fn rule(&mut self, failures: Vec<Failure>, ruling: impl Fn(&Failure) -> Ruling) {
-        let ruled: Vec<Unsettled> = failures.into_iter().map(|it| (ruling(&it), it)).map(|it| self.ruled(it)).collect();
+    async fn rule(&mut self, failures: Vec<Failure>, charge: impl Fn(&Failure) -> AttemptCharge) {
+        let ruled: Vec<Unsettled> = failures.into_iter().map(|it| (charge(&it), it)).map(|it| self.ruled(it)).collect();
         self.work.budget.set_offered(self.judge.len());
         self.settle_later(ruled).await;
     }
 
-    fn ruled(&mut self, (ruling, failure): (Ruling, Failure)) -> Unsettled {
+    fn ruled(&mut self, (charge, failure): (AttemptCharge, Failure)) -> Unsettled {
         let Failure { id, nonce, attempt, claim, said } = failure;
         let past = Past { attempt, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
-        let how = settlement(&said, ruling, past, &self.work.record.config.retry, rand::random());
+        let how = settlement(&said, charge, past, &self.work.record.config.retry, rand::random());
         let ClaimInfo { guard, index, deadline, score, .. } = claim;
         Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
     }
@@ -161,7 +161,7 @@ impl Deliverer {
         self.probe_left += batch.iter().filter(|held| held.claim.probe).count();
         self.queue.extend(batch);
         if stopping || !self.breaker.is_closed() {
-            self.give_back_queue_but_probe(stopping).await;
+            self.release_queued(stopping).await;
         }
     }
 
@@ -272,7 +272,7 @@ impl Deliverer {
         // What pays when it fails again does so for the failure before, which may have been another.
         let is_refused = |failure: &&Failure| matches!(failure.said, Verdict::Refused { .. });
         let refused: Vec<Nonce> = paying.iter().filter(is_refused).map(|failure| failure.nonce).collect();
-        self.rule(paying, |_| Ruling::Pays).await;
+        self.rule(paying, |_| AttemptCharge::Charged).await;
         refused.into_iter().for_each(|nonce| self.refused.insert(nonce, Instant::now()));
         self.stop_if_down().await;
     }
@@ -328,7 +328,7 @@ impl Deliverer {
                     let (late, whole) = (claim.late.as_secs_f64(), claim.lateness(ended).as_secs_f64());
                     self.work.topic_meters.lateness.observe(whole);
                     self.work.topic_meters.claim_delay.observe(late);
-                    self.work.topic_meters.hand_over.observe(whole - late);
+                    self.work.topic_meters.delivery.observe(whole - late);
                 }
                 Some(kind) => match errors.iter_mut().find(|(known, _)| *known == kind) {
                     Some((_, count)) => *count += 1,
@@ -359,12 +359,12 @@ impl Deliverer {
                 self.unanswered.insert(nonce, ended);
             }
             let settle_by = claim.deadline.checked_sub(self.work.decision_margin()).unwrap_or(ended);
-            let ruling = if pays { Ruling::Pays } else { free(&said, &claim, wait) };
+            let charge = if pays { AttemptCharge::Charged } else { free(&said, &claim, wait) };
             let failure = Failure { id, nonce, attempt, claim, said };
             if !pays && !is_down && is_failure(&failure.said) {
                 self.judge.hold(nonce, ended, settle_by, failure);
             } else {
-                pending.push(self.ruled((ruling, failure)));
+                pending.push(self.ruled((charge, failure)));
             }
         }
         drop(freed);
@@ -380,7 +380,7 @@ impl Deliverer {
         }
     }
 
-    /// What was claimed at most once needs no settlement. A failed hand-over is counted as dead:
+    /// What was claimed at most once needs no settlement. A failed delivery is counted as dead:
     /// nothing of it is kept, as the topic's setting says.
     fn drop_unsettled(&self, dropped: u64, said: Option<&Verdict>) {
         self.work.topic_meters.count(Event::Dead, dropped);
@@ -390,8 +390,8 @@ impl Deliverer {
         }
     }
 
-    /// Gives back what was not sent; `probe_too`: what belongs to a probe as well.
-    async fn give_back_queue_but_probe(&mut self, probe_too: bool) {
+    /// Releases what was not sent; `probe_too`: also what belongs to a probe.
+    async fn release_queued(&mut self, probe_too: bool) {
         let at_most_once = self.work.at_most_once();
         if at_most_once && self.breaker.is_closed() {
             return;
@@ -415,7 +415,7 @@ impl Deliverer {
         let release = |Claimed { delivery, claim }: Claimed| {
             let ClaimInfo { mut guard, index, deadline, score, suspect, .. } = claim;
             freed.absorb(guard.split_bytes());
-            // That an earlier hand-over may have arrived stays.
+            // That an earlier delivery may have arrived stays.
             let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
             let how = if suspect { marked } else { Settlement::Release };
             Unsettled { guard, index, settle: Settle { id: delivery.id, score, how }, deadline }
@@ -436,7 +436,7 @@ impl Deliverer {
                     self.work.topic_meters.count(Event::Retried, 1);
                     self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);
                 }
-                Settlement::Defer(wait) | Settlement::Unanswered { wait, charged: false } => self.breaker.put_off(wait),
+                Settlement::Defer(wait) | Settlement::Unanswered { wait, charged: false } => self.breaker.defer(wait),
                 _ => {}
             }
         }
@@ -456,7 +456,7 @@ impl Deliverer {
         }
         self.probe_left = 0;
         let held = self.judge.take();
-        self.rule(held, |_| Ruling::Free(Duration::ZERO)).await;
+        self.rule(held, |_| AttemptCharge::Free(Duration::ZERO)).await;
         while let Some(batch) = from.recv().await {
             self.queue.extend(batch);
         }
@@ -466,18 +466,18 @@ impl Deliverer {
             self.work.topic_meters.count(Event::Dead, count);
             if count > 0 {
                 let topic = &self.work.record.name;
-                warn!(%topic, dropped = count, "at-most-once messages were not sent in time and are gone");
+                warn!(%topic, dropped = count, "dropped at-most-once messages that were not sent in time");
             }
             return;
         }
         for held in &mut self.queue {
             held.claim.probe = false;
         }
-        self.give_back_queue_but_probe(true).await;
+        self.release_queued(true).await;
     }
 }
 
-/// The ruling on a failure of which nobody knows whose it is.
-fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> Ruling {
-    if is_overdue(said, claim.lateness(Instant::now())) { Ruling::Pays } else { Ruling::Free(wait) }
+/// The charge on a failure of which nobody knows whose it is.
+fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> AttemptCharge {
+    if is_overdue(said, claim.lateness(Instant::now())) { AttemptCharge::Charged } else { AttemptCharge::Free(wait) }
 }

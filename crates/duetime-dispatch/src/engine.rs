@@ -56,7 +56,7 @@ pub struct EngineParts {
     pub config: DispatchConfig,
     /// Watches the engine's loops.
     pub supervisor: Supervisor,
-    /// Records hand-overs to sinks; `None`: nobody does.
+    /// Records deliveries to sinks; `None`: nobody does.
     pub tracer: Option<Arc<dyn Tracer>>,
 }
 

@@ -75,7 +75,7 @@ mod tests {
         assert!(health.failed(&away()));
         tokio::time::sleep(COMPLAIN_EVERY * 10).await;
         assert!(!health.failed(&away()));
-        assert!(health.failed(&StoreError::ClockSkew(3_000)), "another trouble is reported too");
+        assert!(health.failed(&StoreError::ClockSkew(3_000)), "another fault is reported too");
         assert!(health.ok() && !health.ok());
     }
 

@@ -1,4 +1,4 @@
-//! Hand-over inside the store: claim, delivery and ack in one step, for sinks that live there.
+//! Delivery inside the store: claim, delivery and ack in one step, for sinks that live there.
 //!
 //! Upstream: `schedule` says which shard is due. Downstream: nothing; what the store has moved is
 //! delivered. Takes the place of claimer, deliverer and settler, and needs neither permits nor a
@@ -14,12 +14,12 @@ use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::config::CLAIMS_IN_FLIGHT;
-use crate::places::Bounds;
 use crate::refused_streams::RefusedStreams;
 use crate::schedule::Taken;
+use crate::server_load::Bounds;
 use crate::work::{Shutdown, Work};
 
-/// Hand-over inside the store: claim, delivery and ack in one step, for sinks that live there.
+/// Delivery inside the store: claim, delivery and ack in one step, for sinks that live there.
 #[derive(Debug)]
 pub(crate) struct Streamer {
     pub(crate) work: Work,

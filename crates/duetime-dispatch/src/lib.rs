@@ -17,11 +17,11 @@
 //! [`duetime_core::Sink`] and [`duetime_core::Ownership`]. Upstream: the program. Keeps: nothing is
 //! sent after its deadline, one settlement per claim, memory bounded by the in-flight budget.
 
-mod asks;
 mod breaker;
 mod budget;
 mod claimer;
 mod config;
+mod consumer_claim;
 mod consumers;
 mod deliverer;
 mod engine;
@@ -31,12 +31,12 @@ mod in_flight;
 mod in_place;
 mod judge;
 mod outages;
-mod places;
 mod rate;
 mod refused_streams;
 mod runner;
 mod schedule;
 mod scheduler;
+mod server_load;
 mod settler;
 mod shard_entry;
 mod sink_call;

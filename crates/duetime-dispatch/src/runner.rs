@@ -62,7 +62,7 @@ impl Runner {
             let refused = Arc::new(RefusedStreams::new(work.record.name.clone()));
             let bound = Ok((sink.kind(), BoundTo::Streams(refused.clone())));
             states.set(&work.record.name, Some(BoundSink { name: target.name, bound }));
-            supervisor.start("hand-over", Policy::Restart, &shutdown.stop, move || {
+            supervisor.start("in-place", Policy::Restart, &shutdown.stop, move || {
                 Streamer { work: work.clone(), how, meters: meters.clone(), refused: refused.clone() }.run(run.clone())
             });
             return Ok(Self { shutdown });
@@ -72,7 +72,7 @@ impl Runner {
             let (name, meters, clock) = (work.record.name.clone(), work.topic_meters.clone(), work.clock.clone());
             let (named, outages) = ((name.clone(), target.name.clone()), states.outages.clone());
             // A new one each time: a failed run may have left the old one in the middle of a probe.
-            let breaker = Arc::new(Breaker::new(named, outages, meters, clock, sink.probe_wait_max()));
+            let breaker = Arc::new(Breaker::new(named, outages, meters, clock, sink.max_probe_wait()));
             let bound = Ok((sink.kind(), BoundTo::Target(breaker.clone())));
             states.set(&name, Some(BoundSink { name: target.name.clone(), bound }));
             // Until the sink was measured, and always for what cannot be given back: what it can take at once.

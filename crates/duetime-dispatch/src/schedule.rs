@@ -6,7 +6,7 @@
 //!                  └───────────────────────────────────────────────────────┘
 //! ```
 //! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the shards that
-//! are due, in turn, one claim per shard at a time, and no more of one server than `places` allows.
+//! are due, in turn, one claim per shard at a time, and no more of one server than `server_load` allows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest};
-use duetime_core::{Clock, Place, RoutingId, ScheduleStore, Shard, Streamed, Timestamp, TopicName};
+use duetime_core::{Clock, RoutingId, ScheduleStore, ServerId, Shard, Streamed, Timestamp, TopicName};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
-use crate::places::{Bounds, PlaceTurn, Places};
+use crate::server_load::{Bounds, ServerLoads, ServerReadiness};
 use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
 use crate::wheel::Wheel;
 
@@ -39,7 +39,7 @@ struct ScheduleState {
     record: RoutingId,
     shards: BTreeMap<u32, ShardEntry>,
     queue: VecDeque<u32>,
-    places: Places,
+    loads: ServerLoads,
 }
 
 /// A shard that is due, taken to be claimed from. One that is dropped without an answer is claimed from again
@@ -125,21 +125,21 @@ impl TopicSchedule {
             }
             known.next = None;
         }
-        let places = self.places_of(&state);
-        state.places.keep(&places);
+        let servers = self.servers_of(&state);
+        state.loads.keep(&servers);
         drop(state);
         self.emptied.notify_one();
     }
 
     /// The servers of the owned shards.
-    fn places_of(&self, state: &ScheduleState) -> BTreeSet<Place> {
+    fn servers_of(&self, state: &ScheduleState) -> BTreeSet<ServerId> {
         let owned = state.shards.iter().filter(|(_, known)| known.owned);
-        owned.map(|(index, _)| self.store.place_of(&self.shard_at(state.record, *index))).collect()
+        owned.map(|(index, _)| self.store.server_of(&self.shard_at(state.record, *index))).collect()
     }
 
     /// How many servers hold the owned shards.
-    pub(crate) fn places(&self) -> usize {
-        self.state.lock().places.count()
+    pub(crate) fn servers(&self) -> usize {
+        self.state.lock().loads.count()
     }
 
     /// Whether [`Self::own`] would change anything.
@@ -179,7 +179,7 @@ impl TopicSchedule {
     /// Whether a shard is due at a server that answers.
     pub(crate) fn has_due(&self, bounds: Bounds) -> bool {
         let state = self.state.lock();
-        self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == PlaceTurn::Now)
+        self.first(&state, bounds).is_some_and(|(_, _, turn)| turn == ServerReadiness::Now)
     }
 
     /// Waits until a shard is due and may be claimed from. One waiter at a time: see [`TopicSchedule::turn`].
@@ -194,18 +194,18 @@ impl TopicSchedule {
         }
     }
 
-    /// The shards that are due, each with its server and that one's turn.
-    fn turns(&self, state: &ScheduleState, bounds: Bounds) -> impl Iterator<Item = (u32, Place, PlaceTurn)> {
+    /// The shards that are due, each with its server and that server's readiness.
+    fn queued(&self, state: &ScheduleState, bounds: Bounds) -> impl Iterator<Item = (u32, ServerId, ServerReadiness)> {
         state.queue.iter().map(move |index| {
-            let place = self.store.place_of(&self.shard_at(state.record, *index));
-            (*index, place, state.places.turn(place, bounds))
+            let server = self.store.server_of(&self.shard_at(state.record, *index));
+            (*index, server, state.loads.readiness(server, bounds))
         })
     }
 
     /// How many shards are due at servers that answer, and whether the last claim left messages in one.
     pub(crate) fn due_now(&self, bounds: Bounds) -> (usize, bool) {
         let state = self.state.lock();
-        let now = self.turns(&state, bounds).filter(|(_, _, turn)| *turn == PlaceTurn::Now);
+        let now = self.queued(&state, bounds).filter(|(_, _, readiness)| *readiness == ServerReadiness::Now);
         now.fold((0, false), |(count, left), (index, ..)| (count + 1, left || state.shards[&index].left > 0))
     }
 
@@ -214,52 +214,52 @@ impl TopicSchedule {
     pub(crate) fn part(&self, bounds: Bounds, room: usize, others: usize) -> usize {
         let state = self.state.lock();
         let left = self.first(&state, bounds).map_or(0, |(at, ..)| state.shards[&state.queue[at]].left);
-        let sharing = self.turns(&state, bounds).filter(|(_, _, turn)| *turn != PlaceTurn::Wait).take(others).count();
-        room.div_ceil(sharing.max(1)).max(left.min(room))
+        let open = self.queued(&state, bounds).filter(|(.., turn)| *turn != ServerReadiness::Wait).take(others).count();
+        room.div_ceil(open.max(1)).max(left.min(room))
     }
 
-    /// The first shard of the queue that may be claimed from: its position, its server and that one's turn.
-    fn first(&self, state: &ScheduleState, bounds: Bounds) -> Option<(usize, Place, PlaceTurn)> {
+    /// The first shard of the queue that may be claimed from: its position, its server and that server's readiness.
+    fn first(&self, state: &ScheduleState, bounds: Bounds) -> Option<(usize, ServerId, ServerReadiness)> {
         let of = |wanted| {
-            let mut turns = self.turns(state, bounds).enumerate();
-            turns.find_map(|(at, (_, place, turn))| (turn == wanted).then_some((at, place, turn)))
+            let mut all = self.queued(state, bounds).enumerate();
+            all.find_map(|(at, (_, server, readiness))| (readiness == wanted).then_some((at, server, readiness)))
         };
-        of(PlaceTurn::Now).or_else(|| of(PlaceTurn::AfterOthers))
+        of(ServerReadiness::Now).or_else(|| of(ServerReadiness::AfterOthers))
     }
 
     /// Takes the next shard that is due.
     pub(crate) fn take(self: &Arc<Self>, bounds: Bounds) -> Option<Taken> {
         let mut state = self.state.lock();
-        let (at, place, turn) = self.first(&state, bounds)?;
+        let (at, server, readiness) = self.first(&state, bounds)?;
         let index = state.queue.remove(at).expect("it was found there");
         let shard = self.shard_at(state.record, index);
-        let permits = state.places.room(place, bounds);
-        state.places.begins(place);
+        let permits = state.loads.permits_left(server, bounds);
+        state.loads.begins(server);
         let known = state.shards.get_mut(&index).expect("queued shards are known");
         known.phase = Phase::Claiming;
         known.next = None;
         let has_left = std::mem::take(&mut known.left) > 0;
-        known.under_way = Some((place, 0));
+        known.claiming_at = Some((server, 0));
         let repeat = known.repeat.take();
         if !state.queue.is_empty() {
             self.due.notify_one();
         }
-        let (schedule, is_doubtful) = (self.clone(), turn != PlaceTurn::Now);
+        let (schedule, is_doubtful) = (self.clone(), readiness != ServerReadiness::Now);
         Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful, has_left })
     }
 
-    /// The claim on shard `index` holds so many permits.
+    /// Sets how many permits the claim on shard `index` holds.
     pub(crate) fn reserved(&self, index: u32, permits: usize) {
         let mut state = self.state.lock();
         let Some(known) = state.shards.get_mut(&index) else { return };
-        let Some((place, held)) = &mut known.under_way else { return };
-        let (place, before) = (*place, std::mem::replace(held, permits));
-        state.places.reserves(place, before, permits);
+        let Some((server, held)) = &mut known.claiming_at else { return };
+        let (server, before) = (*server, std::mem::replace(held, permits));
+        state.loads.reserves(server, before, permits);
         self.due.notify_one();
     }
 
-    /// Waits for the claim on shard `index`. When it has had no answer for long, and there are other servers,
-    /// its own is silent and what it reserved is theirs: `stalled` gives it back. Answers whether it did.
+    /// Waits for the claim on shard `index`. If it gets no answer for long, and there are other servers, its server counts
+    /// as unresponsive, and `stalled` releases what the claim reserved. Returns the answer and whether it stalled.
     pub(crate) async fn unless_stalled<T>(
         &self,
         index: u32,
@@ -270,34 +270,34 @@ impl TopicSchedule {
         if let Ok(answer) = tokio::time::timeout(GIVES_BACK_AFTER, &mut asked).await {
             return (answer, false);
         }
-        if self.places() == 1 {
+        if self.servers() == 1 {
             return (asked.await, false);
         }
-        let is_news = self.gives_back(index);
+        let has_changed = self.gives_back(index);
         stalled();
         if let Ok(answer) = tokio::time::timeout(STALLED_AFTER - GIVES_BACK_AFTER, &mut asked).await {
             return (answer, true);
         }
-        if is_news {
+        if has_changed {
             warn!(topic = %self.topic, "a server of the store does not answer, its shards wait and the others go on");
         }
         (asked.await, true)
     }
 
-    /// The claim on shard `index` holds nothing any more, and its server is silent; true: that is news.
+    /// Releases what the claim on shard `index` reserved, and records its server as unresponsive. Returns true on change.
     fn gives_back(&self, index: u32) -> bool {
         self.reserved(index, 0);
-        let place = self.state.lock().shards.get(&index).and_then(|known| known.under_way);
-        place.is_some_and(|(place, _)| self.hear(place, true))
+        let claim = self.state.lock().shards.get(&index).and_then(|known| known.claiming_at);
+        claim.is_some_and(|(server, _)| self.set_unresponsive(server, true))
     }
 
-    /// A poll found this server silent, or that it answers; true: that is news.
-    pub(crate) fn hear(&self, place: Place, silent: bool) -> bool {
-        let news = self.state.lock().places.hear(place, silent);
-        if news {
+    /// Records whether a server is unresponsive, as a poll found. Returns true on change.
+    pub(crate) fn set_unresponsive(&self, server: ServerId, unresponsive: bool) -> bool {
+        let has_changed = self.state.lock().loads.set_unresponsive(server, unresponsive);
+        if has_changed {
             self.due.notify_one();
         }
-        news
+        has_changed
     }
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
@@ -308,7 +308,7 @@ impl TopicSchedule {
         self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
     }
 
-    /// A step of hand-over in place, sent at `sent_at` by this node's clock, was answered.
+    /// A step of delivery in place, sent at `sent_at` by this node's clock, was answered.
     pub(crate) fn streamed(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, step: &Streamed) {
         let progress = step.count > 0 || step.buried > 0;
         let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);
@@ -376,7 +376,7 @@ impl TopicSchedule {
         }
     }
 
-    /// So many messages of shard `index` are settled.
+    /// Lowers the in-flight count of shard `index` by the messages that were settled.
     pub(crate) fn settled(&self, index: u32, messages: usize) {
         let mut state = self.state.lock();
         let Some(known) = state.shards.get_mut(&index) else { return };
@@ -410,18 +410,18 @@ impl TopicSchedule {
         let (mut idle, mut busy) = (Vec::new(), BTreeMap::new());
         for (index, known) in state.shards.iter().filter(|(_, known)| known.owned) {
             let shard = self.shard_at(state.record, *index);
-            let place = self.store.place_of(&shard);
-            let asked = Idle { shard, place, learnt: known.learnt };
+            let server = self.store.server_of(&shard);
+            let asked = Idle { shard, server, learnt: known.learnt };
             if known.phase == Phase::Idle {
                 idle.push(asked);
             } else {
-                busy.entry(place).or_insert(asked);
+                busy.entry(server).or_insert(asked);
             }
         }
-        let asked: BTreeSet<Place> = idle.iter().map(|idle| idle.place).collect();
-        let places = busy.keys().copied().chain(asked.iter().copied()).collect();
-        state.places.keep(&places);
-        idle.extend(busy.into_values().filter(|busy| !asked.contains(&busy.place)));
+        let asked: BTreeSet<ServerId> = idle.iter().map(|idle| idle.server).collect();
+        let servers = busy.keys().copied().chain(asked.iter().copied()).collect();
+        state.loads.keep(&servers);
+        idle.extend(busy.into_values().filter(|busy| !asked.contains(&busy.server)));
         idle
     }
 
@@ -457,10 +457,10 @@ impl TopicSchedule {
         self.own(RoutingId::default(), []);
     }
 
-    /// The claim on shard `index` is over; `answered`: by its server.
+    /// Ends the claim on shard `index`; `answered`: its server replied.
     fn ends(&self, state: &mut ScheduleState, index: u32, answered: bool) {
-        if let Some((place, permits)) = state.shards.get_mut(&index).and_then(|known| known.under_way.take()) {
-            state.places.ends(place, permits, answered);
+        if let Some((server, permits)) = state.shards.get_mut(&index).and_then(|known| known.claiming_at.take()) {
+            state.loads.ends(server, permits, answered);
         }
         if !state.queue.is_empty() {
             self.due.notify_one();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duetime_core::limits::SAFETY_POLL_EVERY;
 use duetime_core::store::Wakeup;
-use duetime_core::{Clock, OwnedShards, Place, ScheduleStore, Shard, StoreError, TopicName};
+use duetime_core::{Clock, OwnedShards, ScheduleStore, ServerId, Shard, StoreError, TopicName};
 use duetime_metrics::Meters;
 use futures::StreamExt;
 use futures::future::join_all;
@@ -135,31 +135,31 @@ impl Scheduler {
 
     /// Polls the idle shards of these schedules, at all servers at once. Fails when none answers.
     async fn next_due(&self, schedules: &[Arc<TopicSchedule>]) -> Result<(), StoreError> {
-        let mut places = BTreeMap::<Place, IdleShards>::new();
+        let mut servers = BTreeMap::<ServerId, IdleShards>::new();
         for schedule in schedules {
             for idle in schedule.idle() {
-                places.entry(idle.place).or_default().push((schedule.clone(), idle));
+                servers.entry(idle.server).or_default().push((schedule.clone(), idle));
             }
         }
-        let mut polls: FuturesUnordered<_> = places.into_iter().map(|(at, idle)| self.next_due_at(at, idle)).collect();
-        let (mut answered, mut failed, mut silent) = (false, None, Vec::new());
-        while let Some((place, idle, polled)) = polls.next().await {
+        let mut polls: FuturesUnordered<_> = servers.into_iter().map(|(at, idle)| self.next_due_at(at, idle)).collect();
+        let (mut answered, mut failed, mut unresponsive) = (false, None, Vec::new());
+        while let Some((server, idle, polled)) = polls.next().await {
             match polled {
                 Ok(()) => {
                     answered = true;
-                    self.hear(place, &idle, false);
+                    self.set_unresponsive(server, &idle, false);
                 }
                 Err(error) => {
                     if matches!(error, StoreError::Unavailable { .. }) {
-                        silent.push((place, idle));
+                        unresponsive.push((server, idle));
                     }
                     failed = Some(error);
                 }
             }
         }
         if answered {
-            for (place, idle) in silent {
-                self.hear(place, &idle, true);
+            for (server, idle) in unresponsive {
+                self.set_unresponsive(server, &idle, true);
             }
         }
         match failed {
@@ -168,22 +168,22 @@ impl Scheduler {
         }
     }
 
-    /// Informs the schedules of these shards whether their server is silent.
-    fn hear(&self, place: Place, idle: &IdleShards, silent: bool) {
-        let mut news = false;
+    /// Records in the schedules of these shards whether their server is unresponsive.
+    fn set_unresponsive(&self, server: ServerId, idle: &IdleShards, unresponsive: bool) {
+        let mut has_changed = false;
         for (schedule, _) in idle {
-            news |= schedule.hear(place, silent);
+            has_changed |= schedule.set_unresponsive(server, unresponsive);
         }
         let shards = idle.len();
-        if news && silent {
+        if has_changed && unresponsive {
             warn!(shards, "a server of the store does not answer, its shards wait and the others go on");
-        } else if news {
-            info!(shards, "a server of the store that was silent answers again");
+        } else if has_changed {
+            info!(shards, "a server of the store that was unresponsive answers again");
         }
     }
 
     /// Polls the idle shards of one server.
-    async fn next_due_at(&self, place: Place, idle: IdleShards) -> (Place, IdleShards, Result<(), StoreError>) {
+    async fn next_due_at(&self, server: ServerId, idle: IdleShards) -> (ServerId, IdleShards, Result<(), StoreError>) {
         let polled = match self.heads_of(&idle).await {
             // One topic that was deleted a moment ago must not blind the others.
             Err(StoreError::UnknownShard(_) | StoreError::Stale(_) | StoreError::NotReady(_)) => {
@@ -192,7 +192,7 @@ impl Scheduler {
             }
             other => other,
         };
-        (place, idle, polled)
+        (server, idle, polled)
     }
 
     async fn heads_of(&self, idle: &[(Arc<TopicSchedule>, Idle)]) -> Result<(), StoreError> {

@@ -127,7 +127,7 @@ impl Settler {
             let now = Instant::now();
             let (mut pending, late): (Vec<Unsettled>, Vec<Unsettled>) =
                 pending.into_iter().partition(|pending| pending.deadline > now);
-            settlements_lost(&work, late);
+            settlements_expired(&work, late);
             let at = work.clock.now();
             if pending.is_empty() {
                 return SettleCall { index, pending, skewed: Vec::new(), repeated, at, settled: Ok(Vec::new()) };
@@ -175,7 +175,7 @@ impl Settler {
             Err(StoreError::UnknownShard(_)) => {
                 let left = self.queues.remove(&index).map(|queue| queue.pending).unwrap_or_default();
                 self.work.health.failed(&StoreError::UnknownShard(self.work.schedule.shard(index).to_string()));
-                settlements_lost(&self.work, pending.into_iter().chain(left).collect());
+                settlements_expired(&self.work, pending.into_iter().chain(left).collect());
             }
             Err(error) => {
                 queue.failures = queue.failures.saturating_add(1);
@@ -218,7 +218,7 @@ impl Settler {
         }
         // A settlement that was tried before may have been done then.
         if expired > 0 && !repeated {
-            work.topic_meters.settlements_lost.inc_by(expired);
+            work.topic_meters.settlements_expired.inc_by(expired);
             if !self.complained {
                 self.complained = true;
                 warn!(
@@ -240,12 +240,12 @@ fn give_back(pending: Vec<Unsettled>) {
 }
 
 /// These verdicts, of one shard, were not settled before their claim ended: the messages will come again.
-fn settlements_lost(work: &Work, lost: Vec<Unsettled>) {
+fn settlements_expired(work: &Work, lost: Vec<Unsettled>) {
     let messages = lost.len();
     if messages == 0 {
         return;
     }
-    work.topic_meters.settlements_lost.inc_by(messages as u64);
+    work.topic_meters.settlements_expired.inc_by(messages as u64);
     give_back(lost);
     warn!(topic = %work.record.name, messages, "verdicts could not be settled in time, the messages come again");
 }

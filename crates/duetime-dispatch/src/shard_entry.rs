@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::store::ClaimRequest;
-use duetime_core::{Place, Shard, Timestamp};
+use duetime_core::{ServerId, Shard, Timestamp};
 
 /// Where a shard is on its way, see `schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub(crate) struct ShardEntry {
     pub(crate) repeat: Option<ClaimRequest>,
     /// Messages claimed by this node and not settled.
     pub(crate) held: usize,
-    /// Where its claim is under way, and with how many permits.
-    pub(crate) under_way: Option<(Place, usize)>,
+    /// The server of the claim in progress, and the permits that the claim holds.
+    pub(crate) claiming_at: Option<(ServerId, usize)>,
 }
 
 impl Default for ShardEntry {
@@ -48,12 +48,12 @@ impl Default for ShardEntry {
             failures: 0,
             repeat: None,
             held: 0,
-            under_way: None,
+            claiming_at: None,
         }
     }
 }
 
-/// What the answer to a claim, or to a step of hand-over in place, says of its shard.
+/// What the answer to a claim, or to a step of delivery in place, says of its shard.
 #[derive(Debug)]
 pub(crate) struct Learnt {
     /// Messages this node holds by it.
@@ -65,11 +65,11 @@ pub(crate) struct Learnt {
     pub(crate) due_left: u64,
 }
 
-/// One idle shard, for a poll: what was known when the poll began. A server without an idle shard is
-/// asked about another one, whose answer shows that it answers.
+/// One idle shard, for a poll: what was known when the poll began. A server without an idle shard is asked about
+/// another shard, which shows whether the server answers.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub(crate) shard: Shard,
-    pub(crate) place: Place,
+    pub(crate) server: ServerId,
     pub(crate) learnt: u64,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{SinkOutage, SinkState, SinkStates, TopicName, Tried};
+use duetime_core::{ProbeOutcome, SinkOutage, SinkState, SinkStates, TopicName};
 use parking_lot::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -99,9 +99,9 @@ impl SinkStates for EngineSinks {
         })
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         let bound = self.bound.read();
-        let mut troubles: Vec<String> = bound
+        let mut issues: Vec<String> = bound
             .iter()
             .filter_map(|(topic, sink)| match &sink.bound {
                 Ok((_, BoundTo::Streams(streams))) => {
@@ -110,21 +110,21 @@ impl SinkStates for EngineSinks {
                 _ => None,
             })
             .collect();
-        troubles.sort_unstable();
-        troubles
+        issues.sort_unstable();
+        issues
     }
 
     fn outages(&self) -> Vec<SinkOutage> {
         self.outages.latest()
     }
 
-    async fn try_now(&self, topic: &TopicName, within: Duration) -> Option<Tried> {
+    async fn probe_now(&self, topic: &TopicName, within: Duration) -> Option<ProbeOutcome> {
         Some(match self.of(topic)?.bound {
-            Ok((_, BoundTo::Target(breaker))) => breaker.try_now(within).await,
+            Ok((_, BoundTo::Target(breaker))) => breaker.probe_now(within).await,
             // Nothing stands between the topic and the store, which is tried all the time.
-            Ok((_, BoundTo::Streams(streams))) if streams.reason().is_some() => Tried::Down,
-            Ok((_, BoundTo::Streams(_))) => Tried::WasUp,
-            Err(_) => Tried::NothingDue,
+            Ok((_, BoundTo::Streams(streams))) if streams.reason().is_some() => ProbeOutcome::Down,
+            Ok((_, BoundTo::Streams(_))) => ProbeOutcome::WasUp,
+            Err(_) => ProbeOutcome::NothingDue,
         })
     }
 }

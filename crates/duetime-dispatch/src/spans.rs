@@ -1,4 +1,4 @@
-//! Informs the tracer, where there is one, of each hand-over to the sink.
+//! Informs the tracer, where there is one, of each delivery to the sink.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! From a verdict to what is done with the message, once it is known whether it pays. Pure: no clock, no store.
+//! Decides from a verdict how the message is settled, once it is known whether an attempt is charged. Pure: no clock, no
+//! store.
 
 use std::time::Duration;
 
@@ -13,46 +14,46 @@ const NOT_SENT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// a message that is alone is not tried for ever. Longer than a weekend.
 const UNPAID_LATENESS_MAX: Duration = Duration::from_secs(3 * 86_400);
 
-/// Who pays for a hand-over that failed.
+/// Whether a failed delivery is charged to the message as an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Ruling {
-    /// The message: it costs an attempt.
-    Pays,
-    /// Nobody; it is not to be tried again sooner than this.
+pub(crate) enum AttemptCharge {
+    /// The message is charged an attempt.
+    Charged,
+    /// No attempt is charged; the message is not tried again sooner than this.
     Free(Duration),
 }
 
-/// What is known of a message from before its hand-over.
+/// What is known of a message from before its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past {
     /// The attempt that it is.
     pub(crate) attempt: u8,
-    /// A hand-over before this one had no answer.
+    /// A delivery before this one had no answer.
     pub(crate) is_suspect: bool,
     /// It has paid for a refusal. One alone makes no dead letter: what answers so may not be the target.
     pub(crate) was_refused: bool,
 }
 
-/// What becomes of one message.
+/// Returns how to settle one message.
 pub(crate) fn settlement(
     said: &Verdict,
-    ruling: Ruling,
+    charge: AttemptCharge,
     Past { attempt, is_suspect: suspect, was_refused }: Past,
     retry: &RetryPolicy,
     random: f64,
 ) -> Settlement {
-    let (charged, wait) = match (said, ruling) {
+    let (charged, wait) = match (said, charge) {
         (Verdict::Accepted, _) => return Settlement::Ack,
         (Verdict::Rejected { reason }, _) => return Settlement::Bury(cut(reason)),
         (Verdict::NotSent { after, .. }, _) => (false, (*after).min(NOT_SENT_WAIT_MAX)),
-        (Verdict::Unavailable { .. }, Ruling::Free(wait)) => (false, wait),
-        (Verdict::Unavailable { .. }, Ruling::Pays) => (false, retry.backoff(attempt, random)),
+        (Verdict::Unavailable { .. }, AttemptCharge::Free(wait)) => (false, wait),
+        (Verdict::Unavailable { .. }, AttemptCharge::Charged) => (false, retry.backoff(attempt, random)),
         // It is claimed apart from the others from now on: they are to be claimed, and probed with, before it.
-        (Verdict::NoAnswer { .. }, Ruling::Free(wait)) => (false, wait.max(retry.backoff(attempt, random))),
-        (_, Ruling::Free(wait)) => (false, wait.max(asked(said))),
+        (Verdict::NoAnswer { .. }, AttemptCharge::Free(wait)) => (false, wait.max(retry.backoff(attempt, random))),
+        (_, AttemptCharge::Free(wait)) => (false, wait.max(asked(said))),
         // A call that the target left unanswered as it went away may end when it is back: excused once.
-        (Verdict::NoAnswer { .. }, Ruling::Pays) if !suspect => (false, retry.backoff(attempt, random)),
-        (_, Ruling::Pays) => {
+        (Verdict::NoAnswer { .. }, AttemptCharge::Charged) if !suspect => (false, retry.backoff(attempt, random)),
+        (_, AttemptCharge::Charged) => {
             let is_refused_again = was_refused && matches!(said, Verdict::Refused { .. });
             if attempt >= retry.max_attempts || is_refused_again {
                 return Settlement::Bury(cut(reason(said)));
@@ -128,19 +129,19 @@ pub(crate) fn cut(reason: &str) -> String {
 mod tests {
     use super::*;
 
-    const FREE: Ruling = Ruling::Free(Duration::ZERO);
+    const FREE: AttemptCharge = AttemptCharge::Free(Duration::ZERO);
     const SECOND: Duration = Duration::from_secs(1);
 
     fn policy() -> RetryPolicy {
         RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() }
     }
 
-    fn settle(said: &Verdict, ruling: Ruling, attempt: u8) -> Settlement {
-        settle_as(said, ruling, Past { attempt, is_suspect: false, was_refused: false })
+    fn settle(said: &Verdict, charge: AttemptCharge, attempt: u8) -> Settlement {
+        settle_as(said, charge, Past { attempt, is_suspect: false, was_refused: false })
     }
 
-    fn settle_as(said: &Verdict, ruling: Ruling, past: Past) -> Settlement {
-        settlement(said, ruling, past, &policy(), 0.5)
+    fn settle_as(said: &Verdict, charge: AttemptCharge, past: Past) -> Settlement {
+        settlement(said, charge, past, &policy(), 0.5)
     }
 
     fn retry(after_s: u64) -> Verdict {
@@ -149,33 +150,41 @@ mod tests {
 
     #[test]
     fn what_pays_is_tried_until_its_attempts_are_used_up_and_what_is_free_keeps_them() {
-        assert_eq!(settle(&Verdict::Accepted, Ruling::Pays, 3), Settlement::Ack);
-        assert_eq!(settle(&retry(0), Ruling::Pays, 2), Settlement::Nack(2 * SECOND));
-        assert_eq!(settle(&retry(60), Ruling::Pays, 2), Settlement::Nack(60 * SECOND), "the target asks for it");
-        assert_eq!(settle(&retry(60), Ruling::Pays, 3), Settlement::Bury("500".to_owned()));
+        assert_eq!(settle(&Verdict::Accepted, AttemptCharge::Charged, 3), Settlement::Ack);
+        assert_eq!(settle(&retry(0), AttemptCharge::Charged, 2), Settlement::Nack(2 * SECOND));
+        assert_eq!(
+            settle(&retry(60), AttemptCharge::Charged, 2),
+            Settlement::Nack(60 * SECOND),
+            "the target asks for it"
+        );
+        assert_eq!(settle(&retry(60), AttemptCharge::Charged, 3), Settlement::Bury("500".to_owned()));
         assert_eq!(settle(&retry(0), FREE, 3), Settlement::Release);
         assert_eq!(settle(&retry(60), FREE, 3), Settlement::Defer(60 * SECOND));
-        assert_eq!(settle(&retry(0), Ruling::Free(4 * SECOND), 3), Settlement::Defer(4 * SECOND));
+        assert_eq!(settle(&retry(0), AttemptCharge::Free(4 * SECOND), 3), Settlement::Defer(4 * SECOND));
     }
 
     #[test]
     fn what_was_not_sent_never_pays() {
         let unavailable = Verdict::Unavailable { reason: "refused".to_owned() };
         assert_eq!(settle(&unavailable, FREE, 3), Settlement::Release);
-        assert_eq!(settle(&unavailable, Ruling::Pays, 1), Settlement::Defer(SECOND));
+        assert_eq!(settle(&unavailable, AttemptCharge::Charged, 1), Settlement::Defer(SECOND));
         let limit = |after| Verdict::NotSent { reason: "concurrency".to_owned(), after };
-        assert_eq!(settle(&limit(SECOND / 2), Ruling::Pays, 3), Settlement::Defer(SECOND / 2));
-        assert_eq!(settle(&limit(9 * SECOND), Ruling::Pays, 3), Settlement::Defer(SECOND));
+        assert_eq!(settle(&limit(SECOND / 2), AttemptCharge::Charged, 3), Settlement::Defer(SECOND / 2));
+        assert_eq!(settle(&limit(9 * SECOND), AttemptCharge::Charged, 3), Settlement::Defer(SECOND));
     }
 
     #[test]
     fn a_refusal_is_tried_once_more_and_what_cannot_be_delivered_is_not() {
         let refused = Verdict::Refused { reason: "400".to_owned() };
-        assert_eq!(settle(&refused, Ruling::Pays, 1), Settlement::Nack(SECOND));
-        assert_eq!(settle(&refused, Ruling::Pays, 2), Settlement::Nack(2 * SECOND), "the one before was none");
+        assert_eq!(settle(&refused, AttemptCharge::Charged, 1), Settlement::Nack(SECOND));
+        assert_eq!(
+            settle(&refused, AttemptCharge::Charged, 2),
+            Settlement::Nack(2 * SECOND),
+            "the one before was none"
+        );
         let again = Past { attempt: 2, is_suspect: false, was_refused: true };
-        assert_eq!(settle_as(&refused, Ruling::Pays, again), Settlement::Bury("400".to_owned()));
-        assert_eq!(settle_as(&retry(0), Ruling::Pays, again), Settlement::Nack(2 * SECOND));
+        assert_eq!(settle_as(&refused, AttemptCharge::Charged, again), Settlement::Bury("400".to_owned()));
+        assert_eq!(settle_as(&retry(0), AttemptCharge::Charged, again), Settlement::Nack(2 * SECOND));
         assert_eq!(settle(&refused, FREE, 2), Settlement::Release);
         let rejected = Verdict::Rejected { reason: "ü".repeat(500) };
         assert_eq!(settle(&rejected, FREE, 1), Settlement::Bury("ü".repeat(250)));
@@ -186,11 +195,15 @@ mod tests {
         let silent = Verdict::NoAnswer { reason: "silent".to_owned() };
         let marked = |wait, charged| Settlement::Unanswered { wait, charged };
         assert_eq!(settle(&silent, FREE, 1), marked(SECOND, false), "others go before it");
-        assert_eq!(settle(&silent, Ruling::Pays, 3), marked(4 * SECOND, false), "excused once");
+        assert_eq!(settle(&silent, AttemptCharge::Charged, 3), marked(4 * SECOND, false), "excused once");
         let suspect =
-            |said: &Verdict, ruling| settle_as(said, ruling, Past { attempt: 1, is_suspect: true, was_refused: false });
-        assert_eq!(suspect(&silent, Ruling::Pays), marked(SECOND, true));
-        assert_eq!(suspect(&retry(0), Ruling::Pays), marked(SECOND, true), "the call before may still arrive");
+            |said: &Verdict, charge| settle_as(said, charge, Past { attempt: 1, is_suspect: true, was_refused: false });
+        assert_eq!(suspect(&silent, AttemptCharge::Charged), marked(SECOND, true));
+        assert_eq!(
+            suspect(&retry(0), AttemptCharge::Charged),
+            marked(SECOND, true),
+            "the call before may still arrive"
+        );
         assert_eq!(suspect(&Verdict::Unavailable { reason: String::new() }, FREE), marked(Duration::ZERO, false));
         assert_eq!(suspect(&Verdict::Accepted, FREE), Settlement::Ack);
     }

@@ -1,4 +1,4 @@
-//! What goes on on one connection, and how long nothing may.
+//! Tracks a connection's requests and its idle timeout.
 //!
 //! Bytes alone keep nothing open: a connection lives while a request is under way, or for a while
 //! after the last one. One byte now and then, or pings of HTTP/2, are no requests.
@@ -37,7 +37,7 @@ struct ConnectionState {
     last: Instant,
 }
 
-/// What goes on on one connection, and how long nothing may.
+/// Tracks a connection's requests and its idle timeout.
 pub(crate) struct Activity {
     state: Mutex<ConnectionState>,
     /// Its place among the connections; `None`: it has none, and only a short life.

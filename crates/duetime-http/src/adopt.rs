@@ -33,13 +33,13 @@ pub(crate) struct AdoptView {
     /// Shards that are lost and stay so.
     lost: Vec<u32>,
     /// Shards that were lost and are there again, empty.
-    remade: Vec<u32>,
+    recreated: Vec<u32>,
 }
 
 impl From<Adopted> for AdoptView {
     fn from(adopted: Adopted) -> Self {
-        let Adopted { record, restored, lost, remade } = adopted;
-        Self { name: record.name.to_string(), restored, shard_count: record.routing.shards, lost, remade }
+        let Adopted { record, restored, lost, recreated } = adopted;
+        Self { name: record.name.to_string(), restored, shard_count: record.routing.shards, lost, recreated }
     }
 }
 
@@ -48,7 +48,7 @@ impl From<Adopted> for AdoptView {
 #[schema(as = Adopt)]
 #[allow(dead_code)]
 struct AdoptSchema {
-    /// Makes lost shards anew, empty, and empties places that hold another life's messages. Default false.
+    /// Makes lost shards anew, empty, and removes messages of another incarnation that occupy a shard's keys. Default false.
     #[schema(nullable = false)]
     accept_loss: Option<bool>,
     /// The topic's settings, if no copy of them is left.
@@ -60,7 +60,7 @@ struct AdoptSchema {
 ///
 /// Puts back the record of a topic that vanished from the catalogue while its shards hold messages: its
 /// shards know their number and where they are in a resize, and the first of them keep a copy of the
-/// settings. With `accept_loss`, shards that are lost are made anew, empty.
+/// settings. With `accept_loss`, lost shards are recreated, empty.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/adopt", tag = "topics", operation_id = "adopt_topic",
     params(("topic" = String, Path, description = "Name of the topic")),

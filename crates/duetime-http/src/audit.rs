@@ -133,15 +133,15 @@ impl Audit {
     }
 
     /// What keeps lines from being written to the file.
-    fn trouble(&self) -> Option<String> {
+    fn issue(&self) -> Option<String> {
         let Some(AuditOutput::File(file)) = &self.0.sink else { return None };
         file.writer.stall().map(|stall| format!("the audit log {} {stall}", file.path()))
     }
 
     /// What keeps lines of the log and of the audit log from being written.
-    pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn issues(&self) -> impl Iterator<Item = String> {
         let log = duetime_lines::log().and_then(duetime_lines::LineWriter::stall);
-        log.map(|stall| format!("the node's log {stall}")).into_iter().chain(self.trouble())
+        log.map(|stall| format!("the node's log {stall}")).into_iter().chain(self.issue())
     }
 
     /// Refuses what an administrator asks for while its line could not be kept.
@@ -188,14 +188,14 @@ impl Audit {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            let trouble = self.trouble();
-            if let Some(trouble) = trouble.as_ref().filter(|_| !is_stalled) {
+            let issue = self.issue();
+            if let Some(issue) = issue.as_ref().filter(|_| !is_stalled) {
                 error!(
-                    trouble,
+                    issue,
                     "lines of the audit log are not written; what administrators do waits, the rest may be lost"
                 );
             }
-            is_stalled = trouble.is_some();
+            is_stalled = issue.is_some();
             let left_out = self.0.refused.lock().end_window(clock.now());
             if let (Some(left_out), Some(sink)) = (left_out, &self.0.sink) {
                 sink.write(&left_out);

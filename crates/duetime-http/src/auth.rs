@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::name_patterns::NamePatterns;
 use crate::problem::Problem;
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::shares::Tenant;
 use crate::token_changes;
 use crate::token_hash::{Hash, hash_of, read_hash, show_hash};
@@ -92,17 +92,17 @@ pub struct TokenConfig {
     pub messages_per_second: Option<f64>,
     /// Most topics that there may be among those it is for when it makes another one. Default: no limit.
     #[serde(default)]
-    pub topics_max: Option<usize>,
+    pub max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes, and what such a topic has by default. Default: no
     /// limit.
     #[serde(default)]
-    pub topic_messages_max: Option<u64>,
+    pub max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic, in the same way. Default: no limit.
     #[serde(default, with = "duetime_core::units::maybe_size")]
-    pub topic_bytes_max: Option<u64>,
+    pub max_topic_bytes: Option<u64>,
     /// Most shards of such a topic. Default: no limit.
     #[serde(default)]
-    pub topic_shards_max: Option<u32>,
+    pub max_topic_shards: Option<u32>,
 }
 
 impl std::fmt::Debug for TokenConfig {
@@ -177,7 +177,7 @@ impl Tokens {
         let of = |token: &Token| {
             let limits = &token.limits;
             let speed = |rate: &Option<Arc<RequestRate>>| rate.as_ref().map(|rate| rate.per_second().to_bits());
-            let rates = (speed(&limits.requests), speed(&limits.messages), limits.topics_max, limits.ceilings);
+            let rates = (speed(&limits.requests), speed(&limits.messages), limits.max_topics, limits.ceilings);
             format!("{:?}", (token.hash, &token.scopes, &token.topics, &token.sinks, rates))
         };
         self.all.iter().map(|token| (&*token.name, of(token))).collect()
@@ -239,11 +239,11 @@ fn read_token(config: &TokenConfig) -> Result<Token, Vec<String>> {
     let requests = rate("requests_per_second", config.requests_per_second);
     let messages = rate("messages_per_second", config.messages_per_second);
     let ceilings =
-        TopicCeilings::of(config.topic_messages_max, config.topic_bytes_max, config.topic_shards_max, &mut faults);
+        TopicCeilings::of(config.max_topic_messages, config.max_topic_bytes, config.max_topic_shards, &mut faults);
     let Some(hash) = hash.filter(|_| faults.is_empty()) else { return Err(faults) };
-    let TokenConfig { name, scopes, topics_max, .. } = config.clone();
+    let TokenConfig { name, scopes, max_topics, .. } = config.clone();
     let name: Arc<str> = name.into();
-    let limits = TokenLimits { name: name.clone(), requests, messages, topics_max, ceilings };
+    let limits = TokenLimits { name: name.clone(), requests, messages, max_topics, ceilings };
     Ok(Token { name, hash, scopes, topics, sinks, limits })
 }
 

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Scope;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::BoundedVec;
 use crate::memory::Account;
 use crate::path::Topic;
 use crate::problem::{Problem, Refusal};
@@ -153,7 +153,7 @@ pub(crate) async fn claim(
     let mut record = app.router.topic(&topic).await?;
     if record.config.sink.is_some() {
         // Another node may have taken it away.
-        record = app.router.present_topic(&topic).await?;
+        record = app.router.current_topic(&topic).await?;
     }
     if let Some(sink) = &record.config.sink {
         let detail = format!(
@@ -195,7 +195,7 @@ pub(crate) async fn claim(
     });
     serde_json::to_writer(&mut answer, &ClaimedViews { messages: messages.collect() }).expect("a Vec takes all");
     let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
-    response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.go_back.unless_sent())));
+    response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.release.unless_sent())));
     Ok(response)
 }
 
@@ -219,7 +219,7 @@ fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timest
 #[serde(deny_unknown_fields)]
 struct AckIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
 }
 
 /// Receipts of claimed messages that were not done.
@@ -228,7 +228,7 @@ struct AckIn {
 #[serde(deny_unknown_fields)]
 struct NackIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
     /// Until the next attempt; the topic's backoff if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
@@ -248,7 +248,7 @@ struct NackIn {
 #[serde(deny_unknown_fields)]
 struct ExtendIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: AtMost<Box<RawValue>>,
+    receipts: BoundedVec<Box<RawValue>>,
     /// From now on; the topic's own if absent.
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]

@@ -53,9 +53,9 @@ impl Default for ConnectionBounds {
 /// Idle connections, oldest first.
 #[derive(Default)]
 struct IdleConnections {
-    /// That never sent a request.
+    /// Idle connections that never sent a request.
     fresh: BTreeSet<u64>,
-    /// That wait for their next one.
+    /// Idle connections between two requests.
     used: BTreeSet<u64>,
 }
 

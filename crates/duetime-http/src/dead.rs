@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::BoundedVec;
 use crate::messages::read_ids;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
@@ -165,7 +165,7 @@ async fn page_of(
 struct DeadIn<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
-    ids: Option<AtMost<&'a RawValue>>,
+    ids: Option<BoundedVec<&'a RawValue>>,
     #[serde(default)]
     all: bool,
 }

@@ -64,8 +64,8 @@ pub(crate) struct DeadGroupsView {
     groups: Vec<DeadGroupView>,
     /// Dead letters that were read: `limit` at most, shard by shard.
     scanned: u64,
-    /// Whether these were all there are; else the counts are of a part.
-    whole: bool,
+    /// True if these are all dead letters there are; else the counts are of a part.
+    complete: bool,
     /// Give it as `cursor` to read on; absent where these were the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -85,7 +85,7 @@ fn read_limit(text: &str) -> Result<usize, String> {
 /// Group dead letters
 ///
 /// By reason, without the numbers and names in it: how many, since when and which. Reads `limit` dead letters, 32 MiB or
-/// for five seconds at most, and says in `whole` whether these were all; with `next` as `cursor` it reads on.
+/// for five seconds at most, and says in `complete` whether these were all; with `next` as `cursor` it reads on.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead/groups", tag = "dead letters", operation_id = "group_dead",
     params(
@@ -108,7 +108,7 @@ pub(crate) async fn get(
     let _turn = memory::turn().await;
     let found = app.router.dead.groups(&topic, samples, cursor, limit).await?;
     let groups = found.groups.into_iter().map(DeadGroupView::from).collect();
-    let whole = cursor.is_none() && found.next.is_none();
-    Ok(Json(DeadGroupsView { groups, scanned: found.scanned, whole, next: found.next.map(show_cursor) })
+    let complete = cursor.is_none() && found.next.is_none();
+    Ok(Json(DeadGroupsView { groups, scanned: found.scanned, complete, next: found.next.map(show_cursor) })
         .into_response())
 }

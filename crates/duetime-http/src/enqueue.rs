@@ -15,15 +15,15 @@ use bytes::Bytes;
 use duetime_core::store::{Enqueue, EnqueueOutcome};
 use duetime_core::trace::ProducerTrace;
 use duetime_core::{MessageId, TopicName, TopicRecord};
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::audit;
 use crate::auth::{Caller, Scope};
 use crate::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
+use crate::bounded_vec::BoundedVec;
 use crate::memory::{self, Account};
 use crate::message_in::{self, MessageSchema, Rules};
 use crate::ndjson::{Line, Lines};
@@ -145,7 +145,7 @@ async fn rules<'a>(
 ) -> Result<Rules<'a>, Problem> {
     let mut payload_bytes_max = record.config.max_payload;
     if longest as u64 > payload_bytes_max {
-        payload_bytes_max = app.router.present_topic(&record.name).await?.config.max_payload;
+        payload_bytes_max = app.router.current_topic(&record.name).await?.config.max_payload;
     }
     Ok(Rules { now: app.clock.now(), payload_bytes_max, trace, body: None })
 }
@@ -195,7 +195,7 @@ async fn many(
     bytes: &Bytes,
     (style, trace): (Style, Option<ProducerTrace>),
 ) -> Result<Response, Problem> {
-    let raw: AtMost<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
+    let raw: BoundedVec<&RawValue> = serde_json::from_slice(bytes).map_err(|error| crate::fields::refuse(&error))?;
     memory::take_items(raw.len(), bytes.len())?;
     caller.limits().take_messages(raw.len())?;
     let _turn = memory::turn_for(raw.len()).await;
@@ -293,7 +293,7 @@ struct EnqueueStream {
     lines: Lines,
     line_bytes_max: usize,
     results: Results,
-    end: RequestEnd,
+    end: RequestDeadline,
     ended: bool,
 }
 
@@ -428,7 +428,7 @@ async fn stream(
         lines: Lines::new(line_bytes_max),
         line_bytes_max,
         results: Results::new(style, 0),
-        end: RequestEnd::of_task().unwrap_or_else(|| RequestEnd::after(BATCH_MAX)),
+        end: RequestDeadline::of_task().unwrap_or_else(|| RequestDeadline::after(BATCH_MAX)),
         ended: false,
     };
     // The first batch is read before the answer begins: a client that waits for "100 Continue" gets it.

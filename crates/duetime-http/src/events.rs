@@ -28,7 +28,7 @@ const RETRY_MS: u32 = 2000;
 const RETRY_IN_S: u32 = 5;
 
 #[derive(Serialize)]
-struct Trouble<'a> {
+struct Issue<'a> {
     detail: &'a str,
 }
 
@@ -41,7 +41,7 @@ struct EventStream {
     begun: bool,
     /// When something must be sent, whatever the listener may not see happens.
     sign_at: Instant,
-    in_trouble: bool,
+    has_issue: bool,
 }
 
 fn event(name: &str, id: Option<String>, data: &impl Serialize) -> String {
@@ -54,21 +54,21 @@ impl EventStream {
     /// What is to be sent to `caller` now; `None`: nothing.
     fn news(&mut self, caller: &Caller) -> Option<String> {
         match self.listener.after(self.seen)? {
-            Err(detail) if self.in_trouble => {
+            Err(detail) if self.has_issue => {
                 drop(detail);
                 None
             }
             Err(detail) => {
-                self.in_trouble = true;
+                self.has_issue = true;
                 let shown = if caller.sees_all() { detail.as_str() } else { "the topics cannot be counted" };
-                Some(event("trouble", None, &Trouble { detail: shown }))
+                Some(event("issue", None, &Issue { detail: shown }))
             }
             Ok(FeedChange { at, mut topics, mut gone }) => {
                 topics.retain(|topic| caller.sees(topic.name()));
                 gone.retain(|name| caller.sees(name));
                 let is_first = self.seen.is_none();
                 self.seen = Some(at);
-                let ended = std::mem::take(&mut self.in_trouble);
+                let ended = std::mem::take(&mut self.has_issue);
                 let is_empty = topics.is_empty() && gone.is_empty();
                 let name = if is_first { "topics" } else { "change" };
                 (!is_empty || is_first || ended)
@@ -107,7 +107,7 @@ impl EventStream {
 /// Events
 ///
 /// Server-sent events: `topics` with all topics, then `change` with those that changed and those that are gone, at most
-/// one a second; `trouble` while they cannot be counted. The topics are counted once for all who listen. A client that
+/// one a second; `issue` while they cannot be counted. The topics are counted once for all who listen. A client that
 /// comes back sends the id of the last event as `Last-Event-ID` and is sent what changed since; all, where the node does
 /// not know that id. A node has 128 listeners at most, of whom the oldest of the token that has most makes way for one of a
 /// token that has fewer, and ends the streams when it drains.
@@ -131,7 +131,7 @@ pub(crate) async fn get(
     })?;
     // What is not one of our ids is not known: all is sent.
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| listener.time(id));
-    let stream = EventStream { app, listener, caller, seen, begun: false, sign_at: Instant::now(), in_trouble: false };
+    let stream = EventStream { app, listener, caller, seen, begun: false, sign_at: Instant::now(), has_issue: false };
     let body = Body::from_stream(futures::stream::unfold(stream, EventStream::next));
     let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((kind, body).into_response())

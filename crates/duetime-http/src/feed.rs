@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use duetime_core::{Clock, SinkDown, SinkState, SinkStates, Timestamp, TopicName};
 use duetime_metrics::Meters;
-use duetime_router::{Catalog, Router, TopicSurvey};
+use duetime_router::{Catalog, Router, TopicCounts};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::listeners::{ListenerPlace, ListenerPlaces};
+use crate::listeners::{ListenerSlot, ListenerSlots};
 use crate::shares::Tenant;
 
 /// Topics are counted once in this time at most.
@@ -58,8 +58,8 @@ impl TopicEvent {
         &self.name
     }
 
-    fn new(survey: &TopicSurvey, state: Option<SinkState>) -> Self {
-        let (record, total) = (&survey.record, &survey.total);
+    fn new(counts: &TopicCounts, state: Option<SinkState>) -> Self {
+        let (record, total) = (&counts.record, &counts.total);
         Self {
             name: record.name.to_string(),
             version: record.version,
@@ -72,7 +72,7 @@ impl TopicEvent {
                 .map(Timestamp::as_millis),
             paused: record.config.paused,
             sink_down: state.is_some_and(|state| state.down.is_some() || state.refused.is_some()),
-            unreachable_shards: survey.silent(),
+            unreachable_shards: counts.unreachable_shards(),
         }
     }
 }
@@ -99,7 +99,7 @@ struct Known {
     topics: BTreeMap<String, (i64, TopicEvent)>,
     gone: VecDeque<(i64, String)>,
     /// Why the last count failed.
-    trouble: Option<String>,
+    issue: Option<String>,
 }
 
 impl Known {
@@ -111,7 +111,7 @@ impl Known {
         if is_first {
             self.since = at;
         }
-        let mut changed = is_first || self.trouble.take().is_some();
+        let mut changed = is_first || self.issue.take().is_some();
         let mut before = std::mem::take(&mut self.topics);
         for topic in topics {
             let (name, old) = (topic.name.clone(), before.remove(&topic.name));
@@ -185,7 +185,7 @@ pub struct Feed {
     known: Mutex<Known>,
     /// The time of the last change; who listens is woken by it.
     changes: watch::Sender<i64>,
-    listeners: ListenerPlaces,
+    listeners: ListenerSlots,
     /// Somebody listens again.
     listened: Notify,
 }
@@ -195,7 +195,7 @@ pub struct Feed {
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     changes: watch::Receiver<i64>,
-    place: ListenerPlace,
+    slot: ListenerSlot,
 }
 
 impl Feed {
@@ -217,17 +217,17 @@ impl Feed {
             life: rand::random(),
             known: Mutex::default(),
             changes: watch::Sender::new(0),
-            listeners: ListenerPlaces::default(),
+            listeners: ListenerSlots::default(),
             listened: Notify::new(),
         })
     }
 
     /// One more listener; `None`: there are too many.
     pub(crate) fn listen(self: &Arc<Self>, tenant: Tenant) -> Option<Listener> {
-        let place = self.listeners.admit(tenant)?;
+        let slot = self.listeners.admit(tenant)?;
         let changes = self.changes.subscribe();
         self.listened.notify_one();
-        Some(Listener { feed: self.clone(), changes, place })
+        Some(Listener { feed: self.clone(), changes, slot })
     }
 
     /// Counts while anybody listens, until `stop`.
@@ -247,15 +247,15 @@ impl Feed {
     }
 
     async fn count(&self, active: &HashSet<TopicName>) {
-        let changed = match self.router.surveyor.survey_recent(active).await {
-            Ok(surveys) => {
-                let event = |survey: &TopicSurvey| TopicEvent::new(survey, self.sinks.state(&survey.record.name));
-                let topics = surveys.iter().map(event).collect();
+        let changed = match self.router.counter.count_recent(active).await {
+            Ok(all_counts) => {
+                let event = |counts: &TopicCounts| TopicEvent::new(counts, self.sinks.state(&counts.record.name));
+                let topics = all_counts.iter().map(event).collect();
                 self.known.lock().take(self.clock.now().as_millis(), topics)
             }
             Err(error) => {
                 let mut known = self.known.lock();
-                known.trouble.replace(error.to_string()).is_none()
+                known.issue.replace(error.to_string()).is_none()
             }
         };
         if changed {
@@ -279,7 +279,7 @@ impl Listener {
 
     /// Cancelled when it has to make way for another one.
     pub fn ended(&self) -> &CancellationToken {
-        &self.place.ended
+        &self.slot.ended
     }
 
     /// Waits for something to change.
@@ -292,8 +292,8 @@ impl Listener {
     pub fn after(&mut self, seen: Option<i64>) -> Option<Result<FeedChange, String>> {
         self.changes.mark_unchanged();
         let known = self.feed.known.lock();
-        if let Some(trouble) = &known.trouble {
-            return Some(Err(trouble.clone()));
+        if let Some(issue) = &known.issue {
+            return Some(Err(issue.clone()));
         }
         if known.at == 0 || seen == Some(known.at) {
             return None;

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::error::Category;
 
-use crate::at_most::TOO_MANY;
+use crate::bounded_vec::TOO_MANY;
 use crate::problem::Refusal;
 
 /// Of a longer name nobody knows only the beginning is looked at.

@@ -57,9 +57,9 @@ impl FoundView {
     }
 }
 
-/// A topic that could not be looked at.
+/// A topic whose messages could not be read.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct NotLookedAt {
+pub(crate) struct FindFailure {
     topic: String,
     /// As that of a problem.
     #[schema(value_type = String)]
@@ -67,15 +67,15 @@ pub(crate) struct NotLookedAt {
     detail: String,
 }
 
-/// One page of topics, looked through.
+/// One page of topics that were searched.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FindView {
     /// By topic; empty: none of these topics has it.
     messages: Vec<FoundView>,
     /// Topics that may have it or not, for they did not answer; ask for them again.
-    failed: Vec<NotLookedAt>,
+    failed: Vec<FindFailure>,
     /// Topics that this page asked.
-    looked_at: usize,
+    scanned: usize,
     /// Topics that the token is for.
     topics: usize,
     /// Give it as `cursor` to ask the next topics, also where this page is empty; absent on the last.
@@ -121,10 +121,10 @@ pub(crate) async fn get(
     names.sort_unstable();
     let topics = names.len();
     names.retain(|name| cursor.as_ref().is_none_or(|cursor| *name > cursor));
-    let mut view = FindView { messages: Vec::new(), failed: Vec::new(), looked_at: 0, topics, next: None };
+    let mut view = FindView { messages: Vec::new(), failed: Vec::new(), scanned: 0, topics, next: None };
     let begun = Instant::now();
     for some in names[..names.len().min(TOPICS_MAX)].chunks(TOPICS_AT_ONCE) {
-        if view.looked_at > 0 && begun.elapsed() > PAGE_TIME {
+        if view.scanned > 0 && begun.elapsed() > PAGE_TIME {
             break;
         }
         let answers = join_all(some.iter().map(|name| app.router.get(name, vec![id.clone()]))).await;
@@ -135,14 +135,14 @@ pub(crate) async fn get(
                 Ok((_, None)) | Err(RouteError::UnknownTopic(_)) => {}
                 Err(error) => {
                     let Problem { code, detail, .. } = Problem::from(error);
-                    view.failed.push(NotLookedAt { topic: name.to_string(), code, detail });
+                    view.failed.push(FindFailure { topic: name.to_string(), code, detail });
                 }
             }
         }
-        view.looked_at += some.len();
+        view.scanned += some.len();
     }
-    if view.looked_at < names.len() {
-        view.next = names[..view.looked_at].last().map(ToString::to_string);
+    if view.scanned < names.len() {
+        view.next = names[..view.scanned].last().map(ToString::to_string);
     }
     Ok(Json(view))
 }

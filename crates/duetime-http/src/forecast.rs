@@ -63,12 +63,12 @@ pub(crate) struct ForecastView {
     at: i64,
     /// Messages that are due already.
     due: u64,
-    /// While the sink is taken to be down at the answering node: so many of the buckets at most are overdue as well. They
-    /// were put off to a later try, and what falls due until then is counted too, for their scores do not differ. Absent:
-    /// none of them is.
+    /// While the answering node takes the sink to be down: up to this many messages of the buckets are overdue too. They
+    /// were deferred to a later try; what falls due until then is counted with them, for their scores do not differ.
+    /// Absent: none is.
     #[serde(skip_serializing_if = "crate::view::zero")]
     #[schema(required = false)]
-    put_off_max: u64,
+    deferred_max: u64,
     /// From then on. From a second up, buckets begin at whole multiples of their length, such as full minutes, so that
     /// the first is shorter than the others.
     buckets: Vec<BucketView>,
@@ -126,9 +126,9 @@ fn rounded(late: Duration) -> String {
 }
 
 impl ForecastView {
-    /// `put_off_until`: until when a sink that is down put messages off.
-    fn new(forecast: &Forecast, put_off_until: Option<Timestamp>) -> Self {
-        let is_put_off = |bucket: &&TimeBucket| put_off_until.is_some_and(|until| bucket.from <= until);
+    /// `deferred_until`: latest time to which messages of a sink that is down were deferred.
+    fn new(forecast: &Forecast, deferred_until: Option<Timestamp>) -> Self {
+        let is_deferred = |bucket: &&TimeBucket| deferred_until.is_some_and(|until| bucket.from <= until);
         let bucket = |(at, time_bucket): (usize, &TimeBucket)| {
             let load: Option<&Load> = forecast.loads.get(at);
             BucketView {
@@ -142,7 +142,7 @@ impl ForecastView {
         Self {
             at: forecast.at.as_millis(),
             due: forecast.due,
-            put_off_max: forecast.buckets.iter().take_while(is_put_off).map(|bucket| bucket.count).sum(),
+            deferred_max: forecast.buckets.iter().take_while(is_deferred).map(|bucket| bucket.count).sum(),
             buckets: forecast.buckets.iter().enumerate().map(bucket).collect(),
             capacity: forecast.per_second,
             herd: forecast.herd.as_ref().zip(forecast.per_second).map(|(herd, rate)| HerdView::new(herd, rate)),
@@ -185,8 +185,8 @@ pub(crate) async fn forecast(
     let _turn = memory::turn().await;
     let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
     let down = app.sinks.state(&topic).and_then(|state| state.down);
-    let put_off_until = down.map(|down| down.put_off_until).filter(|until| *until > forecast.at);
-    Ok(Json(ForecastView::new(&forecast, put_off_until)).into_response())
+    let deferred_until = down.map(|down| down.deferred_until).filter(|until| *until > forecast.at);
+    Ok(Json(ForecastView::new(&forecast, deferred_until)).into_response())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tower::ServiceExt as _;
 
-use crate::at_most::AtMost;
+use crate::bounded_vec::BoundedVec;
 use crate::claims::ClaimIn;
 use crate::message_in::{self, Rules};
 use crate::ndjson::Lines;
@@ -66,7 +66,7 @@ pub fn items(data: &[u8]) {
         .filter(|bytes| serde_json::from_slice::<&RawValue>(bytes).is_ok())
         .collect();
     let array = [b"[".as_slice(), &json.join(&b","[..]), b"]"].concat();
-    let raw: AtMost<&RawValue> = serde_json::from_slice(&array).expect("values with commas are an array");
+    let raw: BoundedVec<&RawValue> = serde_json::from_slice(&array).expect("values with commas are an array");
     assert_eq!(raw.len(), json.len());
     for (line, raw) in json.iter().zip(raw.iter()) {
         let alone = read(line);

@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
 use duetime_core::limits::CLAIM_WAIT_MAX;
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, error, error_span};
@@ -114,7 +114,7 @@ pub(crate) async fn in_time(State(app): State<Arc<HttpParts>>, request: Request,
         Ok(left) => left.map_or(most, |left| left.min(most)),
         Err(problem) => return problem.into_response(),
     };
-    match tokio::time::timeout(limit, RequestEnd::after(limit).scope(next.run(request))).await {
+    match tokio::time::timeout(limit, RequestDeadline::after(limit).scope(next.run(request))).await {
         Ok(response) => response,
         Err(_) => {
             let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
@@ -143,11 +143,11 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
         Ok(left) if left > 0 => Ok(Some(Duration::from_millis(left))),
         _ => {
             let detail = format!(
-                "the request was to be carried out before {end}, and it is {} by the clock of this node; it was not carried \
-                 out. If it is still wanted send it again with a later {NOT_AFTER}",
+                "the request's deadline, {NOT_AFTER}: {end}, has passed: this node's clock says {}. Nothing was done; if the \
+                 request is still wanted, send it again with a later deadline",
                 now.as_millis()
             );
-            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "too_late", detail))
+            Err(Problem::new(StatusCode::PRECONDITION_FAILED, "deadline_exceeded", detail))
         }
     }
 }

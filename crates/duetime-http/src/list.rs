@@ -24,7 +24,7 @@ use crate::state::HttpParts;
 const PAGE: usize = 50;
 /// Most on one page.
 const PAGE_MAX: usize = 500;
-/// Messages of a page that are read, where their scores leave open whether they were put off.
+/// Messages of a page that are read, where their scores leave open whether they were deferred.
 const LOOKED_UP_MAX: usize = 64;
 /// No message can be due later: scores are exact until then.
 const LAST_MOMENT: Timestamp = Timestamp::from_millis(9_000_000_000_000);
@@ -112,9 +112,9 @@ impl From<Listed> for ListedView {
 pub(crate) struct ListView {
     /// Shard by shard, by time in each.
     messages: Vec<ListedView>,
-    /// Messages that this page looked at, found or not.
-    looked_at: u64,
-    /// Shards that were looked through to their end, by this page and those before it.
+    /// Messages that this page read, whether or not they match.
+    scanned: u64,
+    /// Shards that were read to their end, by this page and those before it.
     shards_done: u32,
     /// Shards there are.
     shards: u32,
@@ -128,10 +128,10 @@ pub(crate) struct ListView {
 
 /// Corrects the states of messages that a sink which is down gave back without an attempt: their scores look like those
 /// of messages that are scheduled for then. One more read a page, of a bounded number, and only while the sink is down.
-async fn find_put_off(app: &HttpParts, topic: &TopicName, messages: &mut [Listed]) {
+async fn find_deferred(app: &HttpParts, topic: &TopicName, messages: &mut [Listed]) {
     let Some(down) = app.sinks.state(topic).and_then(|state| state.down) else { return };
     let may_be = |one: &&mut Listed| {
-        one.state == ListedState::Scheduled && one.attempts == 0 && one.visible_at <= down.put_off_until
+        one.state == ListedState::Scheduled && one.attempts == 0 && one.visible_at <= down.deferred_until
     };
     let open: Vec<&mut Listed> = messages.iter_mut().filter(may_be).take(LOOKED_UP_MAX).collect();
     if open.is_empty() {
@@ -141,7 +141,7 @@ async fn find_put_off(app: &HttpParts, topic: &TopicName, messages: &mut [Listed
     let (answers, now) = (app.router.get(topic, ids).await, app.clock.now());
     for (one, answer) in open.into_iter().zip(answers) {
         // What cannot be read stays as its score says.
-        if answer.is_ok_and(|(_, message)| message.is_some_and(|message| message.is_put_off(now))) {
+        if answer.is_ok_and(|(_, message)| message.is_some_and(|message| message.is_deferred(now))) {
             one.state = ListedState::Retrying;
         }
     }
@@ -149,15 +149,15 @@ async fn find_put_off(app: &HttpParts, topic: &TopicName, messages: &mut [Listed
 
 /// List messages
 ///
-/// Those that are not dead letters, without payloads. A page looks at 4,096 messages and for a quarter of a second at
+/// Those that are not dead letters, without payloads. A page reads 4,096 messages and takes a quarter of a second at
 /// most, so it may be empty and yet have a `next`.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
     params(
         ("topic" = String, Path, description = "Name of the topic"),
-        ("state" = inline(Option<schema::ListedState>), Query, description = "Only those that are so: \
+        ("state" = inline(Option<schema::ListedState>), Query, description = "Only messages in this state: \
             `scheduled`, for later; `due`, may be claimed; `in_flight`, claimed; `retrying`, tried, and waiting for the next attempt \
-            (those that were put off without paying one, for their sink is down, are found without this parameter only)"),
+            (those that were deferred without paying one, for their sink is down, are found without this parameter only)"),
         ("due_from" = inline(Option<schema::TimeIn>), Query, description = "Only those with this `visible_at` or a later one"),
         ("due_to" = inline(Option<schema::TimeIn>), Query, description = "Only those with a `visible_at` before it"),
         ("prefix" = inline(Option<String>), Query, description = "Only ids that begin so", max_length = 256),
@@ -177,11 +177,11 @@ pub(crate) async fn get(
     let (limit, cursor) = (query.get("limit", PAGE, read_limit)?, query.get("cursor", None, read_cursor)?);
     let _turn = memory::turn().await;
     let mut page = app.router.live.page(&topic, &filter, cursor, limit).await?;
-    find_put_off(&app, &topic, &mut page.messages).await;
+    find_deferred(&app, &topic, &mut page.messages).await;
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));
     let view = ListView {
         messages: page.messages.into_iter().map(ListedView::from).collect(),
-        looked_at: page.looked_at,
+        scanned: page.scanned,
         shards_done: page.shards_done,
         shards: page.shards,
         changing: page.changing,

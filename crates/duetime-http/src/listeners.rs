@@ -1,4 +1,5 @@
-//! Who may listen to a node's events: so many at a time, and who has most makes way for who has fewer.
+//! Slots for listeners to a node's events. When all are taken, a listener of the tenant that has most makes way for one of
+//! a tenant that has fewer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use crate::shares::Tenant;
 pub(crate) const LISTENERS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
-struct PlacesInner {
-    /// Numbers listeners in the order in which they came.
+struct SlotsInner {
+    /// The number of the next listener.
     next: u64,
     all: BTreeMap<u64, (Tenant, CancellationToken)>,
 }
 
-impl PlacesInner {
-    /// Who has most, and how many.
+impl SlotsInner {
+    /// Returns the tenant that has most slots, and how many.
     fn most(&self) -> Option<(Tenant, usize)> {
         let mut counts = HashMap::<&Tenant, usize>::new();
         for (tenant, _) in self.all.values() {
@@ -38,43 +39,43 @@ impl PlacesInner {
     }
 }
 
-/// The places of those who listen.
+/// The slots of all listeners of a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ListenerPlaces(Arc<Mutex<PlacesInner>>);
+pub(crate) struct ListenerSlots(Arc<Mutex<SlotsInner>>);
 
-/// The place of one who listens, until it is dropped.
+/// The slot of one listener, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ListenerPlace {
-    places: Arc<Mutex<PlacesInner>>,
+pub(crate) struct ListenerSlot {
+    slots: Arc<Mutex<SlotsInner>>,
     at: u64,
-    /// Cancelled when it has to make way.
+    /// Cancelled when the listener has to make way.
     pub ended: CancellationToken,
 }
 
-impl ListenerPlaces {
-    /// A place for `tenant`; `None`: all are taken, and nobody has two more than it has.
-    pub fn admit(&self, tenant: Tenant) -> Option<ListenerPlace> {
-        let mut places = self.0.lock();
-        if places.all.len() >= LISTENERS_MAX {
-            let (most, count) = places.most()?;
-            // Who has one more would only change places with it, again and again.
-            if count < places.count(&tenant) + 2 {
+impl ListenerSlots {
+    /// Takes a slot for `tenant`. `None`: all are taken, and no tenant has two more than this one.
+    pub fn admit(&self, tenant: Tenant) -> Option<ListenerSlot> {
+        let mut slots = self.0.lock();
+        if slots.all.len() >= LISTENERS_MAX {
+            let (most, count) = slots.most()?;
+            // A tenant that has one more would only swap with this one, again and again.
+            if count < slots.count(&tenant) + 2 {
                 return None;
             }
-            let oldest = places.oldest(&most)?;
-            let (_, ended) = places.all.remove(&oldest)?;
+            let oldest = slots.oldest(&most)?;
+            let (_, ended) = slots.all.remove(&oldest)?;
             ended.cancel();
         }
-        let (at, ended) = (places.next, CancellationToken::new());
-        places.next += 1;
-        places.all.insert(at, (tenant, ended.clone()));
-        Some(ListenerPlace { places: self.0.clone(), at, ended })
+        let (at, ended) = (slots.next, CancellationToken::new());
+        slots.next += 1;
+        slots.all.insert(at, (tenant, ended.clone()));
+        Some(ListenerSlot { slots: self.0.clone(), at, ended })
     }
 }
 
-impl Drop for ListenerPlace {
+impl Drop for ListenerSlot {
     fn drop(&mut self) {
-        self.places.lock().all.remove(&self.at);
+        self.slots.lock().all.remove(&self.at);
     }
 }
 
@@ -87,25 +88,25 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_makes_way_until_all_have_their_share_and_then_nobody_does() {
-        let listeners = ListenerPlaces::default();
+    fn the_tenant_with_most_slots_makes_way_until_all_have_their_share_and_then_none_does() {
+        let listeners = ListenerSlots::default();
         let greedy: Vec<_> = (0..LISTENERS_MAX).map(|_| listeners.admit(token("greedy")).unwrap()).collect();
         assert!(listeners.admit(token("greedy")).is_none(), "its own do not make way");
         let shop: Vec<_> = std::iter::from_fn(|| listeners.admit(token("shop"))).collect();
         assert_eq!(shop.len(), LISTENERS_MAX / 2);
-        let ended: Vec<bool> = greedy.iter().map(|place| place.ended.is_cancelled()).collect();
+        let ended: Vec<bool> = greedy.iter().map(|slot| slot.ended.is_cancelled()).collect();
         assert_eq!(ended, [vec![true; LISTENERS_MAX / 2], vec![false; LISTENERS_MAX / 2]].concat(), "the oldest first");
         assert!(listeners.admit(token("greedy")).is_none());
         let other = listeners.admit(token("other")).unwrap();
-        assert!(shop.iter().chain(&greedy).filter(|place| place.ended.is_cancelled()).count() > LISTENERS_MAX / 2);
+        assert!(shop.iter().chain(&greedy).filter(|slot| slot.ended.is_cancelled()).count() > LISTENERS_MAX / 2);
         assert!(!other.ended.is_cancelled());
         drop(greedy);
-        assert!(listeners.admit(token("shop")).is_some(), "places that were left are free");
+        assert!(listeners.admit(token("shop")).is_some(), "slots that were left are free");
     }
 
     #[test]
-    fn nobody_changes_places_with_others_again_and_again() {
-        let (listeners, mut held) = (ListenerPlaces::default(), Vec::new());
+    fn no_tenants_swap_slots_again_and_again() {
+        let (listeners, mut held) = (ListenerSlots::default(), Vec::new());
         let groups = ["a", "b", "c"].map(token);
         for _ in 0..LISTENERS_MAX {
             held.extend(groups.iter().filter_map(|group| listeners.admit(group.clone())));

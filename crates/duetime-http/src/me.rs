@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, Scope};
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::schema;
 use crate::state::HttpParts;
 
@@ -47,19 +47,19 @@ pub(crate) struct MeView {
     /// Most topics among those it is for; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    topics_max: Option<usize>,
+    max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    topic_messages_max: Option<u64>,
+    max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    topic_bytes_max: Option<u64>,
+    max_topic_bytes: Option<u64>,
     /// Most shards of such a topic; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    topic_shards_max: Option<u32>,
+    max_topic_shards: Option<u32>,
     /// The node that answers.
     node: String,
     /// The version of its program.
@@ -83,10 +83,10 @@ pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Ex
         sinks: caller.sinks().map(<[String]>::to_vec),
         requests_per_second: per_second(&limits.requests),
         messages_per_second: per_second(&limits.messages),
-        topics_max: limits.topics_max,
-        topic_messages_max: limits.ceilings.messages,
-        topic_bytes_max: limits.ceilings.bytes,
-        topic_shards_max: limits.ceilings.shards,
+        max_topics: limits.max_topics,
+        max_topic_messages: limits.ceilings.messages,
+        max_topic_bytes: limits.ceilings.bytes,
+        max_topic_shards: limits.ceilings.shards,
         node: app.node.id.clone(),
         version: env!("CARGO_PKG_VERSION"),
     })

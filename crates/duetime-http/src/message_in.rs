@@ -77,7 +77,7 @@ pub(crate) struct MessageSchema {
     /// Any bytes. Instead of `payload`.
     #[schema(nullable = false)]
     payload_base64: Option<String>,
-    /// Names and values, handed over with the message. One without `traceparent` takes over that of the request, and
+    /// Names and values, delivered with the message. One without `traceparent` takes over that of the request, and
     /// its `tracestate`.
     #[schema(nullable = false)]
     headers: Option<std::collections::HashMap<String, String>>,

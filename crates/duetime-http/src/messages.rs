@@ -8,14 +8,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, StoredMessage, Timestamp, TopicName, TopicRecord, Whereabouts};
+use duetime_core::{MessageId, MessageState, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::at_most::AtMost;
 use crate::auth::Caller;
 use crate::body::{self, ITEMS_BYTES_MAX};
+use crate::bounded_vec::BoundedVec;
 use crate::fields;
 use crate::memory;
 use crate::message_in::{late_by_ms, read_due, text};
@@ -24,7 +24,7 @@ use crate::pause_view::PauseView;
 use crate::problem::{Problem, Refusal};
 use crate::results::{Outcomes, Results, Style};
 use crate::schema;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 use crate::state::HttpParts;
 use crate::view::{MessageView, OutcomeView};
 
@@ -96,7 +96,7 @@ pub(crate) struct Explained<'a> {
 fn in_words(
     message: &StoredMessage,
     record: &TopicRecord,
-    trouble: Option<&SinkTroubleView>,
+    issue: Option<&SinkIssueView>,
     pause: Option<&PauseView<'_>>,
     now: Timestamp,
 ) -> String {
@@ -107,7 +107,7 @@ fn in_words(
     let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
     let visible_at = message.visible_at;
     let away = duetime_core::units::show_duration(visible_at.since(now));
-    let is_put_off = message.is_put_off(now);
+    let is_deferred = message.is_deferred(now);
     match message.state {
         MessageState::Dead => {
             let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
@@ -123,7 +123,7 @@ fn in_words(
         ),
         MessageState::Scheduled if record.config.paused => {
             let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let at = if is_put_off { message.due_at } else { visible_at };
+            let at = if is_deferred { message.due_at } else { visible_at };
             format!(
                 "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
                  resume {}`.",
@@ -134,19 +134,19 @@ fn in_words(
         MessageState::Scheduled if visible_at > now && attempts > 0 => {
             format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
         }
-        MessageState::Scheduled if is_put_off => {
-            let why = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+        MessageState::Scheduled if is_deferred => {
+            let why = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
             let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
             let since = message.due_at;
             format!(
-                "Due since {since}, and put off to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
+                "Due since {since}, and deferred to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
             )
         }
         MessageState::Scheduled if visible_at > now => {
             format!("Due at {visible_at} (in {away}); then it is {target}.")
         }
         MessageState::Scheduled => {
-            let waits = trouble.zip(record.config.sink.as_ref()).map(|(trouble, sink)| trouble.in_words(&sink.name));
+            let waits = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
             let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
             format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
         }
@@ -171,9 +171,9 @@ pub(crate) async fn explain(
 ) -> Result<Response, Problem> {
     let record = app.router.topic(&topic).await?;
     let (shard, message) = find(&app, &topic, id).await?;
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
+    let issue = SinkIssueView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
-    let Whereabouts { key, slot, file, .. } = app.store.whereabouts(&record.routing.shard(&topic, shard));
+    let ShardLocation { key, slot, file, .. } = app.store.locate(&record.routing.shard(&topic, shard));
     let explained = Explained {
         id: message.id.as_str(),
         shard,
@@ -186,7 +186,7 @@ pub(crate) async fn explain(
         attempts: message.attempts,
         redrives: message.redrives,
         max_attempts: record.config.retry.max_attempts,
-        next: in_words(&message, &record, trouble.as_ref(), pause.as_ref(), app.clock.now()),
+        next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }
@@ -293,7 +293,7 @@ pub(crate) async fn reschedule(
 struct IdsIn<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<String>, max_items = 65536)]
-    ids: AtMost<&'a RawValue>,
+    ids: BoundedVec<&'a RawValue>,
 }
 
 /// Reads one id of a list.

@@ -159,7 +159,7 @@ pub(crate) struct ReadyView {
     /// What harms topics or the sharing of shards, or a log that takes no lines; absent when nothing does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    troubles: Vec<String>,
+    issues: Vec<String>,
 }
 
 /// Alive
@@ -179,21 +179,21 @@ fn not_ready(error: &StoreError) -> Problem {
 }
 
 /// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
-fn troubles_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
-    let mut troubles = app.catalog.troubles().of_topics();
-    troubles.extend(app.store.troubles());
-    troubles.extend(app.ownership.trouble());
-    troubles.extend(app.options.audit.troubles());
-    troubles.extend(app.sinks.troubles());
-    if troubles.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
-        return troubles;
+fn issues_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
+    let mut issues = app.catalog.issues().of_topics();
+    issues.extend(app.store.issues());
+    issues.extend(app.ownership.issue());
+    issues.extend(app.options.audit.issues());
+    issues.extend(app.sinks.issues());
+    if issues.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
+        return issues;
     }
-    vec!["topics, shards, the store or a log are in trouble; send a token for all topics to see which".to_owned()]
+    vec!["topics, shards, the store or a log have issues; send a token for all topics to see them".to_owned()]
 }
 
 /// Able to serve
 ///
-/// Needs no token; one that is for all topics sees which topics are in trouble.
+/// Needs no token; one that is for all topics sees the issues.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is neither ending nor drained", body = ReadyView))
@@ -212,7 +212,7 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
         return Err(not_ready(&StoreError::ClockSkew(apart_ms)));
     }
-    if let Some((code, mut detail)) = app.catalog.troubles().not_ready() {
+    if let Some((code, mut detail)) = app.catalog.issues().not_ready() {
         if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
             detail =
                 "topics vanished from the catalogue, or it is older than their shards; send a token for all topics \
@@ -221,8 +221,8 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
         }
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
     }
-    let troubles = troubles_for(&app, &headers);
-    Ok(Json(ReadyView { status: if troubles.is_empty() { "ready" } else { "degraded" }, troubles }))
+    let issues = issues_for(&app, &headers);
+    Ok(Json(ReadyView { status: if issues.is_empty() { "ready" } else { "degraded" }, issues }))
 }
 
 /// This document

@@ -6,7 +6,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
 use utoipa::{Modify, PartialSchema as _, ToSchema as _};
 
-use crate::at_most::ARRAY_ITEMS_MAX;
+use crate::bounded_vec::ARRAY_ITEMS_MAX;
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::routes;
 

@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 
 use crate::command::CommandRequest;
 use crate::problem::Problem;
-use crate::sinks::SinkTroubleView;
-use crate::topics::{survey_of, to_its_end};
+use crate::sinks::SinkIssueView;
+use crate::topics::{counts_of, to_its_end};
 use crate::view::TopicView;
 use crate::{audit, body, fields};
 
@@ -57,8 +57,8 @@ async fn set(command: CommandRequest, change: TopicChange) -> Result<Response, P
         async move { app.catalog.change(&topic, &change).await }
     });
     let put = put.await??.ok_or_else(|| RouteError::UnknownTopic(topic.clone()))?;
-    let survey = survey_of(&app, &put.record).await?;
-    Ok(Json(TopicView::new(&survey, SinkTroubleView::of(&app, &topic, &caller), &caller)).into_response())
+    let counts = counts_of(&app, &put.record).await?;
+    Ok(Json(TopicView::new(&counts, SinkIssueView::of(&app, &topic, &caller), &caller)).into_response())
 }
 
 /// Pause a topic

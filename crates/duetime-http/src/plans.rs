@@ -143,8 +143,8 @@ pub(crate) struct PlanView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     redriven_before: Option<u64>,
-    /// Whether these were all: a count ends after two seconds, or 20,000 messages.
-    counted_all: bool,
+    /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
+    count_complete: bool,
     /// Some of their ids.
     samples: Vec<String>,
     counts: PlanCountsView,
@@ -155,7 +155,7 @@ pub(crate) struct PlanView {
     /// Why it does not get on at present, or why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    trouble: Option<String>,
+    issue: Option<String>,
     /// The node that carries it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -201,12 +201,12 @@ impl From<BulkPlan> for PlanView {
             per_second: plan.per_second,
             expected: plan.expected,
             redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
-            counted_all: plan.counted_all,
+            count_complete: plan.counted_all,
             samples: plan.samples,
             counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
             failures: plan.failures.into_iter().map(failure).collect(),
             passes: plan.passes,
-            trouble: plan.trouble,
+            issue: plan.trouble,
             // Its life is for the nodes.
             node: plan.node.map(|node| node.split('/').next().unwrap_or_default().to_owned()),
             by: plan.by,
@@ -370,7 +370,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    app.router.present_topic(&topic).await?;
+    app.router.current_topic(&topic).await?;
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, BODY_MAX).await?;
     let ask: StartIn = fields::read(&bytes)?;

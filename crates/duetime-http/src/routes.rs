@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
-    observe, outages, pause, plans, recent, scrape, shards, sink_pause, sinks, topics,
+    observe, outages, pause, plans, rates, scrape, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -20,7 +20,7 @@ fn base() -> OpenApi {
                 .title("Duetime")
                 .version(env!("CARGO_PKG_VERSION"))
                 .description(Some(
-                    "Delayed messages: enqueue them with a due time, cancel most, get the rest handed over when the \
+                    "Delayed messages: enqueue them with a due time, cancel most, get the rest delivered when the \
                      moment has come. Durations are strings (`500ms`, `30m`, `1h 30m`) or whole milliseconds; times \
                      are whole milliseconds since the Unix epoch or RFC 3339, answers give milliseconds. Errors are \
                      problem details (RFC 9457): `code` is stable, `detail` says what to do.",
@@ -68,7 +68,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(backup::post))
         .routes(routes!(me::get))
         .routes(routes!(events::get))
-        .routes(routes!(recent::get))
+        .routes(routes!(rates::get))
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))

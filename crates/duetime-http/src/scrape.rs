@@ -1,5 +1,5 @@
 //! `GET /metrics`, written beside the runtime: thousands of series take some 20 ms of processor time, in which a worker
-//! of the runtime would hand over nothing.
+//! of the runtime would deliver nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -25,12 +25,12 @@ use tracing::{debug, warn};
 
 use crate::activity::{Activity, IDLE_MAX, Watched};
 use crate::connections::{ConnectionAdmission, ConnectionBounds, Connections};
+use crate::drain_body;
 use crate::observe;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::HttpParts;
 use crate::tls::Tls;
-use crate::unread;
 
 /// A connection without a place is closed after this time.
 const BRIEF_MAX: Duration = Duration::from_secs(5);
@@ -247,7 +247,7 @@ async fn answer(
     let version = request.version();
     let (mut head, body) = request.into_parts();
     head.extensions.insert(Peer(peer));
-    let (body, rest) = unread::watch(Body::new(body), &head.headers);
+    let (body, rest) = drain_body::watch(Body::new(body), &head.headers);
     let mut response = if brief {
         drop(body);
         without_place(head.uri.path()).await
@@ -262,7 +262,7 @@ async fn answer(
             Err(never) => match never {},
         }
     };
-    rest.settle(version, &mut response);
+    rest.close_if_large(version, &mut response);
     response.map(|body| exchange.body(body))
 }
 

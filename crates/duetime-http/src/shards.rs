@@ -10,8 +10,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
-use duetime_core::{ResizeError, ResizeProgress, ShardCount, TopicName, Whereabouts};
-use duetime_router::{Misplaced, TopicChange, TopicSurvey};
+use duetime_core::{ResizeError, ResizeProgress, ShardCount, ShardLocation, TopicName};
+use duetime_router::{ShardAnomaly, TopicChange, TopicCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use utoipa::ToSchema;
@@ -40,7 +40,7 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     tag: Option<u32>,
-    /// The key in Redis of the stream that its messages go to if the topic's sink hands over in place; absent on
+    /// The key in Redis of the stream that its messages go to if the topic's sink delivers in place; absent on
     /// another store.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -69,16 +69,16 @@ pub(crate) struct ShardView {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     lost: bool,
-    /// Messages of an earlier life of the topic that nobody deleted and that are in its place; absent when there
-    /// are none.
+    /// Messages of an earlier incarnation of the topic that were never deleted and occupy the shard's keys; absent
+    /// when there are none.
     #[serde(skip_serializing_if = "crate::view::zero")]
     #[schema(required = false)]
     occupied_by: u64,
-    /// It is of a later life than the topic's record: the catalogue was restored from an earlier time. Adopt the
-    /// topic; absent when it is not.
+    /// The shard is of a newer incarnation than the topic's record: the catalog was restored from an older copy. Adopt
+    /// the topic; absent when it is not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
-    later_life: bool,
+    newer_incarnation: bool,
 }
 
 /// A resize under way.
@@ -130,9 +130,9 @@ pub(crate) struct ResizePreview {
 }
 
 impl ResizePreview {
-    fn new(app: &HttpParts, survey: &TopicSurvey, to: ShardCount) -> Self {
-        let total = &survey.total;
-        let (from, (to, each)) = (survey.record.routing.shards, app.resizing.meaning(to));
+    fn new(app: &HttpParts, counts: &TopicCounts, to: ShardCount) -> Self {
+        let total = &counts.total;
+        let (from, (to, each)) = (counts.record.routing.shards, app.resizing.meaning(to));
         let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
         let moves = (total.messages() as f64 * share).round() as u64;
         let per_second_max = u64::from(each) * u64::from(app.cluster.borrow().nodes());
@@ -153,9 +153,9 @@ pub(crate) struct ShardsView {
     configured: ShardCount,
     /// How many there are, or will be when the resize under way is done.
     shard_count: u32,
-    /// The number of the topic's life: a topic that is deleted and created again has a higher one.
-    life: u64,
-    /// Grows by one with every change of the count, from 1 in each life.
+    /// Number of the topic's incarnation: a topic that is deleted and created again has a higher one.
+    incarnation: u64,
+    /// Grows by one with every change of the count, from 1 in each incarnation.
     epoch: u64,
     /// The seed of the hash that determines the shard of an id. Whoever knows it can make ids that all fall into one
     /// shard, so it is shown only to a token that may change the topic.
@@ -177,17 +177,20 @@ pub(crate) struct ShardsView {
     preview: Option<ResizePreview>,
 }
 
-async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<ShardsView, Problem> {
-    let resize = app.resizing.progress(&survey.record.name).await?;
-    let record = &survey.record;
+async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<ShardsView, Problem> {
+    let resize = app.resizing.progress(&counts.record.name).await?;
+    let record = &counts.record;
     let cluster = app.cluster.borrow().clone();
     // While a server is silent, what is lost is not known.
-    let wrong =
-        if survey.silent() > 0 { Vec::new() } else { app.router.reviewer.misplaced(record).await.unwrap_or_default() };
-    let misplaced: HashMap<u32, Misplaced> = wrong.into_iter().collect();
+    let wrong = if counts.unreachable_shards() > 0 {
+        Vec::new()
+    } else {
+        app.router.consistency.anomalies(record).await.unwrap_or_default()
+    };
+    let anomalies: HashMap<u32, ShardAnomaly> = wrong.into_iter().collect();
     let shard = |(index, known): (u32, &Option<ShardCounts>)| {
         let counts = known.unwrap_or_default();
-        let Whereabouts { slot, stream, .. } = app.store.whereabouts(&record.routing.shard(&record.name, index));
+        let ShardLocation { slot, stream, .. } = app.store.locate(&record.routing.shard(&record.name, index));
         ShardView {
             index,
             slot: slot.map(|(slot, _)| slot),
@@ -200,22 +203,22 @@ async fn view(app: &HttpParts, caller: &Caller, survey: &TopicSurvey) -> Result<
             dead: counts.dead,
             oldest_due_at: counts.head.filter(|_| counts.due > 0).map(|head| head.as_millis()),
             unreachable: known.is_none(),
-            lost: misplaced.get(&index) == Some(&Misplaced::Lost),
-            occupied_by: misplaced.get(&index).map_or(0, |what| match what {
-                Misplaced::Occupied(messages) => *messages,
-                Misplaced::Lost | Misplaced::Later(_) => 0,
+            lost: anomalies.get(&index) == Some(&ShardAnomaly::Lost),
+            occupied_by: anomalies.get(&index).map_or(0, |what| match what {
+                ShardAnomaly::Occupied(messages) => *messages,
+                ShardAnomaly::Lost | ShardAnomaly::Later(_) => 0,
             }),
-            later_life: matches!(misplaced.get(&index), Some(Misplaced::Later(_))),
+            newer_incarnation: matches!(anomalies.get(&index), Some(ShardAnomaly::Later(_))),
         }
     };
     Ok(ShardsView {
         configured: record.config.shards,
         shard_count: record.routing.shards,
-        life: record.routing.life(),
+        incarnation: record.routing.life(),
         epoch: record.routing.change(),
         seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
         mode: app.node.mode,
-        shards: (0..).zip(&survey.shards).map(shard).collect(),
+        shards: (0..).zip(&counts.shards).map(shard).collect(),
         resize: resize.map(ResizeView::from),
         preview: None,
     })
@@ -239,9 +242,9 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let to = Query::read(query.as_deref(), &["to"])?.get("to", None, read_count)?;
     let seen = async {
-        let survey = app.router.surveyor.survey(&topic).await?;
-        let seen = view(&app, &caller, &survey).await?;
-        Ok(ShardsView { preview: to.map(|to| ResizePreview::new(&app, &survey, to)), ..seen })
+        let counts = app.router.counter.count(&topic).await?;
+        let seen = view(&app, &caller, &counts).await?;
+        Ok(ShardsView { preview: to.map(|to| ResizePreview::new(&app, &counts, to)), ..seen })
     };
     let seen = seen.await.map_err(|problem| waiting(&app, &topic, problem));
     Ok(Json(seen?).into_response())
@@ -269,7 +272,7 @@ struct ShardsIn {
 /// Why the number of shards is not changed: a topic that vanished is not one that was never created.
 fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
     let ResizeError::UnknownTopic(topic) = &error else { return error.into() };
-    app.catalog.troubles().of(topic).map_or_else(|| error.into(), Problem::from)
+    app.catalog.issues().of(topic).map_or_else(|| error.into(), Problem::from)
 }
 
 /// Ask for another shard count
@@ -307,6 +310,6 @@ pub(crate) async fn put(
     }
     app.resizing.ask(&topic, ask.shards).await?;
     app.catalog.refresh().await?;
-    let survey = app.router.surveyor.survey(&topic).await?;
-    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &survey).await?)).into_response())
+    let counts = app.router.counter.count(&topic).await?;
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &caller, &counts).await?)).into_response())
 }

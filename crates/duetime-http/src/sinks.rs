@@ -21,9 +21,9 @@ use crate::state::HttpParts;
 /// Longest wait for what a try at once brings.
 const TRIED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Why messages of a topic are not handed over to its sink, as the answering node sees it.
+/// Why messages of a topic are not delivered to its sink, as the answering node sees it.
 #[derive(Clone, Serialize, ToSchema)]
-pub(crate) struct SinkTroubleView {
+pub(crate) struct SinkIssueView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
     /// cannot use it as it is configured, or a stream in the store takes nothing.
     state: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct SinkTroubleView {
     pub down: Option<SinkDown>,
 }
 
-impl SinkTroubleView {
+impl SinkIssueView {
     /// What is wrong with the sink of `topic`, if anything, as far as the caller may know.
     pub fn of(app: &HttpParts, topic: &TopicName, caller: &Caller) -> Option<Self> {
         Self::new(app.sinks.state(topic)?, caller)
@@ -109,7 +109,7 @@ pub(crate) struct SinkView<'a> {
     /// Absent: nothing is wrong as far as this node knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    trouble: Option<SinkTroubleView>,
+    issue: Option<SinkIssueView>,
     /// Nothing is claimed for it: the topic is paused, or the whole sink is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
@@ -138,7 +138,7 @@ pub(crate) struct SinkView<'a> {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProbeView<'a> {
     /// `up`: it accepts again; `was_up`: it was not taken to be down; `down`: it still is; `nothing_due`: no message
-    /// could be tried, the next that falls due is; `under_way`: the try has not ended yet.
+    /// could be tried, the next that falls due is; `in_progress`: the try has not ended yet.
     outcome: &'static str,
     #[serde(flatten)]
     view: SinkView<'a>,
@@ -173,14 +173,14 @@ fn catch_up_ms(due: u64, per_second: f64) -> u64 {
 async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> Result<SinkView<'a>, Problem> {
     let topic = &record.name;
     let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
-    let due = app.router.surveyor.survey(topic).await?.total.due;
+    let due = app.router.counter.count(topic).await?.total.due;
     let cluster = app.cluster.borrow().clone();
     let (shards_scanned, other_nodes) = scanners(app, &cluster, topic);
     let state = app.sinks.state(topic);
     Ok(SinkView {
         sink: sink.name.clone(),
         kind: state.as_ref().and_then(|state| state.kind),
-        trouble: state.and_then(|state| SinkTroubleView::new(state, caller)),
+        issue: state.and_then(|state| SinkIssueView::new(state, caller)),
         paused: record.config.paused,
         pause: PauseView::of(record, caller),
         due,
@@ -221,8 +221,8 @@ pub(crate) async fn get(
     post, path = "/v1/topics/{topic}/sink/probe", tag = "operations", operation_id = "probe_sink",
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
-        (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `under_way`", body = ProbeView),
-        (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_scanned_here`: other nodes scan the \
+        (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `in_progress`", body = ProbeView),
+        (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \
             topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -238,13 +238,13 @@ pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> 
         let named: Vec<String> = others.iter().map(|node| format!("{:?} at {}", node.id, node.address)).collect();
         let named = if named.is_empty() { "no node does for now".to_owned() } else { named.join(", ") };
         let detail = format!("node {:?} scans no shard of topic {topic:?}; ask one that does: {named}", app.node.id);
-        return Err(Problem::new(StatusCode::CONFLICT, "not_scanned_here", detail));
+        return Err(Problem::new(StatusCode::CONFLICT, "not_owner", detail));
     }
     let tried = tokio::select! {
         biased;
-        tried = app.sinks.try_now(&topic, TRIED_WITHIN) => tried,
+        tried = app.sinks.probe_now(&topic, TRIED_WITHIN) => tried,
         () = app.draining.cancelled() => None,
     };
-    let outcome = tried.unwrap_or(duetime_core::Tried::NothingDue).as_str();
+    let outcome = tried.unwrap_or(duetime_core::ProbeOutcome::NothingDue).as_str();
     Ok(Json(ProbeView { outcome, view: view(&app, &record, &caller).await? }).into_response())
 }

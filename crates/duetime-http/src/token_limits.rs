@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 
 use crate::problem::Problem;
-use crate::rates::RequestRate;
+use crate::rate_limit::RequestRate;
 use crate::topic_ceilings::TopicCeilings;
 
 /// What a token's holder may have at most.
@@ -18,7 +18,7 @@ pub(crate) struct TokenLimits {
     pub requests: Option<Arc<RequestRate>>,
     /// As `requests`, of messages that are enqueued.
     pub messages: Option<Arc<RequestRate>>,
-    pub topics_max: Option<usize>,
+    pub max_topics: Option<usize>,
     /// Of each topic that it makes or changes.
     pub ceilings: TopicCeilings,
 }
@@ -78,9 +78,9 @@ impl TokenLimits {
 
     /// Refuses another topic where there are `there` among those the token is for.
     pub fn check_topics(&self, there: usize) -> Result<(), Problem> {
-        let Some(most) = self.topics_max.filter(|most| there >= *most) else { return Ok(()) };
+        let Some(most) = self.max_topics.filter(|most| there >= *most) else { return Ok(()) };
         let detail = format!(
-            "token {:?} may have {most} topics, and there are {there}; delete one, or raise its topics_max",
+            "token {:?} may have {most} topics, and there are {there}; delete one, or raise its max_topics",
             self.name
         );
         Err(Problem::new(StatusCode::FORBIDDEN, "too_many_topics", detail))

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Deletion, ShardCounts};
 use duetime_core::{ResizeError, TopicConfig, TopicName, TopicRecord, setting};
-use duetime_request::RequestEnd;
-use duetime_router::{CatalogError, RouteError, TopicChange, TopicSurvey};
+use duetime_request::RequestDeadline;
+use duetime_router::{CatalogError, RouteError, TopicChange, TopicCounts};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ use crate::memory;
 use crate::path::{Query, Topic};
 use crate::problem::{Problem, Refusal};
 use crate::setting_schema::TopicChangeSchema;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 use crate::state::HttpParts;
 use crate::view::{OutcomeView, TopicView};
 
@@ -51,10 +51,10 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let _turn = memory::turn().await;
-    let surveys = app.router.surveyor.survey_all().await?;
-    let seen = surveys.iter().filter(|survey| caller.sees(survey.record.name.as_str()));
-    let trouble = |name: &TopicName| SinkTroubleView::of(&app, name, &caller);
-    let topics = seen.map(|survey| TopicView::new(survey, trouble(&survey.record.name), &caller)).collect();
+    let all_counts = app.router.counter.count_all().await?;
+    let seen = all_counts.iter().filter(|counts| caller.sees(counts.record.name.as_str()));
+    let issue = |name: &TopicName| SinkIssueView::of(&app, name, &caller);
+    let topics = seen.map(|counts| TopicView::new(counts, issue(&counts.record.name), &caller)).collect();
     Ok(Json(TopicViews { topics }).into_response())
 }
 
@@ -69,9 +69,9 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
 ) -> Result<Response, Problem> {
-    let survey = app.router.surveyor.survey(&topic).await?;
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok(Json(TopicView::new(&survey, trouble, &caller)).into_response())
+    let counts = app.router.counter.count(&topic).await?;
+    let issue = SinkIssueView::of(&app, &topic, &caller);
+    Ok(Json(TopicView::new(&counts, issue, &caller)).into_response())
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
@@ -125,7 +125,7 @@ pub(crate) async fn put(
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
     check_sink(&change, &caller)?;
     let resizes = change.has("shards");
-    let is_limited = caller.limits().topics_max.is_some();
+    let is_limited = caller.limits().max_topics.is_some();
     let _alone = if is_limited { Some(app.options.making_topics.lock().await) } else { None };
     if is_limited && app.catalog.find(&topic).await?.is_none() {
         caller.limits().check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
@@ -143,10 +143,10 @@ pub(crate) async fn put(
             Err(error) => return Err(error.into()),
         }
     }
-    let survey = survey_of(&app, &put.record).await?;
+    let counts = counts_of(&app, &put.record).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    let trouble = SinkTroubleView::of(&app, &topic, &caller);
-    Ok((status, Json(TopicView::new(&survey, trouble, &caller))).into_response())
+    let issue = SinkIssueView::of(&app, &topic, &caller);
+    Ok((status, Json(TopicView::new(&counts, issue, &caller))).into_response())
 }
 
 /// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.
@@ -181,19 +181,19 @@ fn refused(error: CatalogError, caller: &Caller) -> Problem {
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(RequestEnd::carry(work)).await.map_err(|_| {
+    tokio::spawn(RequestDeadline::propagate(work)).await.map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request broke off; send it again")
     })
 }
 
 /// The topic as this request made it, with what is in it by now. Others may have changed or deleted it since.
-pub(crate) async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicSurvey, Problem> {
-    match app.router.surveyor.survey(&made.name).await {
-        Ok(mut survey) if survey.record.routing.life() == made.routing.life() => {
+pub(crate) async fn counts_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Result<TopicCounts, Problem> {
+    match app.router.counter.count(&made.name).await {
+        Ok(mut counts) if counts.record.routing.life() == made.routing.life() => {
             let mut record = (**made).clone();
-            record.set_routing(&survey.record.routing_record());
-            survey.record = Arc::new(record);
-            Ok(survey)
+            record.set_routing(&counts.record.routing_record());
+            counts.record = Arc::new(record);
+            Ok(counts)
         }
         Ok(_) | Err(RouteError::UnknownTopic(_)) => Ok(none_of(made)),
         Err(error) if error.is_misrouted() => Ok(none_of(made)),
@@ -201,8 +201,8 @@ pub(crate) async fn survey_of(app: &HttpParts, made: &Arc<TopicRecord>) -> Resul
     }
 }
 
-fn none_of(made: &Arc<TopicRecord>) -> TopicSurvey {
-    TopicSurvey { record: made.clone(), total: ShardCounts::default(), shards: Vec::new() }
+fn none_of(made: &Arc<TopicRecord>) -> TopicCounts {
+    TopicCounts { record: made.clone(), total: ShardCounts::default(), shards: Vec::new() }
 }
 
 /// Refuses to delete what holds messages, or may. The store decides for good; this says more, and costs less.
@@ -211,8 +211,8 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         let detail = format!("{what}; to delete it as it is, send DELETE /v1/topics/{topic}?force=true");
         Err(Problem::new(StatusCode::CONFLICT, "topic_not_empty", detail))
     };
-    let survey = match app.router.surveyor.survey(topic).await {
-        Ok(survey) => survey,
+    let counts = match app.router.counter.count(topic).await {
+        Ok(counts) => counts,
         // A deletion that was interrupted, or a record that went away without one.
         Err(RouteError::UnknownTopic(_)) => {
             return match app.catalog.remains(topic).await? {
@@ -224,7 +224,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         }
         Err(error) => return Err(error.into()),
     };
-    let (total, silent) = (survey.total, survey.silent());
+    let (total, silent) = (counts.total, counts.unreachable_shards());
     let messages = total.messages();
     if messages > 0 {
         return refuse(format!("topic {topic:?} holds {messages} messages"));

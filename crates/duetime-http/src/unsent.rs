@@ -1,4 +1,4 @@
-//! What an answer hands over is its client's when the last of the answer is on its way, and not before.
+//! Releases claimed messages when the response that carries them was not sent to its end.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_core::{Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
-use duetime_router::TopicSurvey;
+use duetime_router::TopicCounts;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
@@ -15,7 +15,7 @@ use crate::auth::Caller;
 use crate::pause_view::PauseView;
 use crate::schema;
 use crate::setting_schema::TopicSettings;
-use crate::sinks::SinkTroubleView;
+use crate::sinks::SinkIssueView;
 
 /// Headers as a JSON object, in order.
 pub(crate) struct HeadersView<'a>(pub &'a Headers);
@@ -149,10 +149,10 @@ pub(crate) struct TopicView<'a> {
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
     unreachable_shards: usize,
-    /// Why nothing is handed over to its sink, as the answering node sees it; absent when nothing is wrong.
+    /// Why nothing is delivered to its sink, as the answering node sees it; absent when nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    sink_trouble: Option<SinkTroubleView>,
+    sink_issue: Option<SinkIssueView>,
     /// Why it is paused; absent when it is not, or when nothing was noted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -172,9 +172,9 @@ pub(crate) fn zero(count: &u64) -> bool {
 }
 
 impl<'a> TopicView<'a> {
-    pub fn new(survey: &'a TopicSurvey, sink_trouble: Option<SinkTroubleView>, caller: &Caller) -> Self {
-        let (record, total) = (&survey.record, &survey.total);
-        let down = sink_trouble.as_ref().and_then(|trouble| trouble.down.as_ref());
+    pub fn new(counts: &'a TopicCounts, sink_issue: Option<SinkIssueView>, caller: &Caller) -> Self {
+        let (record, total) = (&counts.record, &counts.total);
+        let down = sink_issue.as_ref().and_then(|issue| issue.down.as_ref());
         let oldest = SinkDown::oldest_due(down, total);
         Self {
             name: record.name.as_str(),
@@ -187,8 +187,8 @@ impl<'a> TopicView<'a> {
             in_flight: total.in_flight,
             dead: total.dead,
             oldest_due_at: oldest.map(Timestamp::as_millis),
-            unreachable_shards: survey.silent(),
-            sink_trouble,
+            unreachable_shards: counts.unreachable_shards(),
+            sink_issue,
             pause: PauseView::of(record, caller),
         }
     }

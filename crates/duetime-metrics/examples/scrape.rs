@@ -19,7 +19,7 @@ fn main() {
         for late in [0.001, 0.02, 0.5, 40.0] {
             topic.lateness.observe(late);
             topic.claim_delay.observe(late);
-            topic.hand_over.observe(late);
+            topic.delivery.observe(late);
         }
         topic.scheduled.set(1_000_000);
         topic.retry_later(Timestamp::from_millis(0), Duration::from_secs(60), 1);

@@ -74,7 +74,7 @@ pub const FORECAST_WITHIN: [(&str, u64); 4] = [("1m", 60), ("5m", 300), ("1h", 3
 
 /// What can be wrong with a server of the store: the values of the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StoreTrouble {
+pub enum StoreIssue {
     /// It may evict messages.
     Eviction,
     /// It cannot keep what it is given on its disk.
@@ -91,7 +91,7 @@ pub enum StoreTrouble {
     Locked,
 }
 
-impl StoreTrouble {
+impl StoreIssue {
     /// All.
     pub const ALL: [Self; 7] =
         [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint, Self::Locked];
@@ -112,4 +112,4 @@ impl StoreTrouble {
 }
 
 /// What can become of a shard at a node: the values of the label `kind` of [`crate::table::LEASE_CHANGES`].
-pub(crate) const LEASE_KINDS: [&str; 5] = ["taken", "given_up", "lost", "taken_over", "late"];
+pub(crate) const LEASE_KINDS: [&str; 5] = ["taken", "released", "lost", "taken_over", "late"];

@@ -33,7 +33,7 @@ use topics::TopicSeries;
 
 pub use budget::BudgetMeters;
 pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
-pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreTrouble};
+pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreIssue};
 pub use recent::{BUDGET_STEP, LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares, TopicHistory};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
@@ -57,14 +57,14 @@ pub struct Meters {
     store_limit: GaugeVec,
     store_call: HistogramVec,
     store_errors: IntCounterVec,
-    durability: IntCounterVec,
+    replica_waits: IntCounterVec,
     shard_refusals: IntCounterVec,
-    topics_troubled: IntGaugeVec,
-    store_troubles: IntGaugeVec,
+    topic_issues: IntGaugeVec,
+    store_issues: IntGaugeVec,
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     lease_changes: IntCounterVec,
-    owners: IntGaugeVec,
+    nodes_serving: IntGaugeVec,
     store_clock_skew: GaugeVec,
     budget_held: IntGaugeVec,
     budget_size: IntGaugeVec,
@@ -98,25 +98,25 @@ impl Meters {
             store_limit: float_gauge(r, &table::STORE_LIMIT),
             store_call: histogram(r, &table::STORE_CALL),
             store_errors: from_zero(counter(r, &table::STORE_ERRORS), &StoreError::KINDS),
-            durability: from_zero(counter(r, &table::DURABILITY), &["yes", "no"]),
+            replica_waits: from_zero(counter(r, &table::REPLICA_WAITS), &["yes", "no"]),
             shard_refusals: from_zero(counter(r, &table::SHARD_REFUSALS), &["vanished", "occupied", "lost"]),
-            topics_troubled: {
-                let troubled = gauge(r, &table::TOPICS_TROUBLED);
+            topic_issues: {
+                let issues = gauge(r, &table::TOPIC_ISSUES);
                 for kind in ["vanished", "outdated", "unreadable", "stranded"] {
-                    troubled.with_label_values(&[kind]).set(0);
+                    issues.with_label_values(&[kind]).set(0);
                 }
-                troubled
+                issues
             },
-            store_troubles: {
-                let troubles = gauge(r, &table::STORE_TROUBLES);
+            store_issues: {
+                let issues = gauge(r, &table::STORE_ISSUES);
                 // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).
-                StoreTrouble::ALL.iter().for_each(|kind| troubles.with_label_values(&[kind.as_str()]).set(0));
-                troubles
+                StoreIssue::ALL.iter().for_each(|kind| issues.with_label_values(&[kind.as_str()]).set(0));
+                issues
             },
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             lease_changes: from_zero(counter(r, &table::LEASE_CHANGES), &LEASE_KINDS),
-            owners: gauge(r, &table::OWNERS),
+            nodes_serving: gauge(r, &table::NODES_SERVING),
             store_clock_skew: {
                 let skew = float_gauge(r, &table::STORE_CLOCK_SKEW);
                 skew.with_label_values::<&str>(&[]).set(0.0);
@@ -234,14 +234,14 @@ impl Meters {
         self.shard_refusals.with_label_values(&[kind]).inc();
     }
 
-    /// So many topics are in trouble of this kind.
-    pub fn topics_troubled(&self, kind: &str, topics: usize) {
-        self.topics_troubled.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
+    /// Sets how many topics have an issue of this kind.
+    pub fn topic_issues(&self, kind: &str, topics: usize) {
+        self.topic_issues.with_label_values(&[kind]).set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
-    /// A change was waited for until replicas had it; as many as `store.durability` asks for, or fewer.
-    pub fn durability(&self, is_reached: bool) {
-        self.durability.with_label_values(&[if is_reached { "yes" } else { "no" }]).inc();
+    /// Counts a wait for replicas: `is_reached` if as many have the change as `store.durability` asks for.
+    pub fn replica_wait(&self, is_reached: bool) {
+        self.replica_waits.with_label_values(&[if is_reached { "yes" } else { "no" }]).inc();
     }
 
     /// One call to the store failed.
@@ -250,10 +250,10 @@ impl Meters {
         self.store_errors.with_label_values(&[kind]).inc();
     }
 
-    /// So many servers of the store have this trouble.
-    pub fn store_trouble(&self, kind: StoreTrouble, servers: usize) {
+    /// Sets how many servers of the store have this issue.
+    pub fn store_issue(&self, kind: StoreIssue, servers: usize) {
         let servers = i64::try_from(servers).unwrap_or(i64::MAX);
-        self.store_troubles.with_label_values(&[kind.as_str()]).set(servers);
+        self.store_issues.with_label_values(&[kind.as_str()]).set(servers);
     }
 
     /// The meters of the sink called `name`, of type `kind`.
@@ -270,14 +270,14 @@ impl Meters {
         self.sinks.read().values().cloned().collect()
     }
 
-    /// This node took, gave up or lost shards.
+    /// Counts shards that this node took, released or lost.
     pub fn lease_changes(&self, kind: &str, n: u64) {
         self.lease_changes.with_label_values(&[kind]).inc_by(n);
     }
 
-    /// So many nodes share the shards.
-    pub fn owners(&self, mode: &str, n: i64) {
-        self.owners.with_label_values(&[mode]).set(n);
+    /// Sets how many nodes share the shards.
+    pub fn nodes_serving(&self, mode: &str, n: i64) {
+        self.nodes_serving.with_label_values(&[mode]).set(n);
     }
 
     /// A background loop ended by itself and is started again.

@@ -1,6 +1,6 @@
 //! The meters of named sinks.
 //!
-//! Upstream: dispatch, which hands over to them.
+//! Upstream: dispatch, which delivers to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl SinkMeters {
         (&self.name, self.kind)
     }
 
-    /// Its hand-overs of the last minute: how many a second, and how long they took in seconds.
+    /// Its deliveries of the last minute: how many a second, and how long they took in seconds.
     #[must_use]
     pub fn recent(&self) -> Recent {
         self.samples.lock().recent()
@@ -60,7 +60,7 @@ impl SinkMeters {
         self.samples.lock().sample(at, counters, &self.call);
     }
 
-    /// One hand-over of a batch took this long.
+    /// One delivery of a batch took this long.
     pub fn call(&self, took: Duration) {
         self.call.observe(took.as_secs_f64());
     }

@@ -1,4 +1,4 @@
-//! What became of the spans of hand-overs.
+//! What became of the spans of deliveries.
 
 use prometheus::{IntCounter, IntCounterVec};
 

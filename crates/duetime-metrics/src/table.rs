@@ -46,7 +46,7 @@ table! {
         "From the due time of a message to the moment its sink accepted it or a consumer was given it.";
     CLAIM_DELAY = "duetime_claim_delay_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "The first part of the lateness: from the due time of a message to its claim.";
-    HAND_OVER = "duetime_hand_over_seconds", Kind::Histogram(LATENESS_S), ["topic"],
+    DELIVERY = "duetime_delivery_seconds", Kind::Histogram(LATENESS_S), ["topic"],
         "The rest of the lateness: from the claim of a message to the moment its sink accepted it or a consumer was given it.";
     MESSAGES = "duetime_messages_total", Kind::Counter, ["topic", "event"],
         "Messages by what happened to them.";
@@ -76,8 +76,8 @@ table! {
         "Messages brought by one claim that brought any.";
     CLAIMS_EXPIRED = "duetime_claims_expired_total", Kind::Counter, ["topic"],
         "Claims that ended without a verdict: a holder crashed, or its visibility timeout is too short. Counted when the message is claimed again: while nobody claims, duetime_due and duetime_oldest_due_age_seconds grow.";
-    SETTLEMENTS_LOST = "duetime_settlements_lost_total", Kind::Counter, ["topic"],
-        "Verdicts that came after their claim had ended: the message is handed over again, unless it was cancelled.";
+    SETTLEMENTS_EXPIRED = "duetime_settlements_expired_total", Kind::Counter, ["topic"],
+        "Verdicts that came after their claim had ended: the message is delivered again, unless it was cancelled.";
     CLAIMS_UNANSWERED = "duetime_at_most_once_claims_unanswered_total", Kind::Counter, ["topic"],
         "Claims for the sink of an at-most-once topic whose answer was lost: what they had removed, up to 256 messages each, is gone.";
     BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
@@ -102,20 +102,20 @@ table! {
         "Time of one call to the store, by operation of the contract; resize_… and …_at_source are of a change of the shard count.";
     STORE_ERRORS = "duetime_store_errors_total", Kind::Counter, ["kind"],
         "Store calls that failed, by kind.";
-    DURABILITY = "duetime_durability_total", Kind::Counter, ["reached"],
-        "Calls to the store that waited for replicas, by whether as many have it as store.durability asks for: yes, no. Only with replicas:N.";
+    REPLICA_WAITS = "duetime_replica_waits_total", Kind::Counter, ["reached"],
+        "Calls to the store that waited for replicas, by whether as many have the change as store.durability asks for: yes, no. Only with replicas:N.";
     STORE_CLOCK_SKEW = "duetime_store_clock_skew_seconds", Kind::Gauge, [],
         "By how much the store's clock is ahead of this node's, negative: behind; of several masters, the one that is furthest away; of an embedded store, by how much the machine's clock was set back, negative: ahead, until it has held for ten minutes. Look at each node.";
     SHARD_REFUSALS = "duetime_shard_refusals_total", Kind::Counter, ["kind"],
-        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (messages of another life are in the place), lost.";
+        "Shards that were not made: vanished (a topic's record is gone, its messages are not), occupied (by messages of another incarnation), lost.";
     SHARDS_LOST = "duetime_shards_lost", Kind::Gauge, ["topic"],
         "Shards that should be there and are not: their server came back without them. The same at each node: max over nodes.";
-    TOPICS_TROUBLED = "duetime_topics_troubled", Kind::Gauge, ["kind"],
+    TOPIC_ISSUES = "duetime_topic_issues", Kind::Gauge, ["kind"],
         "Topics that vanished from the catalogue while their shards hold messages, whose record is outdated (older than their shards) or unreadable, or with messages stranded on their way to a shard that they do not have. The same at each node: max over nodes.";
-    STORE_TROUBLES = "duetime_store_troubles", Kind::Gauge, ["kind"],
-        "Masters of Redis that have a trouble, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
+    STORE_ISSUES = "duetime_store_issues", Kind::Gauge, ["kind"],
+        "Masters of Redis that have an issue, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
-        "Time of one hand-over of a batch, by the sink's name and type.";
+        "Time of one delivery of a batch, by the sink's name and type.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],
         "Messages a sink did not accept, by its name and type and by kind: retry, rejected, destination, unavailable, timeout, limit (its own limit, not sent), broken (a fault of the sink itself).";
     SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
@@ -123,9 +123,9 @@ table! {
     SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],
         "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due: max over nodes.";
     LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
-        "Shards by what became of them at this node: taken, given_up, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
-    OWNERS = "duetime_owners", Kind::Gauge, ["mode"],
-        "Nodes that share the shards, as this node sees them: max over nodes.";
+        "Shards by what became of them at this node: taken, released, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
+    NODES_SERVING = "duetime_nodes_serving", Kind::Gauge, ["mode"],
+        "Nodes that serve and share the shards, as this node sees them: max over nodes.";
     IN_FLIGHT_BUDGET_HELD = "duetime_in_flight_budget_held", Kind::Gauge, ["unit"],
         "What this node holds of its in-flight budget, by unit: messages, or bytes of ids, headers and payloads: sum over nodes.";
     IN_FLIGHT_BUDGET_SIZE = "duetime_in_flight_budget_size", Kind::Gauge, ["unit"],
@@ -141,7 +141,7 @@ table! {
     AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
-        "Spans of hand-overs by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
+        "Spans of deliveries by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
     LINES_LOST = "duetime_log_lines_lost_total", Kind::Counter, ["log"],
         "Lines that were not written, because what takes them stood still or was full for longer than a bounded queue lasts, by log: log (the node's own), audit (node.audit as a file; what administrators do is never among them).";
     BUILD_INFO = "duetime_build_info", Kind::Gauge, ["version", "commit", "features", "store", "mode"],

@@ -51,8 +51,8 @@ pub struct TopicMeters {
     pub claim_batch_size: Histogram,
     /// See [`crate::table::CLAIMS_EXPIRED`].
     pub claims_expired: IntCounter,
-    /// See [`crate::table::SETTLEMENTS_LOST`].
-    pub settlements_lost: IntCounter,
+    /// See [`crate::table::SETTLEMENTS_EXPIRED`].
+    pub settlements_expired: IntCounter,
     /// See [`crate::table::CLAIMS_UNANSWERED`].
     pub claims_unanswered: IntCounter,
     /// See [`crate::table::BREAKER_OPEN`].
@@ -63,8 +63,8 @@ pub struct TopicMeters {
     pub breaker_open_seconds: Counter,
     /// See [`crate::table::CLAIM_DELAY`].
     pub claim_delay: Histogram,
-    /// See [`crate::table::HAND_OVER`].
-    pub hand_over: Histogram,
+    /// See [`crate::table::DELIVERY`].
+    pub delivery: Histogram,
     /// See [`crate::table::PAUSED`].
     pub paused: IntGauge,
     /// See [`crate::table::FORECAST_LATE`].
@@ -90,7 +90,7 @@ impl TopicMeters {
         self.capacity.lock().per_second()
     }
 
-    /// What happened in the last minute: how many a second, by [`Event`], and how late hand-overs were, in seconds.
+    /// What happened in the last minute: how many a second, by [`Event`], and how late deliveries were, in seconds.
     #[must_use]
     pub fn recent(&self) -> Recent {
         self.samples.lock().recent()
@@ -102,7 +102,7 @@ impl TopicMeters {
         self.samples.lock().steps()
     }
 
-    /// How many were handed over since the start, and how many of them late.
+    /// How many were delivered since the start, and how many of them late.
     #[must_use]
     pub fn shares(&self) -> Shares {
         self.samples.lock().shares()

@@ -87,13 +87,13 @@ impl TopicSeries {
             resize_remaining: of.gauge(&table::RESIZE_REMAINING, &[], Sum),
             claim_batch_size: of.histogram(&table::CLAIM_BATCH_SIZE),
             claims_expired: of.counter(&table::CLAIMS_EXPIRED, &[]),
-            settlements_lost: of.counter(&table::SETTLEMENTS_LOST, &[]),
+            settlements_expired: of.counter(&table::SETTLEMENTS_EXPIRED, &[]),
             claims_unanswered: of.counter(&table::CLAIMS_UNANSWERED, &[]),
             breaker_open: of.gauge(&table::BREAKER_OPEN, &[], Max),
             breaker_opens: of.counter(&table::BREAKER_OPENS, &[]),
             breaker_open_seconds: of.float_counter(&table::BREAKER_OPEN_SECONDS),
             claim_delay: of.histogram(&table::CLAIM_DELAY),
-            hand_over: of.histogram(&table::HAND_OVER),
+            delivery: of.histogram(&table::DELIVERY),
             // One that is not paused has to be watched.
             paused: of.gauge(&table::PAUSED, &[], Min),
             forecast: {

@@ -1,8 +1,8 @@
 //! What somebody has to look at, and how soon.
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, OWNERS, RESIZE_REMAINING, SHARDS, SHARDS_LOST,
-    SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED, TOPICS_TROUBLED,
+    BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, NODES_SERVING, RESIZE_REMAINING, SHARDS,
+    SHARDS_LOST, SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, TOPIC_ISSUES,
 };
 
 use crate::expr::{OVERDUE, increase, late_ratio, part, rate, series};
@@ -104,7 +104,7 @@ fn coverage(job: &str) -> Vec<Alert> {
         Alert {
             name: "NoNode",
             // A node that is gone takes its gauges along: nothing is late then, to look at it.
-            expr: format!("absent({})", series(&OWNERS, job)),
+            expr: format!("absent({})", series(&NODES_SERVING, job)),
             lasts: "1m",
             severity: "page",
             summary: "no node of the cluster can be scraped: nothing is delivered, or nothing is seen of it",
@@ -123,7 +123,7 @@ fn coverage(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "OwnersDisagree",
-            expr: format!("max({row}) != min({row})", row = series(&OWNERS, job)),
+            expr: format!("max({row}) != min({row})", row = series(&NODES_SERVING, job)),
             lasts: "5m",
             severity: "ticket",
             summary: "nodes do not agree on how many they are: some are cut off from etcd or Redis",
@@ -211,23 +211,23 @@ fn store(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "MessagesInDanger",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_TROUBLES, &danger)),
+            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &danger)),
             lasts: "0m",
             severity: "page",
             summary: "{{ $value }} masters of Redis may lose messages ({{ $labels.kind }}); the log of a node names them",
         },
         Alert {
             name: "TooFewReplicas",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_TROUBLES, &weak)),
+            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &weak)),
             lasts: "5m",
             severity: "ticket",
             summary: "{{ $value }} masters of Redis would lose acknowledged messages in a failover ({{ $labels.kind }})",
         },
         Alert {
-            name: "TopicTroubled",
+            name: "TopicIssue",
             expr: format!(
                 "max by (kind) ({}) > 0 or max by (topic) ({}) > 0",
-                series(&TOPICS_TROUBLED, job),
+                series(&TOPIC_ISSUES, job),
                 series(&SHARDS_LOST, job)
             ),
             lasts: "0m",

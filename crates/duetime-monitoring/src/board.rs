@@ -107,7 +107,7 @@ fn variables() -> Vec<Value> {
             "type": "datasource", "name": "datasource", "label": "Source", "query": "prometheus", "current": {},
             "options": [], "hide": 0, "refresh": 1, "regex": "", "multi": false, "includeAll": false,
         }),
-        choice("job", "Cluster", format!("label_values({}, job)", table::OWNERS.name)),
+        choice("job", "Cluster", format!("label_values({}, job)", table::NODES_SERVING.name)),
         choice("topic", "Topic", format!(r#"label_values({}{{job=~"$job"}}, topic)"#, table::SHARDS.name)),
     ]
 }

@@ -41,7 +41,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// What records hand-overs, and the loop that sends them. Opens no connection.
+    /// What records deliveries, and the loop that sends them. Opens no connection.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ pub enum Protocol {
     Grpc,
 }
 
-/// How hand-overs are recorded.
+/// How deliveries are recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How they are sent.

@@ -1,4 +1,4 @@
-//! From hand-overs to spans: which are recorded, and what they say. Sends none itself.
+//! From deliveries to spans: which are recorded, and what they say. Sends none itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 /// A message that is handed over later than this is recorded, whatever the ratio.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Hand-overs a second that are recorded because they are late or failed, and would not be otherwise. After an outage all
+/// Deliveries a second that are recorded because they are late or failed, and would not be otherwise. After an outage all
 /// are late, and to record each of them would cost a sixth of the throughput just then.
 const SPECIAL_PER_SECOND: u64 = 100;
 
@@ -56,7 +56,7 @@ impl Special {
     }
 }
 
-/// Records hand-overs.
+/// Records deliveries.
 #[derive(Debug)]
 pub struct Spans {
     /// Traces whose id's last 63 bits are below this are recorded: the ids are hashes.
@@ -69,7 +69,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Records this share of the hand-overs, and up to [`SPECIAL_PER_SECOND`] of those that are late or fail.
+    /// Records this share of the deliveries, and up to [`SPECIAL_PER_SECOND`] of those that are late or fail.
     #[must_use]
     pub fn new(
         ratio: f64,
@@ -123,7 +123,7 @@ fn link(to: Option<SpanRef>, what: &'static str) -> Option<Link> {
     Some(Link::new(context(to?), vec![KeyValue::new(names::LINK, what)], 0))
 }
 
-/// What is exported. A hand-over that cost no attempt is a part of the attempt, whose own span follows.
+/// What is exported. A delivery that cost no attempt is a part of the attempt, whose own span follows.
 fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) -> SpanData {
     let HandOver { topic, span, attempt, outcome, .. } = hand_over;
     let (operation, kind) = match hand_over.sink {

@@ -8,9 +8,9 @@ mod etcd;
 mod overdue;
 mod presence;
 mod round_robin;
-mod silent;
 mod solo;
 mod tickets;
+mod unresponsive;
 
 pub use etcd::{Etcd, EtcdConfig};
 pub use overdue::OverdueShards;
@@ -56,18 +56,18 @@ enum Changes {
 fn publish(to: &watch::Sender<Arc<OwnedShards>>, meters: &Meters, wanted: BTreeSet<ShardName>, often: Changes) {
     to.send_if_modified(|owned| {
         let taken: Vec<&ShardName> = wanted.difference(&owned.0).collect();
-        let given_up: Vec<&ShardName> = owned.0.difference(&wanted).collect();
+        let released: Vec<&ShardName> = owned.0.difference(&wanted).collect();
         meters.lease_changes("taken", taken.len() as u64);
-        meters.lease_changes("given_up", given_up.len() as u64);
-        if taken.is_empty() && given_up.is_empty() {
+        meters.lease_changes("released", released.len() as u64);
+        if taken.is_empty() && released.is_empty() {
             return false;
         }
         match often {
             Changes::Seldom => {
-                info!(taken = named(&taken), given_up = named(&given_up), "this node scans other shards");
+                info!(taken = named(&taken), released = named(&released), "this node scans other shards");
             }
             Changes::EachTurn => {
-                debug!(taken = named(&taken), given_up = named(&given_up), "this node scans other shards");
+                debug!(taken = named(&taken), released = named(&released), "this node scans other shards");
             }
         }
         *owned = Arc::new(OwnedShards(wanted));

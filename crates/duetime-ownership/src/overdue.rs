@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::contract::by_place;
+use duetime_core::contract::group_by_server;
 use duetime_core::ownership::Demand;
-use duetime_core::{ChangeId, Clock, Place, ScheduleStore, Shard, Timestamp};
+use duetime_core::{ChangeId, Clock, ScheduleStore, ServerId, Shard, Timestamp};
 use duetime_supervisor::Supervisor;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::ShardName;
-use crate::silent::{Silent, named};
+use crate::unresponsive::{UnresponsiveServers, named};
 
 /// A shard whose first message has waited for this long is looked after by whoever sees it.
 const LATE_MIN: Duration = Duration::from_millis(1_000);
@@ -37,13 +37,13 @@ impl OverdueShards {
 
     /// The clock that says what is late.
     /// The server that holds a shard.
-    pub(crate) fn place_of(&self, (topic, index): &ShardName) -> Place {
-        self.store.place_of(&Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
+    pub(crate) fn server_of(&self, (topic, index): &ShardName) -> ServerId {
+        self.store.server_of(&Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
     }
 
     /// Notices which servers are silent to this node.
-    pub(crate) fn silent(&self, demand: watch::Receiver<Demand>, supervisor: &Supervisor) -> Silent {
-        Silent::watch(self.store.clone(), demand, supervisor)
+    pub(crate) fn silent(&self, demand: watch::Receiver<Demand>, supervisor: &Supervisor) -> UnresponsiveServers {
+        UnresponsiveServers::watch(self.store.clone(), demand, supervisor)
     }
 
     /// The late ones among `all` that are not `held`, the latest first. One look at the shards of each
@@ -51,7 +51,7 @@ impl OverdueShards {
     pub(crate) async fn find(&self, all: &[ShardName], held: &BTreeSet<ShardName>) -> Vec<ShardName> {
         let others: Vec<&ShardName> = all.iter().filter(|shard| !held.contains(*shard)).collect();
         let shards = named(&others.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());
-        let looks = by_place(&*self.store, &shards).into_values().map(|at| {
+        let looks = group_by_server(&*self.store, &shards).into_values().map(|at| {
             let asked: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
             async move { at.into_iter().zip(self.next_due(&asked).await).collect::<Vec<_>>() }
         });

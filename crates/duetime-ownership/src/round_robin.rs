@@ -1,7 +1,7 @@
 //! Nodes take shards in turn, by one counter in Redis; nobody needs to know who else there is.
 //!
 //! Once a turn a node advances the counter by its share and scans the shards at the places it got,
-//! modulo their number, until its next turn. Places follow each other, so the turns of all nodes
+//! modulo their number, until its next turn. Turns get consecutive positions, so the turns of all nodes
 //! together cover every shard, as long as they take equally long: nothing but the counter is waited for in a turn, and
 //! looks for late shards and word of this node are tasks beside it. A second counter counts turns: by how much it moved between two of its
 //! own, a node sees how many nodes there are. A node that is slow or gone takes fewer places, and the
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::ownership::Demand;
-use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, Place, TopicName};
+use duetime_core::{ClusterNodes, Drain, Member, MemberState, OwnedShards, Ownership, ServerId, TopicName};
 use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ use tracing::{info, warn};
 
 use crate::overdue::OverdueShards;
 use crate::presence::{NodesSeen, Presence};
-use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Changes, ShardName};
 
 /// How long a node scans the shards of one turn. A killed node's shards are served again within two.
@@ -57,7 +57,7 @@ pub struct RoundRobin {
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    trouble: Arc<Mutex<Option<String>>>,
+    issue: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     presence: Arc<dyn Presence>,
     name: Arc<str>,
@@ -82,7 +82,7 @@ impl RoundRobin {
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            trouble: Arc::default(),
+            issue: Arc::default(),
             stop: CancellationToken::new(),
             presence: presence.clone(),
             name: name.clone(),
@@ -107,7 +107,7 @@ impl RoundRobin {
             looks: JoinSet::new(),
             heartbeats: JoinSet::new(),
             number: 0,
-            trouble: round_robin.trouble.clone(),
+            issue: round_robin.issue.clone(),
         };
         let turning = supervisor.start_once("turns", &round_robin.stop, turner.run(round_robin.stop.clone()));
         *round_robin.turning.lock() = Some(turning);
@@ -133,8 +133,8 @@ impl Ownership for RoundRobin {
         self.cluster.subscribe()
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+    fn issue(&self) -> Option<String> {
+        self.issue.lock().clone()
     }
 
     /// Nobody waits for it: another node may have had its turn already.
@@ -207,7 +207,7 @@ struct Turner {
     me: Member,
     tickets: Arc<dyn Tickets>,
     late: OverdueShards,
-    silent: Silent,
+    silent: UnresponsiveServers,
     presence: Arc<dyn Presence>,
     meters: Arc<Meters>,
     demand: watch::Receiver<Demand>,
@@ -222,8 +222,8 @@ struct Turner {
     looks: JoinSet<Vec<ShardName>>,
     heartbeats: JoinSet<Option<NodesSeen>>,
     number: u64,
-    /// Why no turn could be had, for `/readyz`.
-    trouble: Arc<Mutex<Option<String>>>,
+    /// Why Redis gave no turn, for `/readyz`.
+    issue: Arc<Mutex<Option<String>>>,
 }
 
 impl Turner {
@@ -257,7 +257,7 @@ impl Turner {
             }
         }
         crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::EachTurn);
-        self.meters.owners("round-robin", 0);
+        self.meters.nodes_serving("round-robin", 0);
     }
 
     async fn turn(&mut self) {
@@ -298,17 +298,17 @@ impl Turner {
         let turn = match self.tickets.take(share).await {
             Ok(turn) => turn,
             Err(error) => {
-                let trouble = format!(
+                let issue = format!(
                     "the counter of turns in Redis is out of reach ({error}): this node scans what it has, and late \
                      shards that nobody serves"
                 );
-                if self.trouble.lock().replace(trouble).is_none() {
-                    warn!(error, "no turn could be had, what is held is scanned on");
+                if self.issue.lock().replace(issue).is_none() {
+                    warn!(error, "no turn from Redis; still polling the last shards");
                 }
                 return None;
             }
         };
-        if self.trouble.lock().take().is_some() {
+        if self.issue.lock().take().is_some() {
             info!("turns are taken again");
         }
         self.nodes.saw(turn.turns);
@@ -347,17 +347,17 @@ impl Turner {
     fn for_each_other(&self, all: &[ShardName], wanted: &mut BTreeSet<ShardName>) {
         let cluster = self.cluster.borrow().clone();
         let others = || cluster.members.iter().filter(|(name, _)| **name != self.name).map(|(_, member)| member);
-        let is_silent = |member: &Member, place: Place| member.unreachable.contains(&place);
+        let is_silent = |member: &Member, server: ServerId| member.unreachable.contains(&server);
         if self.me.unreachable.is_empty() && others().all(|member| member.unreachable.is_empty()) {
             return;
         }
         for shard in all {
-            let place = self.late.place_of(shard);
-            if !is_silent(&self.me, place) {
-                if others().any(|member| is_silent(member, place)) {
+            let server = self.late.server_of(shard);
+            if !is_silent(&self.me, server) {
+                if others().any(|member| is_silent(member, server)) {
                     wanted.insert(shard.clone());
                 }
-            } else if others().any(|member| member.state == MemberState::Serving && !is_silent(member, place)) {
+            } else if others().any(|member| member.state == MemberState::Serving && !is_silent(member, server)) {
                 wanted.remove(shard);
             }
         }
@@ -392,7 +392,7 @@ impl Turner {
         let owned = self.owned.borrow().clone();
         let owners = owned.0.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         let cluster = ClusterNodes { members, owners };
-        self.meters.owners("round-robin", i64::from(cluster.nodes()));
+        self.meters.nodes_serving("round-robin", i64::from(cluster.nodes()));
         self.cluster.send_if_modified(|old| {
             let changed = **old != cluster;
             if changed {

@@ -26,7 +26,7 @@ impl Solo {
     /// Owns nothing until it learns what there is.
     #[must_use]
     pub fn new(me: Member, meters: Arc<Meters>) -> Arc<Self> {
-        meters.owners("solo", 1);
+        meters.nodes_serving("solo", 1);
         let solo = Self {
             name: me.id.as_str().into(),
             me: Mutex::new((me, Demand::new())),
@@ -86,7 +86,7 @@ impl Ownership for Solo {
     async fn leave(&self) {
         self.me.lock().0.state = MemberState::Draining;
         self.publish();
-        self.meters.owners("solo", 0);
+        self.meters.nodes_serving("solo", 0);
         info!("all shards are given up");
     }
 }

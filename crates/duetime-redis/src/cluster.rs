@@ -41,8 +41,8 @@ pub(crate) struct Cluster {
     seeds: Vec<String>,
     config: LinkConfig,
     map: RwLock<Map>,
-    /// What the last node that was asked for the map in vain said.
-    trouble: RwLock<Option<String>>,
+    /// Last error while reading the slot map.
+    last_error: RwLock<Option<String>>,
     /// When the map was asked for last; held while it is.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -52,8 +52,8 @@ type SlotRange = (u16, u16, String);
 
 impl Cluster {
     pub(crate) fn new(base: ConnectionInfo, seeds: Vec<String>, config: LinkConfig) -> Result<Self, LinkError> {
-        let (map, trouble, refreshed) = Default::default();
-        let cluster = Self { base, seeds, config, map, trouble, refreshed };
+        let (map, last_error, refreshed) = Default::default();
+        let cluster = Self { base, seeds, config, map, last_error, refreshed };
         for seed in &cluster.seeds {
             cluster.node_at(seed).map_err(|failure| match failure {
                 Failure::Final(error) => error,
@@ -94,7 +94,7 @@ impl Cluster {
             text: match slot {
                 Some(slot) => format!("no master is known for slot {slot} of {}", self.config.url),
                 None => {
-                    let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
+                    let why = self.last_error.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
                     format!("no node of {} says who its masters are: {why}", self.config.url)
                 }
             },
@@ -198,7 +198,7 @@ impl Cluster {
                     Err(_) => format!("{} does not answer in time", node.name),
                 };
                 debug!(node = node.name, reason = %text, "does not answer with the cluster's slots");
-                *self.trouble.write() = Some(text);
+                *self.last_error.write() = Some(text);
                 Err(())
             })
         });

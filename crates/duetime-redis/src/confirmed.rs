@@ -21,7 +21,7 @@ use crate::connection::{OpenConnection, Server, ServerConnection};
 use crate::dial::Endpoint;
 use crate::error::{Failure, LinkError, into_result};
 use crate::replicated::{UNKNOWN, followers};
-use crate::server_clock::End;
+use crate::server_clock::SendDeadline;
 
 /// Longest wait for replicas in one sending.
 const WAIT_FOR: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ struct ConfirmedCall {
     mark: Cmd,
     asking: bool,
     replicas: u8,
-    end: End,
+    end: SendDeadline,
     answer: oneshot::Sender<ConfirmedAnswer>,
 }
 
@@ -209,7 +209,7 @@ impl Confirms {
     async fn wait_behind(
         &self,
         open: &mut OpenConnection,
-        end: End,
+        end: SendDeadline,
         mut all: Pipeline,
         replicas: u8,
     ) -> Result<(Vec<Value>, Result<u32, Failure>), Failure> {

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use crate::config::LinkConfig;
 use crate::dial::{Driver, Endpoint};
 use crate::error::Failure;
-use crate::fence::{Debts, FENCE_WITHIN, Seen, greet};
-use crate::server_clock::{End, ServerClock};
+use crate::fence::{FENCE_WITHIN, PendingKills, TrackedConnection, identify};
+use crate::server_clock::{SendDeadline, ServerClock};
 
 /// A connection that could not be made is not tried again sooner than this; callers in between
 /// get the same answer.
@@ -29,7 +29,7 @@ pub(crate) struct OpenConnection {
     pub(crate) connection: MultiplexedConnection,
     /// Of a connection over a dialled stream.
     _driver: Option<Arc<Driver>>,
-    seen: Arc<Seen>,
+    tracked: Arc<TrackedConnection>,
     round: u64,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct OpenConnection {
 struct RefusedConnection {
     at: Instant,
     text: String,
-    /// Nobody listens at the address.
+    /// True if the connection was refused: there is no listener.
     gone: bool,
 }
 
 #[derive(Default)]
 struct LinkState {
-    /// Grows with every connection, so that a late complaint does not end a fresh one.
+    /// Grows with every connection, so that a late error does not close a newer one.
     generation: u64,
     open: Option<OpenConnection>,
     refused: Option<RefusedConnection>,
@@ -52,12 +52,15 @@ struct LinkState {
 /// What all connections to one server share.
 pub(crate) struct Server {
     pub(crate) clock: Arc<ServerClock>,
-    debts: Debts,
+    pending_kills: PendingKills,
 }
 
 impl Server {
     pub(crate) fn new(config: &LinkConfig) -> Arc<Self> {
-        Arc::new(Self { clock: Arc::new(ServerClock::new(config.response_timeout)), debts: Debts::default() })
+        Arc::new(Self {
+            clock: Arc::new(ServerClock::new(config.response_timeout)),
+            pending_kills: PendingKills::default(),
+        })
     }
 }
 
@@ -87,7 +90,7 @@ impl ServerConnection {
 
     fn open(&self) -> Option<OpenConnection> {
         let state = self.state.lock();
-        state.open.as_ref().filter(|open| open.round == self.server.debts.round()).cloned()
+        state.open.as_ref().filter(|open| open.round == self.server.pending_kills.round()).cloned()
     }
 
     /// The open connection, or a new one.
@@ -100,7 +103,7 @@ impl ServerConnection {
         made.unwrap_or_else(|ended| Err(Failure::Transient { reconnect: false, text: ended.to_string() }))
     }
 
-    /// Makes a connection, unless somebody else has meanwhile.
+    /// Opens a connection, unless another caller has done so meanwhile.
     async fn make(&self) -> Result<OpenConnection, Failure> {
         let _one_at_a_time = self.connecting.lock().await;
         if let Some(open) = self.open() {
@@ -114,34 +117,38 @@ impl ServerConnection {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
-        let round = self.server.debts.round();
+        let round = self.server.pending_kills.round();
         let connecting = async {
             let made = self.endpoint.connect(&config).await;
             let (mut connection, driver) =
                 made.map_err(|error| (error.is_connection_refusal(), Failure::from(error)))?;
-            let greeted = async {
-                let seen = greet(&mut connection, &self.server.clock).await?;
-                self.server.debts.settle(&mut connection).await?;
-                Ok(seen)
+            let identified = async {
+                let tracked = identify(&mut connection, &self.server.clock).await?;
+                self.server.pending_kills.run(&mut connection).await?;
+                Ok(tracked)
             };
-            let seen = greeted.await.map_err(|failure| (false, failure))?;
-            Ok((connection, driver.map(Arc::new), Arc::new(seen)))
+            let tracked = identified.await.map_err(|failure| (false, failure))?;
+            Ok((connection, driver.map(Arc::new), Arc::new(tracked)))
         };
-        // The bound of the crate covers the socket; the greeting of a stalled server is in ours.
+        // The crate's time-out covers the socket; this one covers a stalled server's answers too.
         let (gone, failure) = match tokio::time::timeout(self.connect_timeout * 2, connecting).await {
-            Ok(Ok((connection, driver, seen))) => {
+            Ok(Ok((connection, driver, tracked))) => {
                 let mut state = self.state.lock();
                 state.generation += 1;
                 state.refused = None;
                 let generation = state.generation;
-                let open = OpenConnection { generation, connection, _driver: driver, seen, round };
+                let open = OpenConnection { generation, connection, _driver: driver, tracked, round };
                 state.open = Some(open.clone());
                 return Ok(open);
             }
             Ok(Err(failed)) => failed,
-            Err(_) => {
-                (false, Failure::Transient { reconnect: false, text: "no greeting from redis in time".to_owned() })
-            }
+            Err(_) => (
+                false,
+                Failure::Transient {
+                    reconnect: false,
+                    text: "redis did not answer a new connection in time".to_owned(),
+                },
+            ),
         };
         if let Failure::Transient { text, .. } = &failure {
             self.state.lock().refused = Some(RefusedConnection { at: Instant::now(), text: text.clone(), gone });
@@ -149,19 +156,19 @@ impl ServerConnection {
         Err(failure)
     }
 
-    /// What this connection may still have to do, when it is begun now.
-    pub(crate) async fn end(&self, open: &mut OpenConnection) -> Result<End, Failure> {
+    /// The send deadline of a call that is sent on this connection now.
+    pub(crate) async fn end(&self, open: &mut OpenConnection) -> Result<SendDeadline, Failure> {
         let end = self.server.clock.end(&mut open.connection).await;
         end.map_err(|failure| self.end_if_broken(open.generation, failure))
     }
 
-    /// Ends a connection on which a call got no answer, and returns when none that was sent on it by `over_at`'s
-    /// call can be carried out any more: the server ended it, or the call's own end has passed. Whoever waits for
-    /// the same connection shares one word to the server.
+    /// Closes a connection on which a call got no answer, and returns once that call cannot execute any more: the server
+    /// killed the connection, or the call's send deadline, `over_at`, has passed. Callers that wait for the same
+    /// connection share one kill.
     pub(crate) async fn fence(self: &Arc<Self>, lost: &OpenConnection, over_at: Instant) {
         self.broken(lost.generation);
-        self.server.debts.tell(&lost.seen);
-        let longest = if lost.seen.kills { over_at.max(Instant::now() + FENCE_WITHIN) } else { over_at };
+        self.server.pending_kills.warn_no_kill_right(&lost.tracked);
+        let longest = if lost.tracked.kills { over_at.max(Instant::now() + FENCE_WITHIN) } else { over_at };
         let (connection, lost) = (self.clone(), lost.clone());
         let ended = async move { connection.end_lost(&lost, over_at).await };
         let _ = tokio::spawn(tokio::time::timeout_at(longest, ended)).await;
@@ -169,14 +176,20 @@ impl ServerConnection {
 
     async fn end_lost(self: &Arc<Self>, lost: &OpenConnection, over_at: Instant) {
         let _one_at_a_time = self.fencing.lock().await;
-        while !lost.seen.is_over() {
+        while !lost.tracked.is_over() {
             match self.get().await {
-                Ok(mut open) => match lost.seen.end(&mut open.connection).await {
+                Ok(mut open) => match lost.tracked.kill_by(&mut open.connection).await {
                     Ok(true) => break,
                     Ok(false) => return tokio::time::sleep_until(over_at).await,
                     Err(_) => self.broken(open.generation),
                 },
-                Err(_) if lost.seen.kills && self.is_gone() && self.server.debts.owe(&lost.seen, over_at) => break,
+                Err(_)
+                    if lost.tracked.kills
+                        && self.is_gone()
+                        && self.server.pending_kills.add(&lost.tracked, over_at) =>
+                {
+                    break;
+                }
                 Err(_) => {}
             }
             tokio::time::sleep(RECONNECT_EVERY).await;
@@ -191,8 +204,13 @@ impl ServerConnection {
         failure
     }
 
-    /// Why a call got no answer, once it cannot be carried out any more.
-    pub(crate) async fn given_up(self: &Arc<Self>, open: &OpenConnection, end: End, error: RedisError) -> Failure {
+    /// Returns why a call got no answer, once the call cannot execute any more.
+    pub(crate) async fn given_up(
+        self: &Arc<Self>,
+        open: &OpenConnection,
+        end: SendDeadline,
+        error: RedisError,
+    ) -> Failure {
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         let failure = self.end_if_broken(open.generation, Failure::from(error));
         if !answered {
@@ -201,7 +219,7 @@ impl ServerConnection {
         failure
     }
 
-    /// When it was last tried to connect, nobody listened.
+    /// True if the last attempt to connect was refused.
     fn is_gone(&self) -> bool {
         self.state.lock().refused.as_ref().is_some_and(|refused| refused.gone)
     }

@@ -81,7 +81,7 @@ impl Failure {
         Self::Transient { reconnect: false, text: format!("redis answered oddly: {what}") }
     }
 
-    /// The same from a sentinel, whose login is another than the servers'.
+    /// Turns a refused login into the sentinels' own error, whose login is not the servers'.
     pub(crate) fn of_sentinel(self) -> Self {
         match self {
             Self::Final(LinkError::LoginRefused) => Self::Final(LinkError::SentinelLoginRefused),

@@ -25,7 +25,7 @@ fn read(value: &Value) {
     }
     let _ = sentinel::read_epoch(value);
     let _ = replicated::read(value);
-    let _ = fence::sight(value);
+    let _ = fence::connection_id(value);
     let _ = setup::read_clock(value);
     let text = reply::text(value);
     let _ = (facts::read(&text), replicated::following_in(&text), setup::numbers(&text));

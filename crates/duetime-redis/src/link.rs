@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_core::Place;
+use duetime_core::ServerId;
 use redis::{Arg, Cmd, Pipeline, Value};
 
 use crate::config::LinkConfig;
@@ -251,8 +251,8 @@ impl Link {
     /// The server of `key` at present. All keys have one place where there is one server, and until the
     /// masters of a cluster are known. Waits for nobody.
     #[must_use]
-    pub fn place_of(&self, key: &[u8]) -> Place {
-        self.servers.topology.place_of(key)
+    pub fn server_of(&self, key: &[u8]) -> ServerId {
+        self.servers.topology.server_of(key)
     }
 
     /// Asks every master what it is and refuses what cannot work; the facts are the last one's.

@@ -54,7 +54,7 @@ impl Node {
         due
     }
 
-    /// Ends every call that is on its way: another server has taken this one's place.
+    /// Fails all in-flight calls: another server took over.
     pub(crate) fn depose(&self) {
         self.deposed.cancel();
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::Draw;
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -24,7 +24,7 @@ pub(crate) struct RetryBudget {
     draw: Draw,
     give_up: Instant,
     /// Of the request that the call is made for.
-    end: Option<RequestEnd>,
+    end: Option<RequestDeadline>,
     pause: Duration,
     loads: u8,
     redirects: u8,
@@ -55,7 +55,7 @@ impl RetryState {
 
 impl RetryBudget {
     pub(crate) fn new(call: &'static str, longest: Duration, draw: Draw) -> Self {
-        let end = RequestEnd::of_task();
+        let end = RequestDeadline::of_task();
         let longest = Instant::now() + longest;
         let give_up = end.map_or(longest, |end| end.at().min(longest));
         Self { call, draw, give_up, end, pause: BACKOFF_FIRST, loads: 0, redirects: 0 }
@@ -63,7 +63,7 @@ impl RetryBudget {
 
     /// Refuses to send for a request that is over.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
-        if self.end.is_some_and(RequestEnd::is_over) {
+        if self.end.is_some_and(RequestDeadline::has_passed) {
             return Err(LinkError::Unavailable("its request is over; it was not sent".to_owned()));
         }
         Ok(())
@@ -88,7 +88,7 @@ impl RetryBudget {
             Failure::Transient { text, .. } => text,
         };
         let wait = self.pause.mul_f64(0.5 + self.draw.unit() / 2.0);
-        if Instant::now() + wait >= self.give_up || self.end.is_some_and(RequestEnd::is_over) {
+        if Instant::now() + wait >= self.give_up || self.end.is_some_and(RequestDeadline::has_passed) {
             return Err(LinkError::Unavailable(text));
         }
         debug!(call = self.call, reason = %text, "redis cannot answer, trying again");

@@ -76,7 +76,7 @@ pub(crate) struct Sentinels {
     /// That of the failover the primary came from.
     epoch: RwLock<u64>,
     /// What the last sentinel that was asked in vain said.
-    trouble: RwLock<Option<String>>,
+    last_error: RwLock<Option<String>>,
     /// When they were asked last; held while they are.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -107,8 +107,8 @@ impl Sentinels {
                 Ok(Node::new(address.clone(), endpoint(info, &rare)?, &rare))
             })
             .collect::<Result<_, LinkError>>()?;
-        let (present, epoch, trouble, refreshed) = Default::default();
-        Ok(Self { base, sentinels, master, config, present, epoch, trouble, refreshed })
+        let (present, epoch, last_error, refreshed) = Default::default();
+        Ok(Self { base, sentinels, master, config, present, epoch, last_error, refreshed })
     }
 
     /// The primary.
@@ -120,7 +120,7 @@ impl Sentinels {
         self.present.read().clone().ok_or_else(|| Failure::Transient {
             reconnect: false,
             text: {
-                let why = self.trouble.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
+                let why = self.last_error.read().clone().unwrap_or_else(|| "none was asked yet".to_owned());
                 format!("no sentinel names a primary of {}: {why}", self.config.url)
             },
         })
@@ -171,11 +171,11 @@ impl Sentinels {
                     if let Failure::Final(error) = &failure {
                         refused = Some(error.clone());
                     }
-                    *self.trouble.write() = Some(LinkError::from(failure).to_string());
+                    *self.last_error.write() = Some(LinkError::from(failure).to_string());
                 }
                 Err(_) => {
                     debug!(sentinel = sentinel.name, "does not name the primary in time");
-                    *self.trouble.write() = Some(format!("{} does not answer in time", sentinel.name));
+                    *self.last_error.write() = Some(format!("{} does not answer in time", sentinel.name));
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Sentinels {
         let mut role = Cmd::new();
         role.arg("ROLE");
         let answer = tokio::time::timeout(TELL_WITHIN, node.send(&role, false)).await;
-        let trouble = match answer {
+        let last_error = match answer {
             Ok(Ok(Value::Array(parts))) if parts.first().and_then(word).as_deref() == Some("master") => {
                 self.leave(name);
                 *self.epoch.write() = *epoch;
@@ -224,8 +224,8 @@ impl Sentinels {
             Ok(Err(failure)) => LinkError::from(failure).to_string(),
             Err(_) => format!("{name} does not answer in time"),
         };
-        debug!(reason = trouble, "redis sentinel: the primary cannot be used yet");
-        *self.trouble.write() = Some(trouble);
+        debug!(reason = last_error, "redis sentinel: the primary cannot be used yet");
+        *self.last_error.write() = Some(last_error);
         Ok(())
     }
 

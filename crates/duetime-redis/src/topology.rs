@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::Place;
+use duetime_core::ServerId;
 
 use crate::cluster::Cluster;
 use crate::config::{LinkConfig, endpoint};
@@ -61,12 +61,12 @@ impl Topology {
     }
 
     /// The server of `key` as far as known without asking.
-    pub(crate) fn place_of(&self, key: &[u8]) -> Place {
+    pub(crate) fn server_of(&self, key: &[u8]) -> ServerId {
         match self {
-            Self::Standalone(_) | Self::Sentinel(_) => Place::default(),
+            Self::Standalone(_) | Self::Sentinel(_) => ServerId::default(),
             Self::Cluster(cluster) => {
                 let master = cluster.known_node(Some(slot_of_key(key)));
-                master.map_or_else(Place::default, |node| Place::of_address(&node.name))
+                master.map_or_else(ServerId::default, |node| ServerId::of_address(&node.name))
             }
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! A request that its client has given up must not be carried out later: the client may have asked another node, and have
 //! changed its mind since. So each request has an end, and what is begun for it looks at that: the queues before a call,
-//! the link to the store before each sending. The end goes with the task of the request ([`RequestEnd::scope`]); what has
+//! the link to the store before each sending. The deadline goes with the task of the request ([`RequestDeadline::scope`]); what has
 //! none (sinks, background loops) never ends so. Upstream: the HTTP API, which makes ends. Downstream: tokio.
 
-mod request_end;
+mod deadline;
 pub mod stall;
 
-pub use request_end::RequestEnd;
+pub use deadline::RequestDeadline;
 pub use stall::Generation;

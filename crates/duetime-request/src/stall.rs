@@ -2,7 +2,7 @@
 //!
 //! What such a process reads when it goes on is of unknown age: the sender may have given it up and asked another node
 //! for the opposite since. The one rule: **a connection ends with the generation that it was made in, and each stall
-//! ends a generation.** A request in hand looks at its [`RequestEnd`](crate::RequestEnd) before it begins a call.
+//! ends a generation.** A request in hand looks at its [`RequestDeadline`](crate::RequestDeadline) before it begins a call.
 //!
 //! A thread notes every so often that the process runs. A stall is known to whoever compares the last note with the
 //! clock, so no order of wakeups matters. Nothing is noticed before [`watch`], and nothing of a machine that is paused

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::resize_store::{Batch, BatchName, BatchPut, DeadlineFloor, Replication};
+use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, DeadlineFloor, Replication};
 use duetime_core::routing::shard_of;
 use duetime_core::{MessageId, Mover, Routing, StoreError, TopicName};
 use tracing::error;
@@ -49,12 +49,12 @@ pub async fn finish(
         }
         let destination = routing.shard(topic, batch.to);
         match deps.store.put(&destination, &batch).await? {
-            BatchPut::Conflict { last } => {
-                let new = BatchName { number: last.number + 1, nonce: deps.draw.next() };
+            ApplyOutcome::Conflict { last } => {
+                let new = BatchId { number: last.number + 1, nonce: deps.draw.next() };
                 deps.store.rename_batch(&source, batch.name.nonce, new).await?;
                 deps.steps.reached(Step::Renumbered).await;
             }
-            BatchPut::Done { fresh: inserted, kept } => {
+            ApplyOutcome::Done { fresh: inserted, kept } => {
                 fresh += inserted;
                 deps.steps.reached(Step::Put).await;
                 if kept == Replication::Unreplicated && !deps.grace.is_zero() {

@@ -52,7 +52,7 @@ pub trait Steps: Send + Sync + fmt::Debug + 'static {
     async fn reached(&self, step: Step);
 }
 
-/// Nobody looks on.
+/// Ignores all steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSteps;
 

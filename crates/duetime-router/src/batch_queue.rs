@@ -1,8 +1,8 @@
-//! One queue per shard, role of the shard and operation: at most one call at a time, and whoever comes while it
-//! is under way shares the next one (group commit, with no delay added).
+//! One queue per shard, role of the shard and operation: at most one call at a time, and requests that arrive while it is
+//! in progress share the next one (group commit, with no delay added).
 //!
-//! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away
-//! does not end the call: the queue drives itself.
+//! Upstream: [`crate::Router`]. Downstream: `Store`, through an [`Op`]. A caller that goes away does not end the call: the
+//! queue has a task of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -16,7 +16,7 @@ use duetime_core::{
     TopicStore,
 };
 use duetime_metrics::Meters;
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -27,12 +27,11 @@ use crate::error::RouteError;
 /// Most that waits in one queue, in KiB; a caller that finds it full waits.
 const QUEUE_KIB_MAX: u32 = 16 << 10;
 
-/// A request that ends sooner than this after its call begins may end while the store is still waited for (its link repeats
-/// a call for 15 s): it shares calls only with others that end at about the same time, so that nobody is given up for
-/// another's sake.
+/// A request with less time left than this may pass its deadline while its call waits for the store, whose link repeats a
+/// call for 15 s. It shares calls only with requests of about the same deadline, so that none ends the call of another.
 const PATIENT: Duration = Duration::from_secs(20);
-/// About the same time.
-const ENDS_APART: Duration = Duration::from_secs(1);
+/// Most time between deadlines that are about the same.
+const DEADLINES_APART: Duration = Duration::from_secs(1);
 
 /// Queues kept before idle ones are looked for.
 const QUEUES_IDLE_MAX: usize = 1024;
@@ -70,14 +69,14 @@ impl OpContext {
     }
 }
 
-/// An operation that works on a batch of items in one shard. Items of another one do not share its calls.
+/// An operation on a batch of items in one shard. Items of another operation do not share its calls.
 pub(crate) trait Op: Copy + Eq + Hash + Send + Sync + 'static {
     /// One item.
     type Item: Send + Sync + 'static;
-    /// What becomes of it.
+    /// The answer to an item.
     type Answer: Send + 'static;
 
-    /// Bytes it weighs in a batch.
+    /// Bytes of an item in a batch.
     fn weight(item: &Self::Item) -> usize;
 
     /// The call itself: one answer for each item, in order; an error stands for those behind the last answer.
@@ -88,23 +87,23 @@ pub(crate) trait Op: Copy + Eq + Hash + Send + Sync + 'static {
         shard: &Shard,
         role: Role,
         items: &[Self::Item],
-    ) -> impl Future<Output = Called<Self::Answer>> + Send;
+    ) -> impl Future<Output = BatchOutcome<Self::Answer>> + Send;
 }
 
-/// What came of a batch.
-pub(crate) struct Called<A> {
-    /// Of the first items.
+/// The outcome of one call for a batch.
+pub(crate) struct BatchOutcome<A> {
+    /// Answers of the first items.
     pub answers: Vec<Lookup<A>>,
-    /// Why the others have none.
+    /// Why the other items have no answer.
     pub error: Option<StoreError>,
 }
 
-impl<A> Called<A> {
+impl<A> BatchOutcome<A> {
     pub fn new(items: usize) -> Self {
         Self { answers: Vec::with_capacity(items), error: None }
     }
 
-    /// Adds what came of the next `items`; false: there is no going on.
+    /// Adds the answers of the next `items`. Returns false if the call cannot continue.
     pub fn add(&mut self, items: usize, step: Result<Vec<Lookup<A>>, StoreError>) -> bool {
         match step {
             Ok(answers) if answers.len() == items => self.answers.extend(answers),
@@ -117,68 +116,69 @@ impl<A> Called<A> {
     }
 }
 
-/// What came of one caller's items.
-pub(crate) struct Done<O: Op> {
-    /// Of the first of them.
+/// The outcome of one caller's items.
+pub(crate) struct CallerOutcome<O: Op> {
+    /// Answers of the first items.
     pub answers: Vec<Lookup<O::Answer>>,
-    /// Why the others have none, which are given back (not, if the queue broke down).
+    /// Why the other items have no answer, and those items, unless the queue's task failed.
     pub failed: Option<(RouteError, Vec<O::Item>)>,
 }
 
 struct BatchJob<O: Op> {
     items: Vec<O::Item>,
     weight: usize,
-    answer: oneshot::Sender<Done<O>>,
-    /// Of its request; `None`: it is nobody's.
-    end: Option<RequestEnd>,
+    answer: oneshot::Sender<CallerOutcome<O>>,
+    /// The deadline of its request; `None`: there is none.
+    deadline: Option<RequestDeadline>,
     _space: OwnedSemaphorePermit,
 }
 
 impl<O: Op> BatchJob<O> {
-    /// Nobody waits for it any more, or its request has ended.
-    fn is_over(&self) -> bool {
-        self.answer.is_closed() || self.end.is_some_and(RequestEnd::is_over)
+    /// True if its caller is gone, or the deadline of its request has passed.
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed() || self.deadline.is_some_and(RequestDeadline::has_passed)
     }
 
-    /// Its request goes on for longer than a call that begins now may take.
-    fn is_patient(&self) -> bool {
-        self.end.is_none_or(|end| end.at() >= Instant::now() + PATIENT)
+    /// True if its request has more time left than a call that starts now may take.
+    fn has_time_left(&self) -> bool {
+        self.deadline.is_none_or(|deadline| deadline.at() >= Instant::now() + PATIENT)
     }
 
     fn refuse(self) {
         let failed = Some((RouteError::RequestOver, self.items));
-        let _ = self.answer.send(Done { answers: Vec::new(), failed });
+        let _ = self.answer.send(CallerOutcome { answers: Vec::new(), failed });
     }
 }
 
-struct WaitingRequest<O: Op> {
-    /// Those that were patient when they came.
+/// Jobs that wait for a call of their queue.
+struct QueueState<O: Op> {
+    /// Jobs that had enough time left when they arrived.
     patient: VecDeque<BatchJob<O>>,
-    /// Those that end soon.
+    /// Jobs whose deadline is near.
     hasty: VecDeque<BatchJob<O>>,
-    /// The last call was for these.
+    /// True if the last call was for `hasty`.
     was_hasty: bool,
     busy: bool,
 }
 
-impl<O: Op> WaitingRequest<O> {
+impl<O: Op> QueueState<O> {
     fn new() -> Self {
         Self { patient: VecDeque::new(), hasty: VecDeque::new(), was_hasty: false, busy: false }
     }
 
     fn push(&mut self, job: BatchJob<O>) {
-        if job.is_patient() { self.patient.push_back(job) } else { self.hasty.push_back(job) }
+        if job.has_time_left() { self.patient.push_back(job) } else { self.hasty.push_back(job) }
     }
 
-    /// The next of those that are patient still; who has waited for long may be so no longer.
+    /// Returns the next job that still has enough time left; the others become hasty.
     fn patient_front(&mut self) -> Option<&BatchJob<O>> {
-        while self.patient.front().is_some_and(|job| !job.is_patient()) {
+        while self.patient.front().is_some_and(|job| !job.has_time_left()) {
             self.hasty.extend(self.patient.pop_front());
         }
         self.patient.front()
     }
 
-    /// The jobs of the next call, or none: then the queue is idle. They come in turns with the hasty ones.
+    /// Takes the jobs of the next call, patient and hasty ones in turns. `None`: the queue is idle.
     fn next_jobs(&mut self) -> Option<Vec<BatchJob<O>>> {
         self.patient_front();
         self.was_hasty = if self.was_hasty { self.patient.is_empty() } else { !self.hasty.is_empty() };
@@ -188,8 +188,8 @@ impl<O: Op> WaitingRequest<O> {
             return None;
         };
         let hasty = self.was_hasty;
-        let shares = |job: &BatchJob<O>| match (first.end, job.end) {
-            (Some(one), Some(other)) if hasty => one.at().max(other.at()) - one.at().min(other.at()) <= ENDS_APART,
+        let shares = |job: &BatchJob<O>| match (first.deadline, job.deadline) {
+            (Some(one), Some(other)) if hasty => one.at().max(other.at()) - one.at().min(other.at()) <= DEADLINES_APART,
             _ => true,
         };
         let (mut count, mut weight, mut more) = (first.items.len(), first.weight, Vec::new());
@@ -212,19 +212,19 @@ struct BatchQueue<O: Op> {
     role: Role,
     op: O,
     space: Arc<Semaphore>,
-    waiting: Mutex<WaitingRequest<O>>,
+    waiting: Mutex<QueueState<O>>,
 }
 
 /// Queues by shard, role and operation.
-type Seated<O> = HashMap<(Shard, Role, O), Arc<BatchQueue<O>>>;
+type QueuesByKey<O> = HashMap<(Shard, Role, O), Arc<BatchQueue<O>>>;
 
 /// All queues of one kind.
 pub(crate) struct BatchQueues<O: Op> {
     context: OpContext,
-    queues: RwLock<Seated<O>>,
+    queues: RwLock<QueuesByKey<O>>,
 }
 
-/// Whether one call takes so many items of so many bytes.
+/// True if one call takes this many items of this many bytes together.
 pub(crate) fn fits(items: usize, bytes: usize) -> bool {
     items <= 1 || (items <= BATCH_ITEMS_MAX && bytes <= ENQUEUE_BYTES_MAX)
 }
@@ -249,15 +249,15 @@ impl<O: Op> BatchQueues<O> {
                 role: *role,
                 op,
                 space: Arc::new(Semaphore::new(QUEUE_KIB_MAX as usize)),
-                waiting: Mutex::new(WaitingRequest::new()),
+                waiting: Mutex::new(QueueState::new()),
             })
         };
         queues.entry(key).or_insert_with(fresh).clone()
     }
 
-    /// Does `items`, which must fit one call, in the shard, in that role; others may share the call.
-    pub async fn submit(&self, seat: &(Shard, Role), op: O, items: Vec<O::Item>) -> Done<O> {
-        let queue = self.queue(seat, op);
+    /// Runs `op` on `items`, which must fit one call, in the shard in that role; other requests may share the call.
+    pub async fn submit(&self, key: &(Shard, Role), op: O, items: Vec<O::Item>) -> CallerOutcome<O> {
+        let queue = self.queue(key, op);
         let weight: usize = items.iter().map(O::weight).sum();
         assert!(fits(items.len(), weight), "the router cuts batches to size");
         let kib = u32::try_from(weight.max(items.len() * 256) / 1024 + 1).unwrap_or(QUEUE_KIB_MAX).min(QUEUE_KIB_MAX);
@@ -265,13 +265,15 @@ impl<O: Op> BatchQueues<O> {
         let (answer, answered) = oneshot::channel();
         let start = {
             let mut waiting = queue.waiting.lock();
-            waiting.push(BatchJob { items, weight, answer, end: RequestEnd::of_task(), _space: space });
+            waiting.push(BatchJob { items, weight, answer, deadline: RequestDeadline::of_task(), _space: space });
             !std::mem::replace(&mut waiting.busy, true)
         };
         if start {
             tokio::spawn(drive(self.context.clone(), queue));
         }
-        answered.await.unwrap_or_else(|_| Done { answers: Vec::new(), failed: Some((broken().into(), Vec::new())) })
+        answered
+            .await
+            .unwrap_or_else(|_| CallerOutcome { answers: Vec::new(), failed: Some((broken().into(), Vec::new())) })
     }
 }
 
@@ -279,7 +281,7 @@ fn broken() -> StoreError {
     StoreError::Unavailable { doing: "finish a batch", source: "the call was abandoned".into() }
 }
 
-/// Leaves the queue usable, whatever ends the driver.
+/// Leaves the queue usable if its task panics.
 struct Driving<O: Op>(Arc<BatchQueue<O>>);
 
 impl<O: Op> Drop for Driving<O> {
@@ -298,21 +300,21 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
     let queue = &driving.0;
     loop {
         let Some(jobs) = queue.waiting.lock().next_jobs() else { return };
-        // Who gave a request up may have asked for something else since, elsewhere.
-        let (over, mut jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(BatchJob::is_over);
+        // A caller that gave a request up may have sent another one since, to another node.
+        let (over, mut jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(BatchJob::is_abandoned);
         over.into_iter().for_each(BatchJob::refuse);
         if jobs.is_empty() {
             continue;
         }
-        let end = jobs.iter().filter_map(|job| job.end).reduce(RequestEnd::min);
+        let deadline = jobs.iter().filter_map(|job| job.deadline).reduce(RequestDeadline::min);
         let lens: Vec<usize> = jobs.iter().map(|job| job.items.len()).collect();
         let mut items = std::mem::take(&mut jobs[0].items);
         for job in &mut jobs[1..] {
             items.append(&mut job.items);
         }
         let called = queue.op.call(&context, &queue.shard, queue.role, &items);
-        let called = match end {
-            Some(end) => end.scope(called).await,
+        let called = match deadline {
+            Some(deadline) => deadline.scope(called).await,
             None => called.await,
         };
         let error = called.error.map(RouteError::from);
@@ -323,7 +325,7 @@ async fn drive<O: Op>(context: OpContext, queue: Arc<BatchQueue<O>>) {
             let left: Vec<_> = items.by_ref().take(len).skip(done.len()).collect();
             let why = || error.clone().unwrap_or_else(|| broken().into());
             let failed = if left.is_empty() { None } else { Some((why(), left)) };
-            let _ = job.answer.send(Done { answers: done, failed });
+            let _ = job.answer.send(CallerOutcome { answers: done, failed });
         }
     }
 }

@@ -156,7 +156,7 @@ impl Plans {
     /// [`PlanError::TooMany`], where the topic or the token has as many as may be and all are running;
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn create(&self, topic: &TopicName, ask: PlanAsk) -> Result<BulkPlan, PlanError> {
-        let record = self.router.present_topic(topic).await?;
+        let record = self.router.current_topic(topic).await?;
         let now = self.now();
         let mut plan = BulkPlan {
             id: format!("{:x}-{:08x}", now, rand::random::<u32>()),
@@ -343,7 +343,7 @@ impl Plans {
                 return id;
             }
         };
-        info!(plan = %id, topic = %held.plan.topic, action = ?held.plan.action, "bulk plan is carried out");
+        info!(plan = %id, topic = %held.plan.topic, action = ?held.plan.action, "bulk plan started");
         while !stop.is_cancelled() {
             let begun = Instant::now();
             let before = held.plan.counts;
@@ -416,7 +416,7 @@ impl Plans {
     async fn page(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
         let limit = (held.plan.per_second as usize).clamp(1, BATCH_ITEMS_MAX);
         let topic = TopicName::new(&held.plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
-        let record = match self.router.present_topic(&topic).await {
+        let record = match self.router.current_topic(&topic).await {
             Ok(record) if record.routing.life() == held.plan.life => record,
             Ok(_) | Err(RouteError::UnknownTopic(_)) => {
                 held.plan.trouble = Some("the topic was deleted".to_owned());

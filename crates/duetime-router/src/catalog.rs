@@ -1,4 +1,4 @@
-//! This node's picture of the topics: read from memory, changed through the store.
+//! This node's cache of topic records: read from memory, changed through the store.
 //!
 //! Upstream: the HTTP API, the engine (which watches it), the program at start. Downstream:
 //! `TopicStore`. Reads follow one another, and what is in memory is what the last one found: a change that
@@ -21,7 +21,7 @@ use tracing::warn;
 
 use crate::change::{CatalogPut, TopicChange, TopicPut, check_sink};
 use crate::error::CatalogError;
-use crate::troubles::Troubles;
+use crate::issues::Issues;
 
 /// How often topics of a store that other nodes change too are read again.
 const REFRESH_EVERY: Duration = Duration::from_millis(800);
@@ -34,7 +34,7 @@ const CONFLICTS_MAX: u32 = 16;
 /// Longest pause before it: each of those who met waits for another while.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(30);
 
-/// This node's picture of the topics: read from memory, changed through the store.
+/// This node's cache of topic records: read from memory, changed through the store.
 #[derive(Debug)]
 pub struct Catalog {
     store: Arc<dyn TopicStore>,
@@ -47,7 +47,7 @@ pub struct Catalog {
     sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
     /// Where random numbers come from.
     draw: Draw,
-    troubles: Troubles,
+    issues: Issues,
     /// Records as the store has them, of topics of which a later change is known.
     older: parking_lot::Mutex<Topics>,
     /// Topics that were known and are not there any more, until it is known why.
@@ -78,7 +78,7 @@ impl Catalog {
             auto: OnceLock::new(),
             sinks: OnceLock::new(),
             draw,
-            troubles: Troubles::default(),
+            issues: Issues::default(),
             older: parking_lot::Mutex::default(),
             missing: parking_lot::Mutex::default(),
             looking: Mutex::default(),
@@ -120,7 +120,7 @@ impl Catalog {
         self.nodes.subscribe()
     }
 
-    /// Takes in what a shard said of its topic's routing; true: it was news.
+    /// Merges a topic's routing, as a shard has it. Returns true if it was newer.
     pub fn learn(&self, topic: &TopicName, routing: &Routing) -> bool {
         self.topics.send_if_modified(|topics| {
             let Some(known) = topics.get(topic) else { return false };
@@ -145,8 +145,8 @@ impl Catalog {
         self.older.lock().keys().cloned().collect()
     }
 
-    /// From now on the topic is as the store has it again, which went back; true: it was known otherwise.
-    pub(crate) fn go_back(&self, record: &Arc<TopicRecord>) -> bool {
+    /// Takes the store's older record of a topic after a store rollback. Returns true if this node knew a newer one.
+    pub(crate) fn accept_rollback(&self, record: &Arc<TopicRecord>) -> bool {
         self.older.lock().remove(&record.name);
         self.topics.send_if_modified(|topics| {
             let is_later = topics.get(&record.name).is_some_and(|known| record.is_older(known));
@@ -157,23 +157,23 @@ impl Catalog {
         })
     }
 
-    /// What is wrong with topics.
+    /// The issues of topics.
     #[must_use]
-    pub fn troubles(&self) -> &Troubles {
-        &self.troubles
+    pub fn issues(&self) -> &Issues {
+        &self.issues
     }
 
-    /// Topics that were known and are not there any more.
+    /// Returns the records of topics that were known and are missing from the catalog.
     pub(crate) fn missing(&self) -> Vec<Arc<TopicRecord>> {
         self.missing.lock().values().cloned().collect()
     }
 
-    /// The same of one.
+    /// Returns the record of one missing topic.
     pub(crate) fn missing_one(&self, topic: &TopicName) -> Option<Arc<TopicRecord>> {
         self.missing.lock().get(topic).cloned()
     }
 
-    /// It is known why a topic is not there any more, or it is.
+    /// Forgets a missing topic: it is there again, or it is known why it is missing.
     pub(crate) fn found(&self, topic: &TopicName) {
         self.missing.lock().remove(topic);
     }
@@ -247,7 +247,7 @@ impl Catalog {
                 confirmed => break confirmed.map(|()| records)?,
             }
         };
-        self.troubles.set_unreadable(self.store.unreadable());
+        self.issues.set_unreadable(self.store.unreadable());
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
             let mut older = Topics::default();
@@ -266,7 +266,7 @@ impl Catalog {
             let changed = fresh != **topics;
             if changed {
                 let gone =
-                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.troubles.is_unreadable(name));
+                    topics.iter().filter(|(name, _)| !fresh.contains_key(*name) && !self.issues.is_unreadable(name));
                 self.missing.lock().extend(gone.map(|(name, record)| (name.clone(), record.clone())));
                 *topics = Arc::new(fresh);
             }
@@ -407,7 +407,7 @@ impl Catalog {
         let record = TopicRecord { pause: note.map(|note| note.at_version(record.version)), ..record };
         let stored = self.store.put_topic(&record, present.as_ref().map(|old| old.version)).await;
         if let Err(StoreError::Vanished { messages, .. }) = &stored {
-            self.troubles.vanish(name, Some(*messages), None);
+            self.issues.set_vanished(name, Some(*messages), None);
         }
         let record = Arc::new(stored?);
         Ok(Some(TopicPut { record, created: present.is_none(), changed: true }))
@@ -463,7 +463,7 @@ impl Catalog {
     pub async fn delete(&self, name: &TopicName, how: Deletion) -> Result<bool, StoreError> {
         let before = self.get(name).map(|known| known.routing.life());
         let was = self.store.delete_topic(name, how).await?;
-        self.troubles.end_of(name);
+        self.issues.end_of(name);
         if let Err(error) = self.refresh().await {
             warn!(topic = %name, %error, "the topics could not be read after one was deleted");
             // Somebody else may have created it again meanwhile.
@@ -489,11 +489,11 @@ impl Catalog {
         accept_loss: bool,
     ) -> Result<Adopted, CatalogError> {
         let config = change.map(|change| change.apply(&TopicConfig::default())).transpose()?;
-        let known = self.troubles.known(name).or_else(|| self.get(name)).map(|known| (*known).clone());
+        let known = self.issues.known(name).or_else(|| self.get(name)).map(|known| (*known).clone());
         let ask = Adopt { config, known, accept_loss, now: self.clock.now() };
         let adopted = self.store.adopt_topic(name, &ask).await?;
-        self.troubles.end_of(name);
-        self.troubles.lose(name, adopted.lost.iter().copied().collect());
+        self.issues.end_of(name);
+        self.issues.lose(name, adopted.lost.iter().copied().collect());
         self.refresh().await?;
         Ok(adopted)
     }

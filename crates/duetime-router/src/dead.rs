@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::batch_queue::BatchQueues;
 use crate::error::{RouteError, is_misrouted};
 use crate::ops::DeadOp;
-use crate::route::{Aim, Dispatcher};
-use crate::survey::Surveyor;
+use crate::route::{Dispatcher, MessageRef};
+use crate::topic_counts::TopicCounter;
 
 /// Dead letters read in one call: their bodies come along.
 const STEP: usize = 64;
@@ -73,14 +73,14 @@ fn step_of(each: usize, left: usize) -> usize {
 /// The dead letters of topics: listed, redriven and purged.
 pub struct DeadLetters {
     dispatcher: Arc<Dispatcher>,
-    surveyor: Surveyor,
+    counter: TopicCounter,
     queues: BatchQueues<DeadOp>,
 }
 
 impl DeadLetters {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
         let queues = BatchQueues::new(dispatcher.context.clone());
-        Self { surveyor: Surveyor::new(dispatcher.clone()), queues, dispatcher }
+        Self { counter: TopicCounter::new(dispatcher.clone()), queues, dispatcher }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -90,12 +90,12 @@ impl DeadLetters {
     /// The shards of `topic` that have dead letters, from `first` on, and how many at most: what is on its way to
     /// another shard may be some.
     async fn shards_with_any(&self, topic: &TopicName, first: u32) -> Result<Vec<(Shard, u64)>, RouteError> {
-        let survey = self.surveyor.survey(topic).await?;
+        let counts = self.counter.count(topic).await?;
         // Half a list would look like a whole one.
-        let counts: Option<Vec<_>> = survey.shards.iter().copied().collect();
+        let each: Option<Vec<_>> = counts.shards.iter().copied().collect();
         let silent =
             || StoreError::Unavailable { doing: "count dead letters", source: "a server does not answer".into() };
-        let shards = survey.record.routing.all(topic).zip(counts.ok_or_else(silent)?);
+        let shards = counts.record.routing.all(topic).zip(each.ok_or_else(silent)?);
         let with_dead =
             shards.map(|(shard, counts)| (shard, counts.dead + counts.moving)).filter(|(_, dead)| *dead > 0);
         Ok(with_dead.filter(|(shard, _)| shard.index >= first).collect())
@@ -177,8 +177,10 @@ impl DeadLetters {
         action: DeadAction,
     ) -> Result<DeadSettled, RouteError> {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers =
-            self.dispatcher.run(&self.queues, DeadOp, topic, items, |_, (id, _)| Aim::in_life(id, life)).await;
+        let answers = self
+            .dispatcher
+            .run(&self.queues, DeadOp, topic, items, |_, (id, _)| MessageRef::in_incarnation(id, life))
+            .await;
         let mut all = DeadSettled::default();
         for answer in answers {
             let (_, (done, replicas)) = answer?;

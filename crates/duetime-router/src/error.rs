@@ -11,8 +11,8 @@ pub enum RouteError {
     /// No such topic, here or in the store.
     #[error("topic {:?} does not exist", .0.as_str())]
     UnknownTopic(TopicName),
-    /// What was meant belongs to an earlier life of the topic, which was deleted since and made again.
-    #[error("topic {:?} was deleted and made again since", .0.as_str())]
+    /// The request refers to an earlier incarnation of the topic, which was deleted and recreated since.
+    #[error("topic {:?} was deleted and recreated", .0.as_str())]
     EarlierLife(TopicName),
     /// The topic holds as much as it may; nothing was written for this message.
     #[error("topic {:?} is full: its {limit} is {most}", .topic.as_str())]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::contract::by_place;
+use duetime_core::contract::group_by_server;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::{
     ListPage, ListPlace, ListRange, MessageId, Score, Shard, StoreError, Timestamp, TopicName, TopicRecord,
@@ -135,8 +135,8 @@ pub struct Listed {
 pub struct MessageList {
     /// Shard by shard, by time in each.
     pub messages: Vec<Listed>,
-    /// Messages that were looked at, found or not.
-    pub looked_at: u64,
+    /// Messages that were read, whether or not they match.
+    pub scanned: u64,
     /// Shards that were looked through to their end, by this page and those before it.
     pub shards_done: u32,
     /// Shards there are.
@@ -162,7 +162,7 @@ impl LiveMessages {
     /// that cannot be asked has something.
     async fn without(&self, topic: &TopicName, record: &TopicRecord, first: u32, till: Timestamp) -> BTreeSet<u32> {
         let shards: Vec<Shard> = record.routing.all(topic).skip(first as usize).take(HEADS).collect();
-        let places = by_place(&*self.dispatcher.context.schedule, &shards).into_values();
+        let places = group_by_server(&*self.dispatcher.context.schedule, &shards).into_values();
         let (shards, store) = (&shards, &self.dispatcher.context.schedule);
         let asked = places.map(|at| async move {
             let some: Vec<Shard> = at.iter().map(|at| shards[*at].clone()).collect();
@@ -205,7 +205,7 @@ impl LiveMessages {
         limit: usize,
     ) -> Result<MessageList, RouteError> {
         let begun = Instant::now();
-        let record = self.dispatcher.present_topic(topic).await?;
+        let record = self.dispatcher.current_topic(topic).await?;
         let now = self.dispatcher.context.clock.now();
         let start = cursor.unwrap_or(MessageCursor { shard: 0, epoch: record.routing.epoch, after: None });
         let (mut at, mut range) = (start.shard, ListRange { after: start.after, ..filter.range(now) });
@@ -213,7 +213,7 @@ impl LiveMessages {
         let (mut empty, mut asked_to) = (BTreeSet::new(), at);
         let limit = limit.max(1);
         while at < list.shards {
-            let looked = usize::try_from(list.looked_at).unwrap_or(usize::MAX);
+            let looked = usize::try_from(list.scanned).unwrap_or(usize::MAX);
             let full = list.messages.len() >= limit || looked >= LOOKED_MAX;
             if full || begun.elapsed() >= LOOK_FOR && at > start.shard {
                 list.next = Some(MessageCursor { shard: at, epoch: start.epoch, after: range.after });
@@ -234,7 +234,7 @@ impl LiveMessages {
                 if list.messages.len() >= limit {
                     break;
                 }
-                (left, list.looked_at, place) = (left - 1, list.looked_at + 1, Some(entry.place()));
+                (left, list.scanned, place) = (left - 1, list.scanned + 1, Some(entry.place()));
                 let score = entry.score;
                 let (state, visible_at, attempts) = (ListedState::of(score, now), score.visible_at(), score.tries());
                 if filter.has(&entry.id, state) {

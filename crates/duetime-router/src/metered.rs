@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::{Store, StoreError};
 use duetime_metrics::Meters;
 use tokio::time::Instant;
@@ -15,12 +15,12 @@ pub struct Metering(Arc<Meters>);
 impl Metering {
     /// Puts the watch on `inner`.
     #[must_use]
-    pub fn of(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Arc<Surrounded<Self>> {
-        Surrounded::new(inner, Self(meters))
+    pub fn of(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Arc<Layered<Self>> {
+        Layered::new(inner, Self(meters))
     }
 }
 
-impl Around for Metering {
+impl StoreLayer for Metering {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::store::{
-    AckWait, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Kept, Settle, Settled, Settlement, StoreError,
+    AckWait, BatchReply, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement,
+    StoreError,
 };
 use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
-use crate::batch_queue::{Called, Op, OpContext};
+use crate::batch_queue::{BatchOutcome, Op, OpContext};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;
@@ -28,7 +29,7 @@ fn steps<I>(role: Role, items: &[I], alike: impl Fn(&I, &I) -> bool) -> impl Ite
 pub(crate) type WithReplicas<A> = (A, Option<u32>);
 
 /// Each answer with the replicas of the call, which counts none at a source.
-fn kept<A>(kept: Kept<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
+fn kept<A>(kept: BatchReply<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
     let replicas = kept.replicas;
     kept.answers.into_iter().map(|answer| answer.map(|answer| (answer, replicas))).collect()
 }
@@ -140,8 +141,14 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Enqueue]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Enqueue],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         called.add(items.len(), without_skewed(self, context, shard, role, items).await);
         count(
             context,
@@ -191,8 +198,8 @@ impl Op for EditOp {
         id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
             if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
@@ -238,8 +245,8 @@ impl Op for GetOp {
         shard: &Shard,
         role: Role,
         items: &[MessageId],
-    ) -> Called<Option<StoredMessage>> {
-        let mut called = Called::new(items.len());
+    ) -> BatchOutcome<Option<StoredMessage>> {
+        let mut called = BatchOutcome::new(items.len());
         let final_at_home = |found: Lookup<StoredMessage>| match found.map(Some) {
             Lookup::Absent if role == Role::Home => Lookup::Found(None),
             found => found,
@@ -290,8 +297,14 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Settle]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Settle],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         for step in steps(role, items, |_, _| true) {
             if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
@@ -336,8 +349,14 @@ impl Op for DeadOp {
         item.0.as_str().len() + ITEM_BYTES + body
     }
 
-    async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Self::Item]) -> Called<Self::Answer> {
-        let mut called = Called::new(items.len());
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[Self::Item],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
         // Requests with different actions may share a queue: runs of one action go together.
         for step in steps(role, items, |a, b| a.1 == b.1) {
             let ids: Vec<MessageId> = step.iter().map(|(id, _)| id.clone()).collect();

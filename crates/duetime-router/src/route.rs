@@ -6,7 +6,7 @@
 //! that one comes first.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::catalog::Catalog;
 use crate::error::RouteError;
 
 use crate::reports::Reports;
+use crate::store_rollback::accept_rollback;
 use crate::vanished::look_once;
-use crate::went_back::go_back;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
@@ -40,7 +40,7 @@ const REROUTES_MAX: u32 = 12;
 const REROUTE_WAIT: Duration = Duration::from_millis(10);
 const REROUTE_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// The places of one id, first to last. The last is its home.
+/// The shards that may have an id, in the order in which they are asked. The last is the id's home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidates([u32; 3], usize);
 
@@ -73,57 +73,59 @@ impl Candidates {
     }
 }
 
-/// Which message an item is about.
-pub(crate) struct Aim {
+/// The message that an item refers to.
+pub(crate) struct MessageRef {
     pub id: MessageId,
-    /// Where it was claimed.
+    /// The shard in which it was claimed.
     pub claimed: Option<u32>,
-    /// The life of the topic that is meant; `None`: whichever there is.
+    /// The incarnation of the topic that the request refers to; `None`: the current one.
     pub life: Option<u64>,
 }
 
-impl Aim {
-    /// A message by its name.
-    pub fn at(id: &MessageId) -> Self {
+impl MessageRef {
+    /// Refers to a message by its id.
+    pub fn by_id(id: &MessageId) -> Self {
         Self { id: id.clone(), claimed: None, life: None }
     }
 
-    /// A message of one life of the topic.
-    pub fn in_life(id: &MessageId, life: Option<u64>) -> Self {
-        Self { life, ..Self::at(id) }
+    /// Refers to a message of one incarnation of the topic.
+    pub fn in_incarnation(id: &MessageId, life: Option<u64>) -> Self {
+        Self { life, ..Self::by_id(id) }
     }
 
-    /// A message that was claimed in a shard under an epoch.
+    /// Refers to a message that was claimed in a shard under an epoch.
     pub fn claimed(id: &MessageId, shard: u32, epoch: u64) -> Self {
         Self { id: id.clone(), claimed: Some(shard), life: Some(life_of(epoch)) }
     }
 }
 
-/// An item on its way: its place in the request, and at which of its candidates it is.
+/// An item without an answer yet: its index in the request, and the candidate shard to ask next.
 struct PendingItem<I> {
-    place: usize,
+    at: usize,
     candidate: usize,
     item: I,
 }
 
 pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
-/// Answers as they come in, each at its place.
+/// Answers by index in the request, as they arrive.
 type OpenAnswers<T> = Vec<Option<Result<T, RouteError>>>;
 
 /// A record that all shards of its topic were raised to, or one shard beside them.
-type RaisedTo = (TopicName, Routing, Option<u32>);
+type RaisedTo = (Routing, Option<u32>);
+/// What this node raised a topic's shards to last, and when; held while it does.
+type Fencing = Arc<Mutex<Option<(RaisedTo, Instant)>>>;
 
 /// What came of one shard's items.
 struct ShardOutcome<O: Op> {
-    seat: (Shard, Role),
-    /// With their places and candidates.
+    key: (Shard, Role),
+    /// Answers with the index and the candidate of their item.
     done: Vec<(usize, usize, O::Answer)>,
     /// To go on at the next candidate.
     absent: Vec<PendingItem<O::Item>>,
     /// To be sent again: on their way between shards, or behind those that are.
     frozen: Vec<PendingItem<O::Item>>,
     error: Option<RouteError>,
-    /// Not done because of the error; places without an item had theirs lost.
+    /// Items that were not processed because of the error.
     left: Vec<PendingItem<O::Item>>,
     lost: Vec<usize>,
 }
@@ -133,14 +135,14 @@ struct ShardOutcome<O: Op> {
 async fn work<O: Op>(
     queues: &BatchQueues<O>,
     op: O,
-    seat: (Shard, Role),
+    key: (Shard, Role),
     group: Vec<PendingItem<O::Item>>,
 ) -> ShardOutcome<O>
 where
     O::Item: Clone,
 {
     let mut outcome = ShardOutcome {
-        seat,
+        key,
         done: Vec::new(),
         absent: Vec::new(),
         frozen: Vec::new(),
@@ -156,28 +158,26 @@ where
             batch.push(next);
         }
         // At home all answers are final; at a source shard the items may have to go on.
-        let keep = outcome.seat.1 == Role::Source;
-        let seats: Vec<(usize, usize)> = batch.iter().map(|next| (next.place, next.candidate)).collect();
+        let keep = outcome.key.1 == Role::Source;
+        let asked: Vec<(usize, usize)> = batch.iter().map(|next| (next.at, next.candidate)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
-        let done = queues.submit(&outcome.seat, op, items).await;
-        let (mut seats, mut kept) = (seats.into_iter(), kept.into_iter());
-        for (answer, (place, candidate)) in done.answers.into_iter().zip(seats.by_ref()) {
+        let done = queues.submit(&outcome.key, op, items).await;
+        let (mut asked, mut kept) = (asked.into_iter(), kept.into_iter());
+        for (answer, (at, candidate)) in done.answers.into_iter().zip(asked.by_ref()) {
             match (answer, kept.next()) {
-                (Lookup::Found(answer), _) => outcome.done.push((place, candidate, answer)),
-                (Lookup::Absent, Some(item)) => {
-                    outcome.absent.push(PendingItem { place, candidate: candidate + 1, item })
-                }
-                (Lookup::Frozen, Some(item)) => outcome.frozen.push(PendingItem { place, candidate, item }),
+                (Lookup::Found(answer), _) => outcome.done.push((at, candidate, answer)),
+                (Lookup::Absent, Some(item)) => outcome.absent.push(PendingItem { at, candidate: candidate + 1, item }),
+                (Lookup::Frozen, Some(item)) => outcome.frozen.push(PendingItem { at, candidate, item }),
                 (_, None) => unreachable!("at home every answer is final"),
             }
         }
         if let Some((reason, given_back)) = done.failed {
             let mut given_back = given_back.into_iter();
-            for (place, candidate) in seats {
+            for (at, candidate) in asked {
                 match given_back.next() {
-                    Some(item) => outcome.left.push(PendingItem { place, candidate, item }),
-                    None => outcome.lost.push(place),
+                    Some(item) => outcome.left.push(PendingItem { at, candidate, item }),
+                    None => outcome.lost.push(at),
                 }
             }
             outcome.left.extend(group.by_ref());
@@ -194,14 +194,14 @@ pub(crate) struct Dispatcher {
     pub(crate) context: OpContext,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) reports: Reports,
-    /// The last shard that was sent a record because it had not heard of it, and when.
-    fencing: Mutex<Option<(RaisedTo, Instant)>>,
+    /// Of topics with a shard that had not heard of their record, a moment ago.
+    fencing: parking_lot::Mutex<HashMap<TopicName, Fencing>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(context: OpContext, catalog: Arc<Catalog>) -> Self {
         let reports = Reports::new(catalog.clone(), context.meters.clone());
-        Self { context, catalog, reports, fencing: Mutex::default() }
+        Self { context, catalog, reports, fencing: parking_lot::Mutex::default() }
     }
 
     /// The topic, from memory or else from the store.
@@ -215,7 +215,7 @@ impl Dispatcher {
 
     /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
     /// not answer and shards may.
-    pub(crate) async fn present_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+    pub(crate) async fn current_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
         if self.catalog.get(topic).is_some()
             && let Ok(Ok(())) = tokio::time::timeout(FRESH_WAIT, self.catalog.refresh()).await
         {
@@ -224,47 +224,47 @@ impl Dispatcher {
         self.topic(topic).await
     }
 
-    /// Sends every item to the places where it may be, and again where the routing was behind.
-    /// Each answer comes with the shard that gave it. An item that means an earlier life of the topic than there is
-    /// is refused, by the shard itself if need be: its epoch names the life that was looked at here.
+    /// Sends every item to the shards that may have its id, and again where the routing was outdated. Returns each answer
+    /// with the shard that gave it. An item of an earlier incarnation of the topic is refused, if need be by the shard,
+    /// whose epoch names the incarnation that was read here.
     pub(crate) async fn run<O: Op>(
         &self,
         queues: &BatchQueues<O>,
         op: O,
         topic: &TopicName,
         items: Vec<O::Item>,
-        of: impl Fn(usize, &O::Item) -> Aim,
+        of: impl Fn(usize, &O::Item) -> MessageRef,
     ) -> Answers<(u32, O::Answer)>
     where
         O::Item: Clone,
     {
         let mut answers: OpenAnswers<(u32, O::Answer)> = items.iter().map(|_| None).collect();
         let mut pending: Vec<PendingItem<O::Item>> =
-            items.into_iter().enumerate().map(|(place, item)| PendingItem { place, candidate: 0, item }).collect();
+            items.into_iter().enumerate().map(|(at, item)| PendingItem { at, candidate: 0, item }).collect();
         let (mut reroutes, mut seen) = (0, None);
         while !pending.is_empty() {
             let record = match self.settled_topic(topic).await {
                 Ok(record) => record,
                 Err(error) => {
-                    pending.drain(..).for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    pending.drain(..).for_each(|next| answers[next.at] = Some(Err(error.clone())));
                     break;
                 }
             };
-            // After a change of the record every place is looked at anew, from the first.
+            // After a change of the record all candidates are asked again, from the first.
             if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
                 pending.iter_mut().for_each(|next| next.candidate = 0);
             }
             let seed = record.routing.seed(topic);
             let mut groups: BTreeMap<(u32, Role), Vec<PendingItem<O::Item>>> = BTreeMap::new();
-            let mut of_later_life = Vec::new();
+            let mut of_newer = Vec::new();
             for next in pending.drain(..) {
-                let aim = of(next.place, &next.item);
-                match aim.life.map_or(Ordering::Equal, |life| life.cmp(&record.routing.life())) {
-                    Ordering::Less => answers[next.place] = Some(Err(RouteError::EarlierLife(topic.clone()))),
-                    Ordering::Greater => of_later_life.push(next),
+                let message = of(next.at, &next.item);
+                match message.life.map_or(Ordering::Equal, |life| life.cmp(&record.routing.life())) {
+                    Ordering::Less => answers[next.at] = Some(Err(RouteError::EarlierLife(topic.clone()))),
+                    Ordering::Greater => of_newer.push(next),
                     Ordering::Equal => {
-                        let seat = Candidates::of(&record, seed, &aim.id, aim.claimed).at(next.candidate);
-                        groups.entry(seat).or_default().push(next);
+                        let key = Candidates::of(&record, seed, &message.id, message.claimed).at(next.candidate);
+                        groups.entry(key).or_default().push(next);
                     }
                 }
             }
@@ -272,13 +272,13 @@ impl Dispatcher {
                 .into_iter()
                 .map(|((index, role), group)| work(queues, op, (record.routing.shard(topic, index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
-            let (mut troubles, mut frozen_in) = (Vec::new(), BTreeSet::new());
+            let (mut failed, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
             let mut again: Vec<(u32, PendingItem<O::Item>)> = Vec::new();
             while let Some(outcome) = works.next().await {
-                let index = outcome.seat.0.index;
-                for (place, _, answer) in outcome.done {
-                    answers[place] = Some(Ok((index, answer)));
+                let index = outcome.key.0.index;
+                for (at, _, answer) in outcome.done {
+                    answers[at] = Some(Ok((index, answer)));
                 }
                 pending.extend(outcome.absent);
                 if !outcome.frozen.is_empty() {
@@ -286,52 +286,57 @@ impl Dispatcher {
                     again.extend(outcome.frozen.into_iter().map(|next| (index, next)));
                 }
                 let Some(error) = outcome.error else { continue };
-                outcome.lost.iter().for_each(|place| answers[*place] = Some(Err(error.clone())));
+                outcome.lost.iter().for_each(|at| answers[*at] = Some(Err(error.clone())));
                 if error.is_misrouted() && reroutes < REROUTES_MAX {
                     again.extend(outcome.left.into_iter().map(|next| (index, next)));
-                    troubles.push((index, error));
+                    failed.push((index, error));
                 } else {
-                    outcome.left.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                    outcome.left.iter().for_each(|next| answers[next.at] = Some(Err(error.clone())));
                 }
             }
             drop(works);
             if !again.is_empty() {
-                let (lost, helped) = self.repair_routing(topic, &record, troubles, &frozen_in).await;
+                let (lost, helped) = self.repair_routing(topic, &record, failed, &frozen_in).await;
                 reroutes += 1;
                 // A lost shard fails for its own items only, and at once.
                 for (index, next) in again.extract_if(.., |(index, _)| lost.contains(index)) {
-                    answers[next.place] = Some(Err(StoreError::Lost(format!("{topic}:{index}")).into()));
+                    answers[next.at] = Some(Err(StoreError::Lost(format!("{topic}:{index}")).into()));
                 }
                 if let Some(error) = helped.err().filter(|error| !error.is_misrouted() || reroutes > REROUTES_MAX) {
-                    again.drain(..).for_each(|(_, next)| answers[next.place] = Some(Err(error.clone())));
+                    again.drain(..).for_each(|(_, next)| answers[next.at] = Some(Err(error.clone())));
                 } else if reroutes > REROUTES_MAX {
                     let error = RouteError::from(StoreError::NotReady(format!("of topic {topic}")));
-                    again.drain(..).for_each(|(_, next)| answers[next.place] = Some(Err(error.clone())));
+                    again.drain(..).for_each(|(_, next)| answers[next.at] = Some(Err(error.clone())));
                 }
                 if reroutes > 1 && !again.is_empty() {
                     tokio::time::sleep((REROUTE_WAIT * 2u32.pow(reroutes.min(8) - 2)).min(REROUTE_WAIT_MAX)).await;
                 }
                 pending.extend(again.into_iter().map(|(_, next)| next));
             }
-            if !of_later_life.is_empty() {
-                let claimed = of_later_life.first().and_then(|next| of(next.place, &next.item).claimed);
-                let error = self.meet_life(topic, &record.routing, claimed).await.err();
+            if !of_newer.is_empty() {
+                let claimed = of_newer.first().and_then(|next| of(next.at, &next.item).claimed);
+                let error = self.check_incarnation(topic, &record.routing, claimed).await.err();
                 match error {
                     Some(error) => {
-                        of_later_life.iter().for_each(|next| answers[next.place] = Some(Err(error.clone())));
+                        of_newer.iter().for_each(|next| answers[next.at] = Some(Err(error.clone())));
                     }
-                    None => pending.append(&mut of_later_life),
+                    None => pending.append(&mut of_newer),
                 }
             }
-            pending.sort_unstable_by_key(|next| next.place);
+            pending.sort_unstable_by_key(|next| next.at);
         }
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
     }
 
-    /// Somebody claims to have seen a later life of the topic than that of `known`, in this shard: reads the catalogue, which
-    /// has it too. If it has not, the shard says whether the catalogue is outdated, and not a caller, who may have made it
-    /// up or have it from before the store went back.
-    async fn meet_life(&self, topic: &TopicName, known: &Routing, claimed: Option<u32>) -> Result<(), RouteError> {
+    /// Checks a request that refers to a newer incarnation of the topic than that of `known`: reads the catalog, which should
+    /// have it. If it has not, shard `claimed` shows whether the catalog is outdated: the request may be forged, or of
+    /// before a store rollback.
+    async fn check_incarnation(
+        &self,
+        topic: &TopicName,
+        known: &Routing,
+        claimed: Option<u32>,
+    ) -> Result<(), RouteError> {
         self.catalog.refresh().await?;
         if self.catalog.get(topic).is_none_or(|record| record.routing.life() > known.life()) {
             return Ok(());
@@ -351,11 +356,11 @@ impl Dispatcher {
         &self,
         topic: &TopicName,
         record: &TopicRecord,
-        troubles: Vec<(u32, RouteError)>,
+        failed: Vec<(u32, RouteError)>,
         frozen_in: &BTreeSet<u32>,
     ) -> (BTreeSet<u32>, Result<(), RouteError>) {
         let mut lost = BTreeSet::new();
-        for (index, error) in troubles {
+        for (index, error) in failed {
             if let RouteError::Store(error) = error {
                 match self.refresh_routing(topic, &record.routing, index, &error).await {
                     Err(StoreError::Lost(_)) => {
@@ -391,8 +396,8 @@ impl Dispatcher {
     }
 
     /// After the catalogue was read again: the store may have gone back to before `routing`.
-    async fn go_back(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
-        go_back(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
+    async fn accept_rollback(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
+        accept_rollback(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
     }
 
     /// The topic, for calls that are about its messages: what is not found where this node looks is answered as unknown, so
@@ -402,13 +407,23 @@ impl Dispatcher {
             && let Some(known) = self.catalog.get(topic)
         {
             // The review looks again each second.
-            if self.catalog.troubles().is_outdated(topic) {
+            if self.catalog.issues().is_outdated(topic) {
                 return Err(self.reports.outdated(topic).into());
             }
             self.catalog.refresh().await?;
-            self.go_back(topic, &known.routing).await?;
+            self.accept_rollback(topic, &known.routing).await?;
         }
         self.topic(topic).await
+    }
+
+    /// Of one topic, so that a server that does not answer holds up no others. Forgets those that are neither under way
+    /// nor of the last moments.
+    fn fencing_of(&self, topic: &TopicName) -> Fencing {
+        let mut all = self.fencing.lock();
+        let is_recent =
+            |last: &Option<(RaisedTo, Instant)>| last.as_ref().is_some_and(|(_, at)| at.elapsed() < REROUTE_WAIT_MAX);
+        all.retain(|_, one| Arc::strong_count(one) > 1 || one.try_lock().is_ok_and(|last| is_recent(&last)));
+        all.entry(topic.clone()).or_default().clone()
     }
 
     /// Shard `index` refused a caller with `routing`: whoever is behind catches up.
@@ -423,7 +438,7 @@ impl Dispatcher {
             StoreError::Stale(present) if self.catalog.learn(topic, present) => Ok(()),
             StoreError::UnknownShard(_) => {
                 self.catalog.refresh().await?;
-                self.go_back(topic, routing).await?;
+                self.accept_rollback(topic, routing).await?;
                 // The catalogue has the topic as before: the shard should be there.
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.reports.lost(topic, index)) } else { Ok(()) }
@@ -437,15 +452,16 @@ impl Dispatcher {
             }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
-                let mut fenced = self.fencing.lock().await;
+                let fencing = self.fencing_of(topic);
+                let mut fenced = fencing.lock().await;
                 let beside = (index >= routing.shards.max(routing.previous)).then_some(index);
-                let seen = (topic.clone(), routing.clone(), beside);
+                let seen = (routing.clone(), beside);
                 if fenced.as_ref().is_some_and(|(last, at)| *last == seen && at.elapsed() < REROUTE_WAIT_MAX) {
                     return Ok(());
                 }
                 // The topic may be another of the same name by now, and its shards at its first record.
                 self.catalog.refresh().await?;
-                self.go_back(topic, routing).await?;
+                self.accept_rollback(topic, routing).await?;
                 if self.catalog.get(topic).is_none_or(|present| present.routing != *routing) {
                     return Ok(());
                 }

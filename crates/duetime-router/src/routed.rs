@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::routing::life_of;
-use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, StoreError};
+use duetime_core::store::{AckWait, BatchReply, Claim, ClaimRequest, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};
 
 use crate::error::is_misrouted;
@@ -81,7 +81,7 @@ impl ClaimStore for RoutedStore {
         _now: Timestamp,
         batch: &[Settle],
         _wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
-        Ok(Kept::here(self.router.settle_claimed(shard, batch).await?).found())
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
+        Ok(BatchReply::here(self.router.settle_claimed(shard, batch).await?).found())
     }
 }

@@ -20,15 +20,15 @@ use futures::StreamExt as _;
 
 use crate::batch_queue::{BatchQueues, OpContext};
 use crate::catalog::Catalog;
+use crate::consistency::ConsistencyChecker;
 use crate::dead::DeadLetters;
 use crate::endings::SettleKind;
 use crate::error::RouteError;
 use crate::forecast::Forecaster;
 use crate::list::LiveMessages;
 use crate::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
-use crate::review::Reviewer;
-use crate::route::{Aim, Answers, Dispatcher};
-use crate::survey::Surveyor;
+use crate::route::{Answers, Dispatcher, MessageRef};
+use crate::topic_counts::TopicCounter;
 use crate::topic_limits::TopicLimits;
 
 /// Messages that are looked up at once to see whether they are there.
@@ -103,7 +103,7 @@ type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 /// Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 pub struct Router {
     /// Counts messages by state.
-    pub surveyor: Surveyor,
+    pub counter: TopicCounter,
     /// Lists what is live.
     pub live: LiveMessages,
     /// Lists and settles what is dead.
@@ -111,7 +111,7 @@ pub struct Router {
     /// Counts what falls due.
     pub forecaster: Forecaster,
     /// Looks for what is missing.
-    pub reviewer: Reviewer,
+    pub consistency: ConsistencyChecker,
     pub(crate) dispatcher: Arc<Dispatcher>,
     limits: TopicLimits,
     enqueues: BatchQueues<EnqueueOp>,
@@ -140,11 +140,11 @@ impl Router {
         let context = OpContext::new(store, mover, clock, meters);
         let dispatcher = Arc::new(Dispatcher::new(context.clone(), catalog));
         Arc::new(Self {
-            surveyor: Surveyor::new(dispatcher.clone()),
+            counter: TopicCounter::new(dispatcher.clone()),
             live: LiveMessages::new(dispatcher.clone()),
             dead: DeadLetters::new(dispatcher.clone()),
             forecaster: Forecaster::new(dispatcher.clone()),
-            reviewer: Reviewer::new(dispatcher.clone()),
+            consistency: ConsistencyChecker::new(dispatcher.clone()),
             dispatcher,
             limits: TopicLimits::default(),
             enqueues: BatchQueues::new(context.clone()),
@@ -169,8 +169,8 @@ impl Router {
     /// # Errors
     ///
     /// [`RouteError::UnknownTopic`], or the store's.
-    pub async fn present_topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
-        self.dispatcher.present_topic(name).await
+    pub async fn current_topic(&self, name: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
+        self.dispatcher.current_topic(name).await
     }
 
     /// Schedules messages, any number of them. Items of one id act one after the other, in order. What the
@@ -221,7 +221,7 @@ impl Router {
     }
 
     async fn place(&self, topic: &TopicName, life: Option<u64>, items: Vec<Enqueue>) -> Answers<Placed> {
-        let of = |_, item: &Enqueue| Aim::in_life(&item.id, life);
+        let of = |_, item: &Enqueue| MessageRef::in_incarnation(&item.id, life);
         let answers = self.dispatcher.run(&self.enqueues, EnqueueOp, topic, items, of).await.into_iter();
         answers
             .map(|answer| {
@@ -258,7 +258,7 @@ impl Router {
         }
         let of = |_, edit: &Edit| {
             let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-            Aim::in_life(id, life)
+            MessageRef::in_incarnation(id, life)
         };
         let answers = self.dispatcher.run(&self.edits, EditOp, topic, edits, of).await.into_iter();
         let changed = |(edited, replicas), smeared: Option<Duration>| {
@@ -271,7 +271,7 @@ impl Router {
 
     /// Reads messages, each with the shard it lives in.
     pub async fn get(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, Option<StoredMessage>)> {
-        self.dispatcher.run(&self.gets, GetOp, topic, ids, |_, id| Aim::at(id)).await
+        self.dispatcher.run(&self.gets, GetOp, topic, ids, |_, id| MessageRef::by_id(id)).await
     }
 
     /// Settles claims by their receipts; with each answer, how many replicas have it where the topic's acks
@@ -300,7 +300,7 @@ impl Router {
         let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.how)).collect();
         let of = |at: usize, settle: &Settle| {
             let receipt: &Receipt = &receipts[at];
-            Aim::claimed(&settle.id, receipt.shard, receipt.epoch)
+            MessageRef::claimed(&settle.id, receipt.shard, receipt.epoch)
         };
         let op = SettleOp { wait: ack_wait(&record), is_counted: true };
         let settled = self.dispatcher.run(&self.settles, op, topic, items, of).await;
@@ -393,7 +393,7 @@ impl Router {
                 answer => return answer,
             }
         }
-        let of = |_, settle: &Settle| Aim::claimed(&settle.id, shard.index, shard.epoch);
+        let of = |_, settle: &Settle| MessageRef::claimed(&settle.id, shard.index, shard.epoch);
         let op = SettleOp { wait, is_counted: false };
         let settled = self.dispatcher.run(&self.settles, op, topic, batch.to_vec(), of).await;
         let settled = settled.into_iter().map(|answer| match agreed(answer) {

@@ -3,7 +3,7 @@
 mod ends;
 mod limits;
 mod lives;
-mod went_back;
+mod store_rollback;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duetime_core::Draw;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
@@ -100,7 +100,7 @@ impl Watched {
     }
 }
 
-impl Around for Watched {
+impl StoreLayer for Watched {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -118,7 +118,7 @@ impl Around for Watched {
 struct Fixture {
     mem: Arc<MemStore>,
     watched: Arc<Watched>,
-    store: Arc<Surrounded<Arc<Watched>>>,
+    store: Arc<Layered<Arc<Watched>>>,
     catalog: Arc<Catalog>,
     clock: Arc<ManualClock>,
     meters: Arc<Meters>,
@@ -141,7 +141,7 @@ impl Fixture {
             reads: Mutex::default(),
             writes: Mutex::default(),
         });
-        let store = Surrounded::new(mem.clone(), watched.clone());
+        let store = Layered::new(mem.clone(), watched.clone());
         let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
         let meters = Arc::new(Meters::new());
         let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
@@ -197,7 +197,7 @@ async fn many_messages_go_to_their_homes_in_bounded_batches_and_answer_in_order(
     assert_eq!(fixture.watched.batches.lock().iter().map(|(_, n)| n).sum::<usize>(), 5000);
     assert!(fixture.watched.batches.lock().len() <= 8 * 5000_usize.div_ceil(BATCH_ITEMS_MAX).div_ceil(4));
     assert_eq!(fixture.counted(Event::Scheduled), 5000);
-    assert_eq!(fixture.router.surveyor.survey(&fixture.topic).await.unwrap().total.scheduled, 5000);
+    assert_eq!(fixture.router.counter.count(&fixture.topic).await.unwrap().total.scheduled, 5000);
 }
 
 #[tokio::test]
@@ -335,8 +335,8 @@ async fn a_topic_that_another_node_made_or_deleted_is_noticed() {
     assert!(fixture.router.enqueue(&bills, vec![message("a")]).await[0].is_ok());
     assert!(other.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
     assert!(matches!(fixture.enqueue(vec![message("a")]).await[0], Err(RouteError::UnknownTopic(_))));
-    assert!(matches!(fixture.router.surveyor.survey(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
-    assert_eq!(fixture.router.surveyor.survey_all().await.unwrap().len(), 1);
+    assert!(matches!(fixture.router.counter.count(&fixture.topic).await, Err(RouteError::UnknownTopic(_))));
+    assert_eq!(fixture.router.counter.count_all().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

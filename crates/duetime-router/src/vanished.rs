@@ -1,17 +1,17 @@
 //! Says what became of a topic that this node knew and that is not in the catalogue any more: deleted, vanished
 //! while its shards hold messages, or gone with all of them.
 //!
-//! Upstream: `review`, once a second, and `route`, before it says that there is no such topic. Downstream: the
-//! store, and the catalog's troubles. Another node's deletion leaves its number, and nothing else counts as one.
+//! Upstream: `consistency`, once a second, and `route`, before it says that there is no such topic. Downstream: the
+//! store, and the catalog's issues. Another node's deletion leaves its number, and nothing else counts as one.
 
 use duetime_core::{StoreError, TopicName, TopicRecord, TopicStore};
 use tracing::error;
 
 use crate::catalog::Catalog;
 
-/// Looks into all topics that went away and are not looked into yet, and again into those that are in trouble.
+/// Looks into all topics that went away and are not looked into yet, and again into those that have an issue.
 pub(crate) async fn look_into_all(store: &dyn TopicStore, catalog: &Catalog) -> Vec<(TopicName, StoreError)> {
-    let again = catalog.troubles().vanished().into_iter();
+    let again = catalog.issues().vanished().into_iter();
     let missing = catalog.missing().into_iter().map(|record| record.name.clone());
     let mut failed = Vec::new();
     for topic in again.chain(missing) {
@@ -22,7 +22,7 @@ pub(crate) async fn look_into_all(store: &dyn TopicStore, catalog: &Catalog) -> 
     failed
 }
 
-/// Looks into a topic that went away and that nobody has looked into yet; who asks meanwhile waits for the same look.
+/// Diagnoses a missing topic once for all callers.
 /// A deletion is answered as one then, and nothing else is.
 pub(crate) async fn look_once(store: &dyn TopicStore, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
     if catalog.missing_one(topic).is_none() {
@@ -32,19 +32,19 @@ pub(crate) async fn look_once(store: &dyn TopicStore, catalog: &Catalog, topic: 
     if catalog.missing_one(topic).is_none() { Ok(()) } else { look_into(store, catalog, topic).await }
 }
 
-/// Looks into the topic if it went away; what is found is among the catalog's troubles then.
+/// Looks into the topic if it went away; what is found is among the catalog's issues then.
 pub(crate) async fn look_into(store: &dyn TopicStore, catalog: &Catalog, topic: &TopicName) -> Result<(), StoreError> {
-    let troubles = catalog.troubles();
-    let known = catalog.missing_one(topic).or_else(|| troubles.known(topic));
-    if known.is_none() && !troubles.is_vanished(topic) {
+    let issues = catalog.issues();
+    let known = catalog.missing_one(topic).or_else(|| issues.known(topic));
+    if known.is_none() && !issues.is_vanished(topic) {
         return Ok(());
     }
     let left =
         if catalog.get(topic).is_some() { None } else { left_of(store, catalog, topic, known.as_deref()).await? };
     match left {
-        None => troubles.end_of(topic),
+        None => issues.end_of(topic),
         Some(messages) => {
-            if troubles.vanish(topic, messages, known) {
+            if issues.set_vanished(topic, messages, known) {
                 tell(topic, messages);
             }
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::scrubber::SCRUB_BYTES_MIN;
+use crate::redactor::REDACTED_BYTES_MIN;
 use crate::secret::{DOTS, REMEMBERED_MAX};
 
 /// A hash of a secret.
@@ -29,7 +29,7 @@ static REMEMBERED: Mutex<BTreeSet<(usize, SecretHash)>> = Mutex::new(BTreeSet::n
 pub fn hash_of(secret: &str) -> SecretHash {
     let hash = Sha256::digest(secret).into();
     let mut all = REMEMBERED.lock();
-    if secret.len() >= SCRUB_BYTES_MIN && all.len() < REMEMBERED_MAX {
+    if secret.len() >= REDACTED_BYTES_MIN && all.len() < REMEMBERED_MAX {
         all.insert((secret.len(), hash));
     }
     hash

@@ -4,13 +4,13 @@
 //! Upstream: the config structs of the components. Knows none of them.
 
 pub mod hashed;
-pub mod scrubber;
+pub mod redactor;
 pub mod secret;
 pub mod source;
 pub mod tls;
 
 pub use hashed::{SecretHash, hash_of, without_hashed};
-pub use scrubber::{SCRUB_BYTES_MIN, Scrubber};
+pub use redactor::{REDACTED_BYTES_MIN, Redactor};
 pub use secret::{Secret, TargetUrl};
 pub use source::SecretSource;
 pub use tls::{ClientPem, ClientTls, PemFile};

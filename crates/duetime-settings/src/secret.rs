@@ -1,7 +1,7 @@
 //! Credentials that cannot be printed by accident.
 //!
 //! Upstream: every config struct. [`Secret`] shows dots, [`TargetUrl`] shows where to but not as whom; what a target said is
-//! cleaned in `scrubber.rs`.
+//! redacted in `redactor.rs`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -175,17 +175,17 @@ impl fmt::Debug for TargetUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scrubber::Scrubber;
+    use crate::redactor::Redactor;
 
     #[test]
     fn a_credential_is_never_printed() {
         let url = TargetUrl::new("amqps://duetime:canary%2Fpass@mq.example:5671/prod?token=canary");
         assert_eq!(url.to_string(), "amqps://mq.example:5671/prod");
         assert_eq!(format!("{url:?} {:?}", Secret::new("canary")), "amqps://mq.example:5671/prod ***");
-        let scrubber = Scrubber::new(url.secrets());
-        let said = scrubber.clean("ACCESS_REFUSED for duetime:canary%2Fpass or canary/pass\n?token=canary", 500);
+        let redactor = Redactor::new(url.secrets());
+        let said = redactor.redact("ACCESS_REFUSED for duetime:canary%2Fpass or canary/pass\n?token=canary", 500);
         assert!(!said.contains("canary"), "{said}");
-        assert_eq!(scrubber.clean("ä".repeat(9).as_str(), 5), "ää");
+        assert_eq!(redactor.redact("ä".repeat(9).as_str(), 5), "ää");
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
                 let shown = format!("{url} {url:?}");
                 assert!(!shown.contains("left") && !shown.contains("right"), "{address} is shown as {shown}");
                 assert!(shown.contains(".example") || shown.contains("://***"), "{address} is shown as {shown}");
-                let said = Scrubber::new(url.secrets()).clean(&format!("refused: user:left{odd}right"), 500);
+                let said = Redactor::new(url.secrets()).redact(&format!("refused: user:left{odd}right"), 500);
                 assert!(!said.contains("left") && !said.contains("right"), "{address}: {said}");
             }
         }

@@ -3,7 +3,7 @@
 //! Upstream: `fuzz/fuzz_targets`, and the tests below with the corpora. Not in a plain build.
 
 use duetime_core::{Delivery, Headers, MessageId, Nonce, Timestamp, TopicName};
-use duetime_settings::{SCRUB_BYTES_MIN, Scrubber, Secret, TargetUrl};
+use duetime_settings::{REDACTED_BYTES_MIN, Redactor, Secret, TargetUrl};
 
 pub use crate::http::fuzz::{addresses, retry_after};
 use crate::template::Template;
@@ -60,21 +60,21 @@ pub fn redaction(data: &[u8]) {
         let address = TargetUrl::new(&url);
         let shown = format!("{address} {address:?}");
         assert!(!shown.contains("LEFT") && !shown.contains("RIGHT"), "{url} is shown as {shown}");
-        let said = Scrubber::new(address.secrets()).clean(&format!("{before}{password}{after}"), 500);
+        let said = Redactor::new(address.secrets()).redact(&format!("{before}{password}{after}"), 500);
         let is_made_up = [odd, before, after].iter().any(|part| part.contains(['L', 'R']));
         assert!(is_made_up || !said.contains("LEFTLEFT") && !said.contains("RIGHTRIGHT"), "{url}: {said}");
     }
     assert_eq!(format!("{:?}", Secret::new(password.as_str())), "***");
     // A secret is taken out wherever it stands, also where others stand beside it or around it.
     let secrets: Vec<String> = text.split('\n').map(str::to_owned).collect();
-    let scrubber = Scrubber::new(secrets.clone());
+    let redactor = Redactor::new(secrets.clone());
     for said in [secrets.join(" "), secrets.concat(), text.replace('\n', "\t")] {
-        let clean = scrubber.clean(&said, usize::MAX);
-        for secret in secrets.iter().filter(|secret| secret.len() >= SCRUB_BYTES_MIN && !secret.contains("***")) {
+        let clean = redactor.redact(&said, usize::MAX);
+        for secret in secrets.iter().filter(|secret| secret.len() >= REDACTED_BYTES_MIN && !secret.contains("***")) {
             assert!(!clean.contains(secret.as_str()), "{secret:?} is in {clean:?}");
         }
         for bytes_max in [0, 7, 20] {
-            assert!(scrubber.clean(&said, bytes_max).len() <= bytes_max);
+            assert!(redactor.redact(&said, bytes_max).len() <= bytes_max);
         }
     }
 }

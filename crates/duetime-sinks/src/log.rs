@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::info;
@@ -96,7 +96,7 @@ impl Sink for LogSink {
             let shown = usize::try_from(self.target.config.payload_bytes).unwrap_or(usize::MAX);
             for message in batch {
                 let payload = &message.payload[..message.payload.len().min(shown)];
-                let payload = Scrubber::default().clean(&String::from_utf8_lossy(payload), shown);
+                let payload = Redactor::default().redact(&String::from_utf8_lossy(payload), shown);
                 info!(
                     target: "duetime::sink::log",
                     topic = %message.topic,

@@ -17,7 +17,7 @@ const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 const CREATED_BY: &str = "duetime-created-by";
 
 /// Names and values, all of visible ASCII: the topic, the id (percent-encoded as in a path), the delivery id, the
-/// attempt and the due time in milliseconds; where hand-overs are recorded, the `traceparent` of this one and the
+/// attempt and the due time in milliseconds; where deliveries are recorded, the `traceparent` of this one and the
 /// one that made the message.
 #[must_use]
 pub fn of(message: &Delivery) -> Vec<(&'static str, String)> {
@@ -42,7 +42,7 @@ pub fn hides(message: &Delivery, name: &str) -> bool {
     ours || replaces(message, name)
 }
 
-/// Whether it is about the producer's trace, and the span of the hand-over goes on in its place.
+/// Whether it is about the producer's trace, and the span of the delivery goes on in its place.
 #[must_use]
 pub fn replaces(message: &Delivery, name: &str) -> bool {
     message.span.is_some() && is_trace_header(name)

@@ -6,7 +6,7 @@ use duetime_core::sink::PROBE_WAIT_MAX_DEFAULT;
 use duetime_core::units;
 use serde::{Deserialize, Deserializer};
 
-/// The setting `probe_wait_max`: longest wait between two tries of a target that is down.
+/// The setting `max_probe_wait`: longest wait between two tries of a target that is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeWaitMax(pub Duration);
 
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for ProbeWaitMax {
         if (Self::LEAST..=Self::MOST).contains(&wait) {
             Ok(Self(wait))
         } else {
-            Err(serde::de::Error::custom("probe_wait_max must be 100ms to 1h"))
+            Err(serde::de::Error::custom("max_probe_wait must be 100ms to 1h"))
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::{Delivery, Namespace, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
-use duetime_settings::{ClientTls, Scrubber, TargetUrl};
+use duetime_settings::{ClientTls, Redactor, TargetUrl};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -64,7 +64,7 @@ pub struct RedisStreamConfig {
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
-    pub probe_wait_max: ProbeWaitMax,
+    pub max_probe_wait: ProbeWaitMax,
 }
 
 const fn five_seconds() -> Duration {
@@ -120,8 +120,8 @@ pub(crate) struct RedisStreamTarget {
     gate: Arc<Gate>,
     /// Streams are on several masters, each of which may be away by itself.
     many_masters: bool,
-    probe_wait_max: Duration,
-    scrubber: Scrubber,
+    max_probe_wait: Duration,
+    redactor: Redactor,
     reserved: ReservedKeys,
     /// When it last answered.
     answered: Mutex<Option<Instant>>,
@@ -153,8 +153,8 @@ impl RedisStreamTarget {
             link,
             gate: Gate::of_broker(PIPELINES_MAX, config.timeout),
             many_masters,
-            probe_wait_max: config.probe_wait_max.0,
-            scrubber: Scrubber::new(given.secrets()),
+            max_probe_wait: config.max_probe_wait.0,
+            redactor: Redactor::new(given.secrets()),
             reserved: ReservedKeys::of(namespace),
             answered: Mutex::default(),
             is_silent: AtomicBool::new(false),
@@ -174,7 +174,7 @@ impl RedisStreamTarget {
             LinkError::Refused { .. } => (error.to_string(), false),
             _ => (error.to_string(), true),
         };
-        (self.scrubber.clean(&format!("{}: {text}", self.link.shown()), REASON_BYTES_MAX), whole)
+        (self.redactor.redact(&format!("{}: {text}", self.link.shown()), REASON_BYTES_MAX), whole)
     }
 
     /// Asks a server that has not answered for a while whether it is there, before anything is sent to it.
@@ -318,8 +318,8 @@ impl Sink for RedisStreamSink {
         CALLS_MAX
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.probe_wait_max
+    fn max_probe_wait(&self) -> Duration {
+        self.target.max_probe_wait
     }
 
     async fn reach(&self) -> Result<(), String> {

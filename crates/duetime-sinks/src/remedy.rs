@@ -1,4 +1,4 @@
-//! What to do about the troubles that all targets have: nobody there, an authority not known, a login refused.
+//! What to do about faults that all targets may have: no listener, an unknown certificate authority, a refused login.
 //!
 //! Upstream: the check of each named sink. The libraries distinguish these in words alone; nothing but the advice rests
 //! on them.
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remedy_is_given_once_and_an_unknown_trouble_is_left_as_it_is() {
+    fn a_remedy_is_given_once_and_an_unknown_fault_is_left_as_it_is() {
         let told = with_remedy("could not connect: Connection refused (os error 111)".to_owned());
         assert_eq!(told, "could not connect: Connection refused (os error 111); start it, or fix host and port");
         assert_eq!(with_remedy(told.clone()), told);

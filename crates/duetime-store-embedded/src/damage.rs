@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use duetime_core::{MessageId, TopicName};
-use duetime_metrics::{Meters, StoreTrouble};
+use duetime_metrics::{Meters, StoreIssue};
 use parking_lot::Mutex;
 use tracing::{error, info};
 
@@ -140,7 +140,7 @@ impl Damages {
     /// What came of copying the log into the database.
     pub fn checkpoint(&self, error: Option<String>) {
         let mut found = self.found.lock();
-        self.meters.store_trouble(StoreTrouble::Checkpoint, usize::from(error.is_some()));
+        self.meters.store_issue(StoreIssue::Checkpoint, usize::from(error.is_some()));
         if let Some(error) = &error
             && found.checkpoint.is_none()
         {
@@ -152,7 +152,7 @@ impl Damages {
     /// Requests are refused for want of space; `None`: no more.
     pub fn full(&self, why: Option<String>) {
         let mut found = self.found.lock();
-        self.meters.store_trouble(StoreTrouble::Disk, usize::from(why.is_some()));
+        self.meters.store_issue(StoreIssue::Disk, usize::from(why.is_some()));
         match (&found.full, &why) {
             (None, Some(why)) => error!("{why}"),
             (Some(_), None) => info!("there is space for new messages again"),
@@ -167,7 +167,7 @@ impl Damages {
         if std::mem::replace(&mut found.locked, is_locked) == is_locked {
             return;
         }
-        self.meters.store_trouble(StoreTrouble::Locked, usize::from(is_locked));
+        self.meters.store_issue(StoreIssue::Locked, usize::from(is_locked));
         if is_locked {
             error!("nothing can be written: {LOCKED}");
         } else {
@@ -177,11 +177,11 @@ impl Damages {
 
     fn count(&self, found: &FoundDamages) {
         let shards: usize = found.shards.values().map(BTreeSet::len).sum();
-        self.meters.store_trouble(StoreTrouble::Damage, shards + usize::from(found.lost_transactions > 0));
+        self.meters.store_issue(StoreIssue::Damage, shards + usize::from(found.lost_transactions > 0));
     }
 
     /// One sentence for each kind of damage, for `/readyz`.
-    pub fn troubles(&self) -> Vec<String> {
+    pub fn issues(&self) -> Vec<String> {
         let found = self.found.lock();
         let mut all = Vec::new();
         if found.lost_transactions > 0 {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Frozen, FrozenState, Replication, ScanPage, Scanned,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Frozen, FrozenState, Replication, ScanPage, Scanned,
 };
 use duetime_core::routing::RoutingState;
 use duetime_core::{MessageId, MessageState, Routing, Score, StoreError, Timestamp, TopicName};
@@ -85,12 +85,12 @@ pub fn frozen_of(conn: &Connection, key: i64) -> Result<Vec<Frozen>, Fault> {
 }
 
 /// Name, destination and size of the batch in the outbox.
-pub fn named(conn: &Connection, state: &ShardState) -> rusqlite::Result<Option<(BatchName, u32, u64)>> {
+pub fn named(conn: &Connection, state: &ShardState) -> rusqlite::Result<Option<(BatchId, u32, u64)>> {
     let sql = "SELECT number, nonce, dest, (SELECT count(*) FROM frozen f WHERE f.shard = o.shard) \
                FROM outbox o WHERE shard = ?1 AND nonce IS NOT NULL";
     let read = |row: &Row<'_>| {
         let name =
-            BatchName { number: row.get::<_, i64>(0)?.cast_unsigned(), nonce: row.get::<_, i64>(1)?.cast_unsigned() };
+            BatchId { number: row.get::<_, i64>(0)?.cast_unsigned(), nonce: row.get::<_, i64>(1)?.cast_unsigned() };
         Ok((name, row.get(2)?, row.get::<_, i64>(3)?.cast_unsigned()))
     };
     conn.prepare_cached(sql)?.query_row([state.key], read).optional()
@@ -161,34 +161,34 @@ pub fn take(
                ON CONFLICT (shard) DO UPDATE SET number = number + 1, nonce = ?2, dest = ?3 RETURNING number";
     let number: i64 =
         conn.prepare_cached(sql)?.query_row(params![state.key, nonce.cast_signed(), to], |row| row.get(0))?;
-    Ok(Some(Batch { name: BatchName { number: number.cast_unsigned(), nonce }, from, to, messages }))
+    Ok(Some(Batch { name: BatchId { number: number.cast_unsigned(), nonce }, from, to, messages }))
 }
 
 /// The last batch of a source.
-pub fn last_applied_batch(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Result<Option<BatchName>> {
+pub fn last_applied_batch(conn: &Connection, state: &ShardState, from: u32) -> rusqlite::Result<Option<BatchId>> {
     let sql = "SELECT number, nonce FROM moved WHERE shard = ?1 AND source = ?2";
     let read = |row: &Row<'_>| {
         let (number, nonce): (i64, i64) = (row.get(0)?, row.get(1)?);
-        Ok(BatchName { number: number.cast_unsigned(), nonce: nonce.cast_unsigned() })
+        Ok(BatchId { number: number.cast_unsigned(), nonce: nonce.cast_unsigned() })
     };
     conn.prepare_cached(sql)?.query_row(params![state.key, from], read).optional()
 }
 
 /// Inserts a batch, once.
-pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<BatchPut, Fault> {
+pub fn put(conn: &Connection, state: &mut ShardState, batch: &Batch) -> Result<ApplyOutcome, Fault> {
     let last = last_applied_batch(conn, state, batch.from)?;
     if last == Some(batch.name) {
-        return Ok(BatchPut::Done { fresh: 0, kept: Replication::Replicated });
+        return Ok(ApplyOutcome::Done { fresh: 0, kept: Replication::Replicated });
     }
     if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
-        return Ok(BatchPut::Conflict { last });
+        return Ok(ApplyOutcome::Conflict { last });
     }
     let fresh = bring_all(conn, state, &batch.messages)?;
     let sql = "INSERT OR REPLACE INTO moved (shard, source, number, nonce) VALUES (?1, ?2, ?3, ?4)";
     let name = batch.name;
     let row = params![state.key, batch.from, name.number.cast_signed(), name.nonce.cast_signed()];
     conn.prepare_cached(sql)?.execute(row)?;
-    Ok(BatchPut::Done { fresh, kept: Replication::Replicated })
+    Ok(ApplyOutcome::Done { fresh, kept: Replication::Replicated })
 }
 
 /// Puts a batch back from the outbox, which is emptied.
@@ -254,7 +254,7 @@ fn bring_dead(
 }
 
 /// Names the batch in the outbox anew.
-pub fn rename_batch(conn: &Connection, state: &ShardState, seen: u64, new: BatchName) -> rusqlite::Result<bool> {
+pub fn rename_batch(conn: &Connection, state: &ShardState, seen: u64, new: BatchId) -> rusqlite::Result<bool> {
     let sql = "UPDATE outbox SET number = ?3, nonce = ?4 WHERE shard = ?1 AND nonce = ?2 AND number <= ?3";
     let row = params![state.key, seen.cast_signed(), new.number.cast_signed(), new.nonce.cast_signed()];
     conn.prepare_cached(sql)?.execute(row)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
     ScanPage,
 };
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
@@ -243,7 +243,7 @@ impl ResizeStore for EmbeddedStore {
         self.step("check_room", CommitMode::NewMessages, plain(1), shard, |_, _| Ok(())).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let bytes =
             |frozen: &duetime_core::resize_store::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());
@@ -251,12 +251,12 @@ impl ResizeStore for EmbeddedStore {
         self.step("put", CommitMode::Synced, size, shard, move |conn, state| moves::put(conn, state, &batch)).await
     }
 
-    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::last_applied_batch(conn, state, from)?);
         self.step("last_applied_batch", CommitMode::Synced, plain(1), shard, act).await
     }
 
-    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::rename_batch(conn, state, seen, new)?);
         self.step("rename_batch", CommitMode::Synced, plain(1), shard, act).await
     }

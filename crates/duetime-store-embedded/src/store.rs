@@ -10,13 +10,13 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, Settlement, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, Settlement, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore,
-    Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
-    TopicStore, Whereabouts,
+    ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
+    ServerId, Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
+    TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -344,7 +344,7 @@ impl MessageStore for EmbeddedStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(|| self.edit_at_home(shard, now, batch), || self.edit_at_source(shard, now, batch)).await
     }
 
@@ -380,7 +380,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || self.settle_dead_at_home(shard, now, ids, action),
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
@@ -426,7 +426,7 @@ impl ClaimStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
         _wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
@@ -453,8 +453,8 @@ impl ScheduleStore for EmbeddedStore {
         Ok(shards.iter().map(|shard| self.directory.look(shard)?.head()).collect())
     }
 
-    fn place_of(&self, _shard: &Shard) -> Place {
-        Place::default()
+    fn server_of(&self, _shard: &Shard) -> ServerId {
+        ServerId::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -469,12 +469,12 @@ impl StoreHealth for EmbeddedStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
-        self.damages.troubles()
+    fn issues(&self) -> Vec<String> {
+        self.damages.issues()
     }
 
-    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
-        Whereabouts { file: Some(self.file.clone()), ..Whereabouts::default() }
+    fn locate(&self, _shard: &Shard) -> ShardLocation {
+        ShardLocation { file: Some(self.file.clone()), ..ShardLocation::default() }
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

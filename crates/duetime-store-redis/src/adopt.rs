@@ -11,10 +11,10 @@ use tracing::{info, warn};
 
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
-use crate::lives::Pending;
 use crate::look::FoundShard;
-use crate::made::Making;
-use crate::{catalogue, look, made, settings};
+use crate::shard_creation::FenceMode;
+use crate::topic_lifecycle::TopicIntent;
+use crate::{catalogue, look, settings, shard_creation};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
 /// move into, the ones that were there.
@@ -47,8 +47,8 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
     };
     let routing = &record.routing;
     let comes = if routing.is_moving() { routing.previous..routing.shards } else { 0..0 };
-    let mut missing = lost(routing, &found, &made::noted_of(calls, topic, routing, comes).await?);
-    let mut remade = Vec::new();
+    let mut missing = lost(routing, &found, &shard_creation::noted_of(calls, topic, routing, comes).await?);
+    let mut recreated = Vec::new();
     if ask.accept_loss {
         // Places that hold another life's messages are emptied too, of shards that are to come as well.
         let left = (0..routing.reach()).filter(|index| {
@@ -58,14 +58,14 @@ pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Resu
         });
         for index in left.chain(missing.clone()).collect::<BTreeSet<u32>>() {
             let shard = routing.shard(topic, index);
-            made::fence_making(calls, &shard, routing, &DeadlineFloor::default(), Making::Anew, 0).await?;
-            warn!(%shard, "lost shard is made anew, empty, as an operator asked for");
+            shard_creation::fence_making(calls, &shard, routing, &DeadlineFloor::default(), FenceMode::Anew, 0).await?;
+            warn!(%shard, "lost shard recreated empty, as an operator asked for");
             missing.remove(&index);
-            remade.push(index);
+            recreated.push(index);
         }
         settings::copy_settings(calls, &record).await;
     }
-    Ok(Adopted { record, restored, lost: missing.into_iter().collect(), remade })
+    Ok(Adopted { record, restored, lost: missing.into_iter().collect(), recreated })
 }
 
 async fn put_back(
@@ -77,7 +77,7 @@ async fn put_back(
     found: &[FoundShard],
 ) -> Result<TopicRecord, StoreError> {
     let now = ask.now.as_millis();
-    if !noted.is_empty() && Pending::read(noted)?.is_at_work(now) {
+    if !noted.is_empty() && TopicIntent::read(noted)?.is_in_progress(now) {
         return Err(StoreError::Conflict);
     }
     let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);

@@ -11,11 +11,11 @@ use duetime_redis::{Backing, Link, Script, Sending};
 use redis::{Cmd, Value};
 use tracing::error;
 
-use crate::carry::carry;
+use crate::caller_time::CallerTime;
 use crate::config::Durability;
 use crate::keys::Keys;
-use crate::present::Present;
 use crate::reply_cache::{CachedCall, ReplyCache};
+use crate::retry::run_until_answered;
 use crate::scripts::Scripts;
 
 /// A write to the meta of a shard that changes nothing, for WAIT to wait for. It makes no meta.
@@ -51,7 +51,7 @@ impl Calls {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
-        now: Present,
+        now: CallerTime,
         call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<Value, StoreError>
@@ -60,7 +60,7 @@ impl Calls {
     {
         let key = self.keys.messages(shard);
         let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
-        carry(doing, shard, call, |record| self.link.script(script, &key, arguments(record))).await
+        run_until_answered(doing, shard, call, |record| self.link.script(script, &key, arguments(record))).await
     }
 
     /// The same on all seven keys of `shard`, for a script that writes nothing.
@@ -75,8 +75,8 @@ impl Calls {
         F: Fn(&mut Cmd, &Sending) + Send + Sync,
     {
         let key = self.keys.messages(shard);
-        let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, Present::none(), &fill);
-        carry(doing, shard, None, |epoch| self.link.script(script, &key, arguments(epoch))).await
+        let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, CallerTime::none(), &fill);
+        run_until_answered(doing, shard, None, |epoch| self.link.script(script, &key, arguments(epoch))).await
     }
 
     /// As [`Self::on_shard`], and waits for as many replicas as configured; answers how many have it.
@@ -85,7 +85,7 @@ impl Calls {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
-        now: Present,
+        now: CallerTime,
         call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Option<u32>), StoreError>
@@ -101,8 +101,8 @@ impl Calls {
         let key = self.keys.messages(shard);
         let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
         let sent = |record| self.link.confirmed(script, &key, replicas, &mark, arguments(record));
-        let (value, reached) = carry(doing, shard, call, sent).await?;
-        self.meters.durability(reached >= u32::from(replicas));
+        let (value, reached) = run_until_answered(doing, shard, call, sent).await?;
+        self.meters.replica_wait(reached >= u32::from(replicas));
         Ok((value, Some(reached)))
     }
 
@@ -112,7 +112,7 @@ impl Calls {
         doing: &'static str,
         script: &Script,
         shard: &Shard,
-        now: Present,
+        now: CallerTime,
         call: Option<&CachedCall<'_>>,
         fill: F,
     ) -> Result<(Value, Backing), StoreError>
@@ -121,7 +121,8 @@ impl Calls {
     {
         let (key, replicas) = (self.keys.messages(shard), self.durability.replicas());
         let arguments = |record| self.arguments(Keys::fill_all, shard, record, now, &fill);
-        carry(doing, shard, call, |record| self.link.replicated(script, &key, replicas, arguments(record))).await
+        run_until_answered(doing, shard, call, |record| self.link.replicated(script, &key, replicas, arguments(record)))
+            .await
     }
 
     /// What a script on a shard is sent: the keys that `fill_keys` adds, [`head`], and what `fill` adds.
@@ -130,7 +131,7 @@ impl Calls {
         fill_keys: fn(&Keys, &mut Cmd, &Shard),
         shard: &'a Shard,
         record: RoutingId,
-        now: Present,
+        now: CallerTime,
         fill: &'a F,
     ) -> impl Fn(&mut Cmd, &Sending) + Send + Sync + use<'a, F>
     where
@@ -148,7 +149,7 @@ impl Calls {
 const TIME_MAX_MS: i64 = 9_999_999_999_999;
 
 /// The first argument of every script on a shard; see `prelude.lua`.
-fn head(record: RoutingId, sending: &Sending, now: Present) -> String {
+fn head(record: RoutingId, sending: &Sending, now: CallerTime) -> String {
     let (till, now) = (sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS));
     format!("{} {} {till:013} {now:013}", record.epoch, record.change_id)
 }

@@ -1,6 +1,6 @@
 //! The catalogue: one hash of the topics' records, the notes of work on them, and the swaps that change both.
 //!
-//! Upstream: `topics`, `lives` (creation and deletion), `seal`, `adopt`.
+//! Upstream: `topics`, `topic_lifecycle` (creation and deletion), `seal`, `adopt`.
 
 use duetime_core::store::StoreError;
 use duetime_core::{RoutingRecord, Shard, TopicName, TopicRecord, stored};

@@ -9,8 +9,8 @@ use redis::{Cmd, Value};
 use tracing::error;
 
 use crate::abandoned::{Abandoned, OnItsWay};
+use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
-use crate::present::{Present, millis};
 use crate::reply::{array, as_many, bytes, count, id, int, ints, score, tuple, unexpected_reply};
 use crate::settle;
 
@@ -22,7 +22,7 @@ pub(crate) async fn take(
     ask: &ClaimRequest,
 ) -> Result<Claim, StoreError> {
     let once = ask.delivery == DeliveryMode::AtMostOnce;
-    let present = Present::new(now);
+    let present = CallerTime::new(now);
     let earlier = abandoned.earlier(shard, ask);
     let request = earlier.unwrap_or(ask.request);
     let ask_again = ClaimRequest { request, ..ask.clone() };

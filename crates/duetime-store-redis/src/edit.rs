@@ -2,14 +2,14 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
-use duetime_core::store::{Edit, Edited, Kept, StoreError};
+use duetime_core::store::{BatchReply, Edit, Edited, StoreError};
 use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{as_many, ints, unexpected_reply};
 use crate::reply_cache::Named;
@@ -29,7 +29,7 @@ pub(crate) async fn change(
     shard: &Shard,
     now: Timestamp,
     batch: &[Edit],
-) -> Result<Kept<Edited>, StoreError> {
+) -> Result<BatchReply<Edited>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
     for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
         for part in run.chunks(BATCH_ITEMS_MAX) {
@@ -45,7 +45,7 @@ pub(crate) async fn change(
             }
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 async fn cancel(
@@ -57,7 +57,7 @@ async fn cancel(
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.cancel, Present::new(now));
+    let (script, present) = (&calls.scripts.home.cancel, CallerTime::new(now));
     let run = calls.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_cancelled(part.len(), reply, answers)?;
@@ -73,7 +73,7 @@ async fn reschedule(
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_moments(calls, cmd, shard, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.reschedule, Present::new(now));
+    let (script, present) = (&calls.scripts.home.reschedule, CallerTime::new(now));
     let run = calls.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_rescheduled(part.len(), reply, answers)?;

@@ -9,9 +9,9 @@ use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
 use std::time::Duration;
 
+use crate::caller_time::{CallerTime, NEVER_MS, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{NEVER_MS, Present, millis};
 use crate::reply::{array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 
@@ -68,7 +68,7 @@ pub(crate) async fn schedule(
         let all = Summary::of(part);
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_batch(calls, cmd, shard, part, &all, &call.named(sending));
-        let (script, present) = (&calls.scripts.home.enqueue, Present::new(now));
+        let (script, present) = (&calls.scripts.home.enqueue, CallerTime::new(now));
         let run = calls.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
         let (reply, replicas) = run.await?;
         read(part.iter(), reply, replicas, &mut answers)?;

@@ -10,7 +10,7 @@ use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use redis::Value;
 
 use crate::reply::{self, array};
-use crate::{claim, edit, enqueue, hand_over, keys, lives, read, record, settings, settle};
+use crate::{claim, edit, enqueue, hand_over, keys, read, record, settings, settle, topic_lifecycle};
 
 fn items() -> Vec<Enqueue> {
     let due = [Due::At(Timestamp::from_millis(1)), Due::In(Duration::MAX)];
@@ -35,7 +35,7 @@ pub fn replies(data: &[u8]) {
     }
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = settings::read_copy(text);
-        let _ = lives::Pending::read(text).map(|pending| pending.is_at_work(i64::MAX));
+        let _ = topic_lifecycle::TopicIntent::read(text).map(|pending| pending.is_in_progress(i64::MAX));
     }
     let Ok(value) = redis::parse_redis_value(data) else { return };
     let ids = [MessageId::new("a").expect("a plain id"), MessageId::new("b").expect("a plain id")];

@@ -1,4 +1,4 @@
-//! Hand-over in place: from the shard to its own stream, in the same cluster slot.
+//! Delivery in place: from the shard to its own stream, in the same cluster slot.
 
 use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
@@ -7,11 +7,11 @@ use duetime_core::{Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
+use crate::caller_time::CallerTime;
 use crate::calls::Calls;
-use crate::carry::carry;
 use crate::keys::Keys;
-use crate::present::Present;
 use crate::reply::{array, count, int, score, tuple};
+use crate::retry::run_until_answered;
 
 pub(crate) async fn move_to_stream(
     calls: &Calls,
@@ -19,7 +19,7 @@ pub(crate) async fn move_to_stream(
     now: Timestamp,
     ask: &StreamTransfer,
 ) -> Result<Streamed, StoreError> {
-    let (present, key) = (Present::new(now), calls.keys.messages(shard));
+    let (present, key) = (CallerTime::new(now), calls.keys.messages(shard));
     let fill = |cmd: &mut Cmd, _: &Sending| {
         cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX));
         cmd.arg(&ask.request.to_be_bytes()[..]).arg(CLAIM_BYTES_MAX);
@@ -29,7 +29,7 @@ pub(crate) async fn move_to_stream(
             None => cmd.arg(""),
         };
     };
-    let reply = carry("hand messages over to a stream", shard, None, |epoch| {
+    let reply = run_until_answered("hand messages over to a stream", shard, None, |epoch| {
         let arguments = calls.arguments(Keys::fill_with_stream, shard, epoch, present, &fill);
         calls.link.script(&calls.scripts.hand_over, &key, arguments)
     });

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use duetime_core::StoreError;
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_metrics::{Meters, StoreTrouble};
+use duetime_metrics::{Meters, StoreIssue};
 use duetime_redis::{ClockSkews, Link, LinkError, MasterFacts};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
@@ -23,13 +23,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 const LOOK_FOR: Duration = Duration::from_secs(3);
 
 /// What is wrong with one master: the kind, and which it is.
-type NamedTrouble = (StoreTrouble, String);
+type NamedIssue = (StoreIssue, String);
 
 /// What is known to be wrong.
 #[derive(Debug, Default)]
 pub(crate) struct ServerHealth {
     /// With what to do about each.
-    troubles: Mutex<BTreeMap<NamedTrouble, String>>,
+    issues: Mutex<BTreeMap<NamedIssue, String>>,
     /// The master whose clock alone is wrong.
     wrong_clock: Mutex<Option<String>>,
     /// The masters whose bytes are shown.
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 }
 
 /// What is wrong with one master, and what to do.
-fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, String)> {
+fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreIssue, String)> {
     let mut found = Vec::new();
     if !matches!(facts.policy.as_str(), "" | "noeviction") {
         let policy = &facts.policy;
@@ -52,7 +52,7 @@ fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, 
             "redis at {name} may evict messages: maxmemory-policy is {policy}; set it: redis-cli CONFIG SET \
              maxmemory-policy noeviction, and in redis.conf"
         );
-        found.push((StoreTrouble::Eviction, text));
+        found.push((StoreIssue::Eviction, text));
     }
     if !facts.disk.is_empty() {
         let why = &facts.disk;
@@ -60,7 +60,7 @@ fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, 
             "redis at {name} does not keep what it is given: {why}; see its log, free its disk, and the next write or \
              snapshot fixes it"
         );
-        found.push((StoreTrouble::Disk, text));
+        found.push((StoreIssue::Disk, text));
     }
     let asked = wanted.durability.replicas();
     if facts.replicas < u32::from(asked) {
@@ -69,10 +69,10 @@ fn judge(name: &str, facts: &MasterFacts, wanted: Wanted) -> Vec<(StoreTrouble, 
              say how many have it, and a failover can lose what none has",
             facts.replicas
         );
-        found.push((StoreTrouble::Replicas, text));
+        found.push((StoreIssue::Replicas, text));
     }
     if wanted.sentinels && !facts.guarded {
-        found.push((StoreTrouble::Unguarded, unguarded(name)));
+        found.push((StoreIssue::Unguarded, unguarded(name)));
     }
     found
 }
@@ -86,8 +86,8 @@ fn unguarded(name: &str) -> String {
 }
 
 /// Whether messages may be lost that were acknowledged as safe.
-fn is_danger(kind: StoreTrouble) -> bool {
-    matches!(kind, StoreTrouble::Eviction | StoreTrouble::Disk)
+fn is_danger(kind: StoreIssue) -> bool {
+    matches!(kind, StoreIssue::Eviction | StoreIssue::Disk)
 }
 
 impl ServerHealth {
@@ -133,7 +133,7 @@ impl ServerHealth {
     }
 
     fn take(&self, all: &[(String, Result<MasterFacts, LinkError>)], wanted: Wanted, meters: &Meters) {
-        let mut known = self.troubles.lock();
+        let mut known = self.issues.lock();
         let mut present = BTreeMap::new();
         for (name, facts) in all {
             match facts {
@@ -158,10 +158,10 @@ impl ServerHealth {
             }
         }
         for (kind, server) in known.keys().filter(|named| !present.contains_key(named)) {
-            info!(kind = kind.as_str(), %server, "this trouble of redis is over");
+            info!(kind = kind.as_str(), %server, "this issue of redis is over");
         }
-        for kind in StoreTrouble::ALL {
-            meters.store_trouble(kind, present.keys().filter(|(of, _)| *of == kind).count());
+        for kind in StoreIssue::ALL {
+            meters.store_issue(kind, present.keys().filter(|(of, _)| *of == kind).count());
         }
         *known = present;
     }
@@ -188,8 +188,8 @@ impl ServerHealth {
 
     /// Why messages are in danger, if they are.
     pub(crate) fn ready(&self) -> Result<(), StoreError> {
-        let troubles = self.troubles.lock();
-        match troubles.iter().find(|((kind, _), _)| is_danger(*kind)) {
+        let issues = self.issues.lock();
+        match issues.iter().find(|((kind, _), _)| is_danger(*kind)) {
             Some((_, text)) => Err(StoreError::Setup(text.clone())),
             None => Ok(()),
         }
@@ -225,8 +225,8 @@ mod tests {
         health.ready().unwrap();
         health.take(&told(MasterFacts { replicas: 0, guarded: false, ..well() }), wanted, &meters);
         health.ready().expect("fewer replicas are reported, and answers say so");
-        assert!(meters.render().contains("duetime_store_troubles{kind=\"replicas\"} 1"));
-        assert!(meters.render().contains("duetime_store_troubles{kind=\"unguarded\"} 1"));
+        assert!(meters.render().contains("duetime_store_issues{kind=\"replicas\"} 1"));
+        assert!(meters.render().contains("duetime_store_issues{kind=\"unguarded\"} 1"));
         health.take(&told(MasterFacts { policy: "allkeys-lru".to_owned(), ..well() }), wanted, &meters);
         let why = health.ready().unwrap_err().to_string();
         assert!(why.contains("a:1") && why.contains("CONFIG SET maxmemory-policy noeviction"), "{why}");
@@ -237,6 +237,6 @@ mod tests {
         assert!(health.ready().unwrap_err().to_string().contains("writing failed"));
         health.take(&told(well()), wanted, &meters);
         health.ready().unwrap();
-        assert!(meters.render().contains("duetime_store_troubles{kind=\"eviction\"} 0"));
+        assert!(meters.render().contains("duetime_store_issues{kind=\"eviction\"} 0"));
     }
 }

@@ -4,7 +4,7 @@
 //! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
 //! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
 
-use duetime_core::{Namespace, Shard, TopicName, Whereabouts};
+use duetime_core::{Namespace, Shard, ShardLocation, TopicName};
 use duetime_redis::slots;
 use redis::Cmd;
 
@@ -33,9 +33,9 @@ impl Keys {
     }
 
     /// Where a shard is, for who looks with Redis's own tools.
-    pub(crate) fn whereabouts(&self, shard: &Shard) -> Whereabouts {
+    pub(crate) fn locate(&self, shard: &Shard) -> ShardLocation {
         let slot = slots::slot_of(&shard.topic, shard.index);
-        Whereabouts {
+        ShardLocation {
             key: Some(self.messages(shard)),
             stream: Some(self.stream(shard)),
             slot: Some((slot, slots::tag_of(slot))),

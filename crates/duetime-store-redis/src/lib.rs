@@ -8,8 +8,8 @@
 
 mod abandoned;
 mod adopt;
+mod caller_time;
 mod calls;
-mod carry;
 mod catalogue;
 mod claim;
 mod config;
@@ -21,25 +21,25 @@ mod hand_over;
 mod health;
 mod held;
 mod keys;
-mod lives;
 mod look;
-mod made;
 mod moves;
 mod plans;
-mod present;
 mod read;
 mod record;
 mod replicas;
 mod reply;
 mod reply_cache;
 mod resize;
+mod retry;
 mod scripts;
 mod seal;
 mod settings;
 mod settle;
+mod shard_creation;
 mod sizes;
 mod source;
 mod store;
+mod topic_lifecycle;
 mod topics;
 
 pub use config::{Durability, RedisStoreConfig, Surroundings};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, FrozenState, Inspected, Replication, ScanPage, Scanned,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, FrozenState, Inspected, Replication, ScanPage, Scanned,
 };
 use duetime_core::store::StoreError;
 use duetime_core::{MessageId, MessageState, Routing, Shard, TopicName};
@@ -12,14 +12,14 @@ use duetime_redis::{Backing, Sending};
 use redis::{Cmd, Value};
 use tracing::error;
 
+use crate::caller_time::{CallerTime, HINT_WITHIN, millis};
 use crate::calls::Calls;
-use crate::carry::carry;
 use crate::keys::{Keys, wake_stem};
-use crate::made::Making;
-use crate::present::{HINT_WITHIN, Present, millis};
 use crate::record::{name, nonce_text, outbox};
 use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
-use crate::{catalogue, look, made, seal};
+use crate::retry::run_until_answered;
+use crate::shard_creation::FenceMode;
+use crate::{catalogue, look, seal, shard_creation};
 
 pub(crate) async fn fence_shard(
     calls: &Calls,
@@ -28,7 +28,7 @@ pub(crate) async fn fence_shard(
     record: &Routing,
     above: &DeadlineFloor,
 ) -> Result<Fenced, StoreError> {
-    let making = if record.may_lack(index) { Making::New } else { Making::Never };
+    let making = if record.may_lack(index) { FenceMode::New } else { FenceMode::Never };
     let shard = record.shard(topic, index);
     if catalogue::life(calls, topic).await? != Some(record.life()) {
         return Err(StoreError::UnknownShard(shard.to_string()));
@@ -56,7 +56,7 @@ pub(crate) async fn fence_shard(
     // that, the shard may hold messages by now, and stays for whoever adopts them.
     if fenced.before.is_none() && catalogue::life(calls, topic).await? != Some(record.life()) {
         if catalogue::deleted_life(calls, topic).await? >= record.life() {
-            made::unmake_shard(calls, &shard, record.life()).await?;
+            shard_creation::delete_shard(calls, &shard, record.life()).await?;
         }
         return Err(StoreError::UnknownShard(shard.to_string()));
     }
@@ -75,14 +75,14 @@ async fn fence_once(
     shard: &Shard,
     record: &Routing,
     above: &DeadlineFloor,
-    mut making: Making,
+    mut making: FenceMode,
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
-    if making == Making::New && record.is_moving() {
-        made::make_noted(calls, shard, record, deleted).await?;
-        making = Making::Never;
+    if making == FenceMode::New && record.is_moving() {
+        shard_creation::create_recorded(calls, shard, record, deleted).await?;
+        making = FenceMode::Never;
     }
-    let fenced = made::fence_making(calls, shard, record, above, making, deleted).await?;
+    let fenced = shard_creation::fence_making(calls, shard, record, above, making, deleted).await?;
     // One that was closed until then is new to whoever asks.
     Ok(Fenced { before: fenced.before.filter(|before| before.change() > 0), ..fenced })
 }
@@ -114,7 +114,7 @@ pub(crate) async fn scan_shard(
         };
         let doing = "scan a shard";
         let (reply, backing) =
-            calls.on_shard_replicated(doing, &calls.scripts.scan, shard, Present::none(), None, fill).await?;
+            calls.on_shard_replicated(doing, &calls.scripts.scan, shard, CallerTime::none(), None, fill).await?;
         if !first && backing.server != of {
             // The cursor is another server's: this page means nothing.
             (first, part, at) = (true, "l".to_owned(), "0".to_owned());
@@ -160,32 +160,32 @@ pub(crate) async fn take_messages(
         }
     };
     let (reply, _) =
-        calls.on_shard_replicated("take messages", &calls.scripts.take, shard, Present::none(), None, fill).await?;
+        calls.on_shard_replicated("take messages", &calls.scripts.take, shard, CallerTime::none(), None, fill).await?;
     outbox(shard.index, reply)
 }
 
 pub(crate) async fn read_outbox(calls: &Calls, shard: &Shard) -> Result<Option<Batch>, StoreError> {
     let run =
-        calls.on_shard_replicated("read an outbox", &calls.scripts.outbox, shard, Present::none(), None, |_, _| {});
+        calls.on_shard_replicated("read an outbox", &calls.scripts.outbox, shard, CallerTime::none(), None, |_, _| {});
     outbox(shard.index, run.await?.0)
 }
 
 pub(crate) async fn check_room(calls: &Calls, shard: &Shard) -> Result<(), StoreError> {
     let (key, none) = (calls.keys.messages(shard), |_: &mut Cmd, _: &Sending| {});
-    let arguments = |record| calls.arguments(Keys::fill_all, shard, record, Present::none(), &none);
+    let arguments = |record| calls.arguments(Keys::fill_all, shard, record, CallerTime::none(), &none);
     let run = |record| calls.link.script(&calls.scripts.room, &key, arguments(record));
-    carry("look whether a shard takes messages", shard, None, run).await.map(drop)
+    run_until_answered("look whether a shard takes messages", shard, None, run).await.map(drop)
 }
 
-pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+pub(crate) async fn put_batch(calls: &Calls, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
     let (reply, backing) = run_put(calls, shard, &batch.from.to_string(), batch).await?;
     let kept = if backing.replicas > 0 { Replication::Replicated } else { Replication::Unreplicated };
     match reply {
-        Value::Int(fresh) => Ok(BatchPut::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
+        Value::Int(fresh) => Ok(ApplyOutcome::Done { fresh: u64::try_from(fresh).unwrap_or(0), kept }),
         other => {
             let last =
                 text(other).and_then(|text| name(&text)).ok_or_else(|| unexpected_reply("the name of a batch"))?;
-            Ok(BatchPut::Conflict { last: last.0 })
+            Ok(ApplyOutcome::Conflict { last: last.0 })
         }
     }
 }
@@ -218,15 +218,15 @@ async fn run_put(calls: &Calls, shard: &Shard, source: &str, batch: &Batch) -> R
             cmd.arg(message.body.as_deref().unwrap_or_default());
         }
     };
-    calls.on_shard_replicated("put a batch", &calls.scripts.put, shard, Present::none(), None, fill).await
+    calls.on_shard_replicated("put a batch", &calls.scripts.put, shard, CallerTime::none(), None, fill).await
 }
 
-pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
     let fill = |cmd: &mut Cmd, _: &Sending| {
         cmd.arg(from);
     };
     let doing = "look up a batch";
-    match calls.on_shard_replicated(doing, &calls.scripts.memory, shard, Present::none(), None, fill).await?.0 {
+    match calls.on_shard_replicated(doing, &calls.scripts.memory, shard, CallerTime::none(), None, fill).await?.0 {
         Value::Nil => Ok(None),
         value => {
             let named =
@@ -241,7 +241,7 @@ pub(crate) async fn rename_batch(
     calls: &Calls,
     shard: &Shard,
     seen: u64,
-    new: Option<BatchName>,
+    new: Option<BatchId>,
 ) -> Result<bool, StoreError> {
     let fill = |cmd: &mut Cmd, _: &Sending| {
         cmd.arg(nonce_text(seen));
@@ -252,7 +252,7 @@ pub(crate) async fn rename_batch(
     };
     let doing = if new.is_some() { "rename_batch a batch" } else { "drop a batch" };
     let (reply, _) =
-        calls.on_shard_replicated(doing, &calls.scripts.renumber, shard, Present::none(), None, fill).await?;
+        calls.on_shard_replicated(doing, &calls.scripts.renumber, shard, CallerTime::none(), None, fill).await?;
     Ok(int(&reply)? == 1)
 }
 

@@ -9,9 +9,9 @@ use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 
+use crate::caller_time::CallerTime;
 use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
-use crate::present::Present;
 use crate::record;
 use crate::reply::{array, bytes, count, id, score, store_error, text, tuple, unexpected_reply};
 
@@ -96,7 +96,7 @@ pub(crate) async fn read_messages(
             }
         };
         let reply =
-            calls.on_shard("read messages", &calls.scripts.home.get, shard, Present::none(), None, fill).await?;
+            calls.on_shard("read messages", &calls.scripts.home.get, shard, CallerTime::none(), None, fill).await?;
         found.extend(messages(part.iter(), reply)?);
     }
     Ok(found)

@@ -1,6 +1,6 @@
 //! Routing records and outboxes as scripts keep and answer them.
 
-use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor, Frozen, FrozenState};
+use duetime_core::resize_store::{Batch, BatchId, DeadlineFloor, Frozen, FrozenState};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::StoreError;
 use duetime_core::{LeaseClass, MessageId, Parity, Routing, Timestamp};
@@ -53,11 +53,11 @@ pub(crate) fn floor(deadlines: &[Value]) -> Result<DeadlineFloor, StoreError> {
 }
 
 /// `number nonce`, and what follows.
-pub(crate) fn name(text: &str) -> Option<(BatchName, Option<u32>)> {
+pub(crate) fn name(text: &str) -> Option<(BatchId, Option<u32>)> {
     let mut words = text.split(' ');
     let number = words.next()?.parse().ok()?;
     let nonce = u64::from_str_radix(words.next()?, 16).ok()?;
-    Some((BatchName { number, nonce }, words.next().and_then(|to| to.parse().ok())))
+    Some((BatchId { number, nonce }, words.next().and_then(|to| to.parse().ok())))
 }
 
 pub(crate) fn nonce_text(nonce: u64) -> String {
@@ -123,7 +123,7 @@ mod tests {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let list = ["", "7 00000000000000ff 3", "b", "d1763700000123000 11 2 it burnedbody", "a", "L5 0 "];
         let batch = outbox(1, Value::Array(list.iter().map(|text| bulk(text)).collect())).unwrap().unwrap();
-        assert_eq!((batch.name, batch.from, batch.to), (BatchName { number: 7, nonce: 255 }, 1, 3));
+        assert_eq!((batch.name, batch.from, batch.to), (BatchId { number: 7, nonce: 255 }, 1, 3));
         assert_eq!((batch.messages[0].body.as_ref(), batch.messages[0].id.as_str()), (None, "a"));
         let FrozenState::Dead { at, attempts, reason } = &batch.messages[1].state else { panic!() };
         assert_eq!((*at, *attempts, reason.as_str()), (1_763_700_000_123_000, 2, "it burned"));

@@ -174,7 +174,7 @@ impl CachedCall<'_> {
         self.asks.store(true, Ordering::Relaxed);
     }
 
-    /// It was answered, or given up: no sending of it can be carried out any more.
+    /// Marks the call finished: no copy of it can still execute.
     pub(crate) fn is_over(&self) {
         self.over.store(true, Ordering::Relaxed);
     }

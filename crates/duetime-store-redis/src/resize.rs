@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
@@ -55,15 +55,15 @@ impl ResizeStore for RedisStore {
         moves::read_outbox(&self.calls, shard).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         moves::put_batch(&self.calls, shard, batch).await
     }
 
-    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
         moves::remembered(&self.calls, shard, from).await
     }
 
-    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError> {
         moves::rename_batch(&self.calls, shard, seen, Some(new)).await
     }
 

@@ -2,7 +2,7 @@
 
 use duetime_redis::{NOT_AFTER, Script};
 
-use crate::present::HINT_WITHIN;
+use crate::caller_time::HINT_WITHIN;
 
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const PRESENT: &str = include_str!("../lua/present.lua");

@@ -5,7 +5,7 @@
 //! Hence no order of shards matters, and nobody has to be alive: shards that a deletion left closed are opened by
 //! the first call that comes to one.
 //!
-//! Upstream: `lives` (deletion), `moves` (fence).
+//! Upstream: `topic_lifecycle` (deletion), `moves` (fence).
 
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::StoreError;
@@ -17,8 +17,8 @@ use tracing::debug;
 
 use crate::calls::Calls;
 use crate::catalogue::{self, SHARDS_AT_ONCE, shards};
-use crate::made::{self, Making};
 use crate::reply::{count, store_error, tuple};
+use crate::shard_creation::{self, FenceMode};
 
 /// What is in shards.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,10 +83,13 @@ async fn open_all(calls: &Calls, record: &TopicRecord) {
     let open = async {
         let routing = lift(calls, &record.name, &record.routing).await?;
         let floor = DeadlineFloor::default();
-        let fences = shards(record).map(|shard| {
-            let (routing, floor) = (&routing, &floor);
-            async move { made::fence_making(calls, &shard, routing, floor, Making::Never, 0).await.map(drop) }
-        });
+        let fences =
+            shards(record).map(|shard| {
+                let (routing, floor) = (&routing, &floor);
+                async move {
+                    shard_creation::fence_making(calls, &shard, routing, floor, FenceMode::Never, 0).await.map(drop)
+                }
+            });
         stream::iter(fences).buffer_unordered(SHARDS_AT_ONCE).try_collect::<()>().await
     };
     if let Err(error) = open.await {

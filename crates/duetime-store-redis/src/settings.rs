@@ -1,6 +1,6 @@
 //! Copies of a topic's record beside its first shards: what is known of a topic whose record is lost.
 //!
-//! Upstream: `lives`, `topics`, `adopt`.
+//! Upstream: `topic_lifecycle`, `topics`, `adopt`.
 
 use duetime_core::store::StoreError;
 use duetime_core::{ChangeId, Shard, TopicName, TopicRecord, stored};

@@ -1,14 +1,14 @@
 //! Settles claims, and dead letters.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
-use duetime_core::store::{AckWait, DeadAction, Kept, Settle, Settled, Settlement, StoreError};
+use duetime_core::store::{AckWait, BatchReply, DeadAction, Settle, Settled, Settlement, StoreError};
 use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
+use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::present::{Present, millis};
 use crate::replicas::fewest;
 use crate::reply::{int, ints, proves, unexpected_reply};
 use crate::reply_cache::{CachedCall, Named};
@@ -53,7 +53,7 @@ pub(crate) async fn settle_claims(
     now: Timestamp,
     batch: &[Settle],
     waits: AckWait,
-) -> Result<Kept<Settled>, StoreError> {
+) -> Result<BatchReply<Settled>, StoreError> {
     let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
     // A score that no claim can have proves nothing, whatever message happens to have it.
     let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
@@ -65,7 +65,7 @@ pub(crate) async fn settle_claims(
             replicas = fewest(replicas, reached);
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 async fn ack(
@@ -89,7 +89,7 @@ async fn ack(
             }
         }
     };
-    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, Present::new(now), waits, None, fill);
+    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, CallerTime::new(now), waits, None, fill);
     let (reply, reached) = run.await?;
     match reply {
         Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
@@ -121,7 +121,7 @@ async fn settle_mixed(
         cmd.arg(part.len());
         part.iter().for_each(|at| name(cmd, &batch[*at]));
     };
-    let (script, present) = (&calls.scripts.home.settle, Present::new(now));
+    let (script, present) = (&calls.scripts.home.settle, CallerTime::new(now));
     let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
     let outcomes = ints(reply)?;
     if outcomes.len() != part.len() {
@@ -137,7 +137,7 @@ async fn settling<F>(
     calls: &Calls,
     (doing, script): (&'static str, &Script),
     shard: &Shard,
-    present: Present,
+    present: CallerTime,
     waits: AckWait,
     call: Option<&CachedCall<'_>>,
     fill: F,
@@ -157,12 +157,12 @@ pub(crate) async fn settle_dead_letters(
     now: Timestamp,
     ids: &[MessageId],
     action: DeadAction,
-) -> Result<Kept<bool>, StoreError> {
+) -> Result<BatchReply<bool>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
     for part in ids.chunks(BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_dead(calls, cmd, shard, part, action, &call.named(sending));
-        let (script, present) = (&calls.scripts.home.settle_dead, Present::new(now));
+        let (script, present) = (&calls.scripts.home.settle_dead, CallerTime::new(now));
         let run = calls.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
         let (done, reached) = run.await?;
         replicas = fewest(replicas, reached);
@@ -170,7 +170,7 @@ pub(crate) async fn settle_dead_letters(
             answers.push(int(&outcome)? == 1);
         }
     }
-    Ok(Kept { answers, replicas })
+    Ok(BatchReply { answers, replicas })
 }
 
 /// Adds the arguments of the settle_dead script behind the epoch.

@@ -8,10 +8,10 @@ use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
+use crate::caller_time::CallerTime;
 use crate::calls::Calls;
 use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
-use crate::present::Present;
 use crate::reply::{ints, proves, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 use crate::{edit, enqueue, read, settle};
@@ -39,7 +39,7 @@ async fn at_source<F>(
     doing: &'static str,
     script: &Script,
     shard: &Shard,
-    now: Present,
+    now: CallerTime,
     count: usize,
     fill: F,
 ) -> Result<(Vec<i64>, Value), StoreError>
@@ -74,7 +74,8 @@ pub(crate) async fn schedule_at_source(
         let fill = |cmd: &mut Cmd, named: &Named| enqueue::name_batch(calls, cmd, shard, part, &summary, named);
         let script = &calls.scripts.source.enqueue;
         let (found, reply) =
-            at_source(calls, "enqueue at the source shard", script, shard, Present::new(now), part.len(), fill).await?;
+            at_source(calls, "enqueue at the source shard", script, shard, CallerTime::new(now), part.len(), fill)
+                .await?;
         let there: Vec<&Enqueue> =
             part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
         let mut answers = Vec::with_capacity(there.len());
@@ -104,7 +105,7 @@ pub(crate) async fn change_at_source(
                 let script = &calls.scripts.source.reschedule;
                 let doing = "reschedule at the source shard";
                 let (found, reply) =
-                    at_source(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
+                    at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
                 let there = found.iter().filter(|place| **place == 0).count();
                 if there > 0 {
                     read_rescheduled(there, reply, &mut answers)?;
@@ -129,7 +130,7 @@ async fn cancel_at_source(
     let fill = |cmd: &mut Cmd, named: &Named| name_ids(cmd, part, named);
     let script = &calls.scripts.source.cancel;
     let (found, reply) =
-        at_source(calls, "cancel at the source shard", script, shard, Present::new(now), part.len(), fill).await?;
+        at_source(calls, "cancel at the source shard", script, shard, CallerTime::new(now), part.len(), fill).await?;
     let there = found.iter().filter(|place| **place == 0).count();
     if there > 0 {
         read_cancelled(there, reply, answers)?;
@@ -151,7 +152,7 @@ pub(crate) async fn read_at_source(
         };
         let script = &calls.scripts.source.get;
         let (found, reply) =
-            at_source(calls, "read at the source shard", script, shard, Present::none(), part.len(), fill).await?;
+            at_source(calls, "read at the source shard", script, shard, CallerTime::none(), part.len(), fill).await?;
         let there = part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(id, _)| id);
         let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
         let read = place(&found, messages)?;
@@ -172,7 +173,7 @@ pub(crate) async fn settle_claims_at_source(
 ) -> Result<Vec<Lookup<Settled>>, StoreError> {
     let mut all = Vec::with_capacity(batch.len());
     for part in batch.chunks(OLD_ITEMS_MAX) {
-        let present = Present::new(now);
+        let present = CallerTime::new(now);
         let fill = |cmd: &mut Cmd, named: &Named| {
             named.add(cmd);
             cmd.arg(part.len());
@@ -203,7 +204,7 @@ pub(crate) async fn settle_dead_letters_at_source(
         let fill = |cmd: &mut Cmd, named: &Named| settle::name_dead(calls, cmd, shard, part, action, named);
         let script = &calls.scripts.source.settle_dead;
         let doing = "settle dead letters at the source shard";
-        let (found, reply) = at_source(calls, doing, script, shard, Present::new(now), part.len(), fill).await?;
+        let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
         let done = if found.contains(&0) { ints(reply)? } else { Vec::new() };
         all.extend(place(&found, done.into_iter().map(|done| done == 1).collect())?);
     }

@@ -8,12 +8,12 @@ use duetime_core::hand_over::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, StoreError, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
-    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
-    Role, ScheduleStore, Score, Shard, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
+    ScheduleStore, Score, ServerId, Shard, ShardLocation, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Checks, Link, LinkError};
@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, lives, read, settle, sizes, source, topics};
+use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, read, settle, sizes, source, topic_lifecycle, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -157,11 +157,11 @@ impl TopicStore for RedisStore {
     }
 
     async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError> {
-        lives::remove_topic(&self.calls, topic, how).await
+        topic_lifecycle::remove_topic(&self.calls, topic, how).await
     }
 
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError> {
-        lives::left_of(&self.calls, topic).await
+        topic_lifecycle::count_leftovers(&self.calls, topic).await
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
@@ -173,7 +173,7 @@ impl TopicStore for RedisStore {
     }
 
     async fn finish_deletions(&self) -> Result<(), StoreError> {
-        lives::finish_old_deletions(&self.calls).await
+        topic_lifecycle::finish_old_deletions(&self.calls).await
     }
 
     fn unreadable(&self) -> Vec<String> {
@@ -203,7 +203,7 @@ impl MessageStore for RedisStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(
             || edit::change(&self.calls, shard, now, batch),
             || source::change_at_source(&self.calls, shard, now, batch),
@@ -240,7 +240,7 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || settle::settle_dead_letters(&self.calls, shard, now, ids, action),
             || source::settle_dead_letters_at_source(&self.calls, shard, now, ids, action),
@@ -278,7 +278,7 @@ impl ClaimStore for RedisStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(
             || settle::settle_claims(&self.calls, shard, now, batch, wait),
             || source::settle_claims_at_source(&self.calls, shard, now, batch),
@@ -293,8 +293,8 @@ impl ScheduleStore for RedisStore {
         read::read_heads(&self.calls, shards).await
     }
 
-    fn place_of(&self, shard: &Shard) -> Place {
-        self.calls.link.place_of(self.calls.keys.messages(shard).as_bytes())
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        self.calls.link.server_of(self.calls.keys.messages(shard).as_bytes())
     }
 
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
@@ -317,11 +317,11 @@ impl BackupStore for RedisStore {
 
 #[async_trait]
 impl StoreHealth for RedisStore {
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
-        self.calls.keys.whereabouts(shard)
+    fn locate(&self, shard: &Shard) -> ShardLocation {
+        self.calls.keys.locate(shard)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 

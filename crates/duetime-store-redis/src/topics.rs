@@ -11,7 +11,7 @@ use tracing::error;
 use crate::calls::Calls;
 use crate::catalogue::{Swap, parse};
 use crate::reply::{store_error, unexpected_reply};
-use crate::{catalogue, lives, settings};
+use crate::{catalogue, settings, topic_lifecycle};
 
 /// All records that can be read; the names of the others are put into `unreadable`.
 pub(crate) async fn all_topics(calls: &Calls, unreadable: &Mutex<Vec<String>>) -> Result<Vec<TopicRecord>, StoreError> {
@@ -48,7 +48,7 @@ pub(crate) async fn store_topic(
             // The answer to the first sending of this very creation was lost.
             Some(there) if record.clone().in_life(there.routing.life()) == there => Ok(there),
             Some(_) => Err(StoreError::Conflict),
-            None => lives::create(calls, record).await,
+            None => topic_lifecycle::create(calls, record).await,
         };
     };
     let Some(text) = there else { return Err(StoreError::Conflict) };

@@ -22,12 +22,12 @@ pub enum Because {
     Quiet,
 }
 
-/// Lets `span` pass.
+/// Sleeps for `span`.
 pub async fn let_pass(span: Duration, _: Because) {
     tokio::time::sleep(span).await;
 }
 
-/// Lets time pass until `moment`.
+/// Sleeps until `moment`.
 pub async fn let_pass_until(moment: Instant, _: Because) {
     tokio::time::sleep_until(moment).await;
 }

@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    backup, bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause, plan,
-    shards, sink, token, topic,
+    backup, bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause,
+    shards, sink, sizing, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
 use crate::serve::ServeArgs;
 use crate::version;
 
-/// Delivers messages in due time.
+/// Delivers messages at their due time.
 #[derive(Debug, Parser)]
 #[command(name = "duetime", version = version::shown(), propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
@@ -84,16 +84,16 @@ pub enum Command {
     Sink(sink::SinkCommand),
     /// Lists the nodes.
     Nodes(NodeArgs),
-    /// Has a node leave its shards to others while it answers requests.
+    /// Moves a node's shards to other nodes; it keeps serving requests.
     Drain(observe::DrainArgs),
-    /// Has a drained node take its share of the shards again.
+    /// Lets a drained node take its share of the shards again.
     Undrain(observe::DrainArgs),
     /// Shows the node and its topics.
     Status(NodeArgs),
     /// Copies the embedded store of a node into a file while it serves, and reads the copy.
     Backup(backup::BackupArgs),
-    /// Shows what the token is for.
-    Me(NodeArgs),
+    /// Shows the token's name, scopes and limits.
+    Whoami(NodeArgs),
     /// Shows rates and lateness of the last minute, at one node.
     Rates(NodeArgs),
     /// Shows who changed what, the newest first, at one node.
@@ -109,12 +109,12 @@ pub enum Command {
     /// Prints rules for Prometheus: recordings and alerts for what you promise of lateness.
     Alerts(monitoring::AlertsArgs),
     /// Computes how many masters, shards and nodes a load needs.
-    Plan(plan::PlanArgs),
+    Sizing(sizing::SizingArgs),
     /// Makes tokens for `[[auth.tokens]]`.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Says all that is wrong with a configuration file, and tries its store and sinks. Flags and variables lie over it as
-    /// for `serve`.
+    /// Validates a configuration file and tests its store and sinks. Flags and variables override the file, as for
+    /// `serve`.
     CheckConfig {
         /// The file.
         file: PathBuf,

@@ -85,7 +85,7 @@ pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Dur
             true
         }
         name = supervisor.given_up() => {
-            error!(name, "stopping, for this node does not work without that loop: start it again, and report it");
+            error!(name, "stopping: a required loop failed; restart the node and report this");
             false
         }
     };

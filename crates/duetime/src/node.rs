@@ -13,7 +13,7 @@ use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
-use duetime_router::{Catalog, CatalogError, Metering, Plans, Reviewer, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, ConsistencyChecker, Metering, Plans, RoutedStore, Router};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
@@ -207,7 +207,7 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
     base.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
     if opened.shared {
         base.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
-        base.start("review", router.reviewer.clone(), Reviewer::run);
+        base.start("consistency", router.consistency.clone(), ConsistencyChecker::run);
     }
     base.start("nodes", (ownership.cluster(), catalog.clone()), |(cluster, catalog), stop| {
         count_nodes(cluster, catalog, stop)

@@ -63,7 +63,7 @@ pub fn open(config: &Config, parts: OwnershipDeps) -> anyhow::Result<Arc<dyn Own
     Ok(match config.ownership.mode {
         OwnershipMode::Solo => Solo::new(me, meters),
         OwnershipMode::RoundRobin => {
-            let link = link.ok_or_else(|| anyhow!("round-robin counts in Redis, and the store is none"))?;
+            let link = link.ok_or_else(|| anyhow!("round-robin ownership needs a Redis store; set store.url"))?;
             let presence = RedisPresence::new(link.clone(), &namespace);
             RoundRobin::start(me, tickets(&link), late, presence, meters, &supervisor)
         }

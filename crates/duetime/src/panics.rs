@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_lines::Importance;
-use duetime_settings::{Scrubber, without_hashed};
+use duetime_settings::{Redactor, without_hashed};
 use serde_json::json;
 
 /// The thread that writes the log: its own panics are not for itself to write.
@@ -43,7 +43,7 @@ pub fn start() {
 
 /// From now on these are not shown. What was read as a [`duetime_settings::Secret`] is known already.
 pub fn hide(secrets: Vec<String>) {
-    Scrubber::new(secrets);
+    Redactor::new(secrets);
 }
 
 /// From now on they look as the other lines of the log do.
@@ -55,7 +55,7 @@ fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("without a name");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    let text = clean(panic.payload_as_str().unwrap_or("without a message"));
+    let text = redact(panic.payload_as_str().unwrap_or("without a message"));
     let time = jiff::Timestamp::now();
     let sentence = "the program panicked; report it";
     if IS_JSON.load(Ordering::Relaxed) {
@@ -73,8 +73,8 @@ fn line_of(panic: &PanicHookInfo<'_>, backtrace: Option<&Backtrace>) -> String {
 }
 
 /// Without what the configuration holds, and without users and passwords in addresses, whosever they are.
-fn clean(text: &str) -> String {
-    let text = Scrubber::of_all_secrets().clean(&without_hashed(text), TEXT_BYTES_MAX);
+fn redact(text: &str) -> String {
+    let text = Redactor::of_all_secrets().redact(&without_hashed(text), TEXT_BYTES_MAX);
     let mut pieces = text.split("://");
     let mut shown = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_a_panic_says_is_shown_without_what_is_secret_in_it() {
-        Scrubber::new(["a-password-of-a-broker".to_owned()]);
+        Redactor::new(["a-password-of-a-broker".to_owned()]);
         for (said, shown) in [
             ("index out of bounds: the len is 3 but the index is 7", None),
             ("called `Result::unwrap()` on an `Err` value: Refused(\"a-password-of-a-broker\")", Some("a-password")),
@@ -100,12 +100,12 @@ mod tests {
             ("no redis://a:b@c:1 nor redis://d:e@f:2", Some("a:b")),
             ("see http://mq.example/ for more", None),
         ] {
-            let cleaned = clean(said);
+            let cleaned = redact(said);
             match shown {
                 None => assert_eq!(cleaned, said),
                 Some(secret) => assert!(cleaned.contains("***") && !cleaned.contains(secret), "{cleaned}"),
             }
         }
-        assert_eq!(clean("no redis://a:b@c:1 nor redis://d:e@f:2"), "no redis://***@c:1 nor redis://***@f:2");
+        assert_eq!(redact("no redis://a:b@c:1 nor redis://d:e@f:2"), "no redis://***@c:1 nor redis://***@f:2");
     }
 }

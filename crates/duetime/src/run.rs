@@ -11,7 +11,7 @@ use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
     backup, bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring,
-    observe, output, pause, plan, shards, sink, token, top, topic,
+    observe, output, pause, shards, sink, sizing, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -46,7 +46,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Pause(args) => pause::pause(args).await,
         Command::Resume(args) => pause::resume(args).await,
         Command::Backup(args) => backup::run(args).await,
-        Command::Me(connection) => observe::me(&connection).await,
+        Command::Whoami(connection) => observe::whoami(&connection).await,
         Command::Rates(connection) => observe::rates(&connection).await,
         Command::Audit(args) => observe::audit(&args).await,
         Command::Shards(command) => shards::run(command).await,
@@ -58,7 +58,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Bench(args) => bench(args).await,
         Command::Dashboards(args) => monitoring::dashboards(&args),
         Command::Alerts(args) => monitoring::alerts(&args),
-        Command::Plan(args) => plan::run(&args),
+        Command::Sizing(args) => sizing::run(&args),
         Command::Token(command) => token::run(&command),
         Command::CheckConfig { file, offline, flags } => check_config::run(&file, offline, &flags).await,
         Command::Man(args) => man::run(Cli::command(), &args),

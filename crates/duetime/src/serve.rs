@@ -96,7 +96,7 @@ async fn listen(address: &str) -> anyhow::Result<TcpListener> {
             "{address} is in use already: is another node running? stop it, or choose another address with --listen"
         ),
         std::io::ErrorKind::PermissionDenied => {
-            anyhow!("the system does not let us listen on {address}; choose a port above 1023 with --listen")
+            anyhow!("permission denied for {address}; choose a port above 1023 with --listen")
         }
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with --listen"),
     })

@@ -1,4 +1,4 @@
-//! Whether hand-overs are recorded as spans, and where these are sent.
+//! Whether deliveries are recorded as spans, and where these are sent.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn start(
     let Some(settings) = settings else { return Ok(None) };
     let (spans, export) =
         Export::new(&settings, node, version::VERSION, Arc::new(SystemClock), meters).map_err(anyhow::Error::msg)?;
-    info!(ratio = settings.ratio, queue = settings.queue, "hand-overs are recorded and sent by OTLP");
+    info!(ratio = settings.ratio, queue = settings.queue, "deliveries are recorded and sent by OTLP");
     let stop = flush.clone();
     supervisor.start("spans", Policy::RestartOrEnd, flush, move || export.clone().run(stop.clone()));
     Ok(Some(spans))

@@ -18,7 +18,7 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     assert!(to(&node, &["get", "orders", "o 1/ä"]).done().out.contains("k: v"));
     to(&node, &["get", "orders", "nope"]).refused(1, &["nope"]);
     let found = to(&node, &["find", "o 1/ä", "--json"]).done().json();
-    assert_eq!((&found["messages"][0]["topic"], &found["looked_at"]), (&"orders".into(), &1.into()));
+    assert_eq!((&found["messages"][0]["topic"], &found["scanned"]), (&"orders".into(), &1.into()));
     let none = to(&node, &["find", "nope"]);
     assert!(none.status == 1 && none.out.contains("no message of this id"), "{}", none.out);
     assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("Due at"));

@@ -56,7 +56,7 @@ async fn a_sink_is_tried_from_all_nodes_by_one_command() {
     let (redis, mut hook) = (RedisServer::start().await, Webhook::start());
     let config = format!(
         "[ownership]\nmode = \"round-robin\"\n[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n\
-         probe_wait_max = \"10m\"\n",
+         max_probe_wait = \"10m\"\n",
         hook.url("/")
     );
     let named = |id: &str| format!("[node]\nid = \"{id}\"\n{config}");

@@ -71,7 +71,7 @@ pub struct Spot {
     pub options: NodeOptions,
 }
 
-/// Seen at the webhook: when it was due, and each hand-over with its attempt.
+/// Seen at the webhook: when it was due, and each delivery with its attempt.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     pub due_at: HashMap<String, i64>,

@@ -3,7 +3,7 @@
 use duetime_core::store::AckWait;
 use std::fmt::Write as _;
 
-use duetime_core::resize_store::{Batch, BatchName, BatchPut, DeadlineFloor, FrozenState, Lookup};
+use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, DeadlineFloor, FrozenState, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::Enqueue;
 use duetime_core::{ChangeId, MessageId, Role, Routing, RoutingRecord, Timestamp, envelope};
@@ -102,15 +102,15 @@ impl Side {
                 let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
                 let to = self.shard(batch.to);
                 let shown = match self.store.put(&to, &batch).await.expect("answered") {
-                    BatchPut::Done { fresh, .. } => format!("{fresh} put"),
-                    conflict @ BatchPut::Conflict { .. } => format!("{conflict:?}"),
+                    ApplyOutcome::Done { fresh, .. } => format!("{fresh} put"),
+                    conflict @ ApplyOutcome::Conflict { .. } => format!("{conflict:?}"),
                 };
                 format!("{shown}, {:?}", self.store.last_applied_batch(&to, batch.from).await.expect("answered"))
             }
             Step::Renumber(to) => {
                 let held = self.store.outbox(&shard).await.expect("answered");
                 let seen = held.map_or(0, |batch| batch.name.nonce);
-                let new = BatchName { number: *to, nonce: number as u64 + 1 };
+                let new = BatchId { number: *to, nonce: number as u64 + 1 };
                 format!("{}", self.store.rename_batch(&shard, seen, new).await.expect("answered"))
             }
             Step::Drop => {

@@ -423,9 +423,9 @@ async fn a_primary_that_would_go_on_alone_is_refused_where_replicas_are_asked_fo
     let config = RedisStoreConfig { url: servers.url().into(), ..RedisStoreConfig::default() };
     let store = RedisStore::connect(config, meters.clone()).await.expect("memory asks for no replicas");
     let shows = |row: &str| meters.render().contains(row);
-    within(NOTICED_WITHIN, "it is reported", async || shows("duetime_store_troubles{kind=\"unguarded\"} 1")).await;
+    within(NOTICED_WITHIN, "it is reported", async || shows("duetime_store_issues{kind=\"unguarded\"} 1")).await;
     servers.servers[0].cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    within(NOTICED_WITHIN, "it is over", async || shows("duetime_store_troubles{kind=\"unguarded\"} 0")).await;
+    within(NOTICED_WITHIN, "it is over", async || shows("duetime_store_issues{kind=\"unguarded\"} 0")).await;
     store.ready().await.unwrap();
     assert_eq!(refused(servers.url(), Durability::Replicas(1)).await, None);
 }
@@ -442,6 +442,6 @@ async fn fewer_replicas_than_asked_are_noticed_and_the_node_stays_ready() {
     let store = RedisStore::connect(config, meters.clone()).await.unwrap();
     servers.servers[1].stop_hard();
     let shows = |row: &str| meters.render().contains(row);
-    within(NOTICED_WITHIN, "it is reported", async || shows("duetime_store_troubles{kind=\"replicas\"} 1")).await;
+    within(NOTICED_WITHIN, "it is reported", async || shows("duetime_store_issues{kind=\"replicas\"} 1")).await;
     store.ready().await.expect("answers say how many replicas have it");
 }

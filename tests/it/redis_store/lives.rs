@@ -11,7 +11,7 @@ use duetime_core::{ChangeId, Routing, RoutingRecord, ShardCount, TopicConfig, To
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_resize::MoveDeps;
-use duetime_router::{Catalog, Misplaced, RouteError, Router};
+use duetime_router::{Catalog, RouteError, Router, ShardAnomaly};
 use duetime_testkit::WallClock;
 
 use super::by_hand::{World, id, now};
@@ -147,7 +147,7 @@ async fn a_topic_that_vanished_is_not_created_again_and_is_adopted_with_all_it_h
     assert!(matches!(refused, Err(StoreError::Vanished { messages: 2, .. })), "{refused:?}");
 
     let adopted = world.store.adopt_topic(name, &Adopt { now: now(), ..Adopt::default() }).await.unwrap();
-    assert!(adopted.restored && adopted.lost.is_empty() && adopted.remade.is_empty());
+    assert!(adopted.restored && adopted.lost.is_empty() && adopted.recreated.is_empty());
     assert_eq!((&adopted.record.routing, adopted.record.config.max_payload), (&world.record.routing, 77));
     assert_eq!(world.store.topics().await.unwrap(), [adopted.record]);
     assert_eq!(world.claim().await.0.len(), 2);
@@ -177,11 +177,11 @@ async fn a_lost_shard_is_made_anew_only_when_the_loss_is_accepted() {
     assert!(matches!(refused, Err(StoreError::Lost(_))), "{refused:?}");
     let ask = Adopt { now: now(), ..Adopt::default() };
     let adopted = world.store.adopt_topic(name, &ask).await.unwrap();
-    assert_eq!((adopted.restored, adopted.lost, adopted.remade), (false, vec![1], vec![]));
+    assert_eq!((adopted.restored, adopted.lost, adopted.recreated), (false, vec![1], vec![]));
     let refused = world.store.get(&world.shard, &[id("a")]).await;
     assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
     let adopted = world.store.adopt_topic(name, &Adopt { accept_loss: true, ..ask }).await.unwrap();
-    assert_eq!((adopted.lost, adopted.remade), (vec![], vec![1]));
+    assert_eq!((adopted.lost, adopted.recreated), (vec![], vec![1]));
     world.put(&["a"]).await;
 }
 
@@ -248,7 +248,7 @@ async fn a_shard_that_is_gone_after_a_resize_made_it_is_lost_and_not_made_anew()
     let ask = Adopt { now: now(), ..Adopt::default() };
     assert_eq!(world.store.adopt_topic(name, &ask).await.unwrap().lost, [3]);
     let adopted = world.store.adopt_topic(name, &Adopt { accept_loss: true, ..ask }).await.unwrap();
-    assert_eq!((adopted.lost, adopted.remade), (vec![], vec![3]));
+    assert_eq!((adopted.lost, adopted.recreated), (vec![], vec![3]));
     world.store.fence(name, 3, &routing, &DeadlineFloor::default()).await.unwrap();
     assert_eq!(world.store.get(&fresh, &[id("a")]).await.unwrap(), [None], "it serves again");
 }
@@ -323,16 +323,16 @@ async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic
     let refused = router.get(name, vec![id("a")]).await.remove(0);
     let Err(RouteError::Store(error)) = refused else { panic!("{refused:?}") };
     assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
-    router.reviewer.look_at_shards().await;
-    let (code, detail) = catalog.troubles().not_ready().unwrap();
+    router.consistency.check_shards().await;
+    let (code, detail) = catalog.issues().not_ready().unwrap();
     assert!(code == "topic_outdated" && detail.contains("orders (2 messages)"), "{detail}");
-    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 1"));
-    let places = router.reviewer.misplaced(&catalog.get(name).unwrap()).await.unwrap();
-    assert_eq!(places, [(0, Misplaced::Later(0)), (1, Misplaced::Later(2))]);
+    assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 1"));
+    let places = router.consistency.anomalies(&catalog.get(name).unwrap()).await.unwrap();
+    assert_eq!(places, [(0, ShardAnomaly::Later(0)), (1, ShardAnomaly::Later(2))]);
 
     assert!(catalog.adopt(name, None, false).await.unwrap().restored);
-    router.reviewer.look_at_shards().await;
-    assert!(catalog.troubles().not_ready().is_none());
-    assert!(meters.render().contains("duetime_topics_troubled{kind=\"outdated\"} 0"));
+    router.consistency.check_shards().await;
+    assert!(catalog.issues().not_ready().is_none());
+    assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 0"));
     assert!(router.get(name, vec![id("nobody")]).await.remove(0).is_ok());
 }

@@ -1,10 +1,10 @@
-//! One step of the hand-over in place: what it makes of marks of earlier claims, of damaged bodies and
+//! One step of the delivery in place: what it makes of marks of earlier claims, of damaged bodies and
 //! of a repeated call.
 
 use duetime_testkit::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
-use duetime_core::resize_store::{Batch, BatchName, BatchPut, Frozen, FrozenState, ResizeStore as _};
+use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, Frozen, FrozenState, ResizeStore as _};
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
     ClaimStore as _, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, StreamTransfer, Streamed,
@@ -80,8 +80,8 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
     let body = envelope::encode(due, Nonce(7), &Headers::default(), b"moved");
     let state = FrozenState::Live(Score::new(due, LeaseClass::FREE, 3));
     let messages = vec![Frozen { id: id("moved"), state, body: Some(body) }];
-    let batch = Batch { name: BatchName { number: 1, nonce: 5 }, from: 0, to: 1, messages };
-    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), BatchPut::Done { fresh: 1, .. }));
+    let batch = Batch { name: BatchId { number: 1, nonce: 5 }, from: 0, to: 1, messages };
+    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), ApplyOutcome::Done { fresh: 1, .. }));
     assert_eq!(world.step(1).await.count, 1);
     assert_eq!(world.entries().await, [entry("moved", "4")]);
 }

@@ -5,7 +5,7 @@ use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::resize_store::{BatchPut, DeadlineFloor, Lookup, Replication, ResizeStore as _};
+use duetime_core::resize_store::{ApplyOutcome, DeadlineFloor, Lookup, Replication, ResizeStore as _};
 use duetime_core::routing::LIFE;
 use duetime_core::store::{AckWait, DeadAction, Edited, Settled, Settlement};
 use duetime_core::{Role, RoutingAuthority, StoreError, TopicStore as _};
@@ -36,7 +36,7 @@ async fn what_is_on_its_way_to_a_full_destination_arrives_and_nothing_more_is_ta
     let refused = moving.store.check_room(&moving.shard(4)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Full(_)), "{refused:?}");
     // All that brings nothing new goes on.
-    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
+    assert!(matches!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 2, .. }));
     assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
     assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
     assert!(moving.get(4, "a").await.is_some());
@@ -69,7 +69,7 @@ async fn a_server_without_a_replica_says_so() {
     let moving = MovingTopic::begin(connect(server.url(), Duration::from_secs(2)).await).await;
     moving.enqueue(0, &["a"]).await;
     let batch = moving.take(&["a"]).await.unwrap().unwrap();
-    assert_eq!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 1, kept: Replication::Unreplicated });
+    assert_eq!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 1, kept: Replication::Unreplicated });
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     requested.desired = Some(9);
     assert!(late(&store.swap_routing(&moving.topic, &seen, &requested).await.unwrap_err()));
     replica.resume();
-    assert_eq!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, kept: Replication::Replicated });
+    assert_eq!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 0, kept: Replication::Replicated });
     assert_eq!(moving.cancel_old(&["b"]).await.unwrap(), [Lookup::Absent]);
     assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
 }
@@ -190,9 +190,9 @@ async fn each_step_of_a_move_whose_answer_is_lost_is_taken_once() {
     assert!(way.has_lost());
     assert_eq!((batch.messages.len(), batch.name.number), (2, warm.name.number + 1));
     lose_next(&way, &moving).await;
-    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { .. }));
+    assert!(matches!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { .. }));
     assert!(way.has_lost());
-    let new = duetime_core::resize_store::BatchName { number: 70, nonce: 7 };
+    let new = duetime_core::resize_store::BatchId { number: 70, nonce: 7 };
     moving.store.rename_batch(&moving.shard(0), 1, new).await.unwrap();
     lose_next(&way, &moving).await;
     assert!(moving.store.rename_batch(&moving.shard(0), batch.name.nonce, new).await.unwrap());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duetime_core::RoutingAuthority;
-use duetime_core::resize_store::{BatchPut, Lookup};
+use duetime_core::resize_store::{ApplyOutcome, Lookup};
 use duetime_core::store::Edited;
 use duetime_store_embedded::EmbeddedStore;
 
@@ -27,12 +27,12 @@ async fn a_move_goes_on_after_a_restart_at_every_step() {
     assert_eq!(moving.store.routing(&topic).await.unwrap().unwrap().routing, routing);
     assert_eq!(moving.store.outbox(&moving.shard(0)).await.unwrap().as_ref(), Some(&batch));
     assert_eq!(moving.cancel_old(&["a", "stays"]).await.unwrap(), [Lookup::Frozen, Lookup::Found(Edited::Cancelled)]);
-    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 2, .. }));
+    assert!(matches!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 2, .. }));
     drop(moving);
 
     let moving = MovingTopic { store: open(folder.path()), topic, routing };
     assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
-    assert!(matches!(moving.put(&batch).await.unwrap(), BatchPut::Done { fresh: 0, .. }));
+    assert!(matches!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 0, .. }));
     assert!(moving.store.discard_batch(&moving.shard(0), batch.name.nonce).await.unwrap());
     assert_eq!(moving.claim(4).await.len(), 2);
     moving.enqueue(0, &["c"]).await;

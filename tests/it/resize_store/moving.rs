@@ -4,7 +4,7 @@ use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor, Lookup};
+use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor, Lookup};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{AckWait, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
@@ -86,7 +86,7 @@ impl MovingTopic {
         self.store.take(&self.shard(0), 4, &ids, rand::random()).await
     }
 
-    pub async fn put(&self, batch: &Batch) -> Result<BatchPut, StoreError> {
+    pub async fn put(&self, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         self.store.put(&self.shard(batch.to), batch).await
     }
 

@@ -75,7 +75,7 @@ async fn a_refused_record_does_not_take_along_those_that_travel_with_it() {
     let mut kafka = Kafka::with("conformance");
     let sink = bind(&kafka.config(), json!({"name": "k", "key": "same"})).unwrap();
     let refusals = [
-        (RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, "message_max"),
+        (RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, "max_message"),
         (RD_KAFKA_RESP_ERR_INVALID_RECORD, "refuses it"),
         (RD_KAFKA_RESP_ERR_POLICY_VIOLATION, "refuses it"),
     ];

@@ -1,4 +1,4 @@
-//! The span of a hand-over goes on in what a real broker hands to its readers.
+//! The span of a delivery goes on in what a real broker hands to its readers.
 
 use std::collections::BTreeMap;
 

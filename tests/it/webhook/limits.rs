@@ -99,7 +99,7 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
         "/talks" => Answer::status(410).body(vec![b'x'; 8 << 20]),
         _ => Answer::status(200).body(vec![b'x'; 8 << 20]),
     });
-    let allow = "allow = [\"localhost\"]\nresponse_max = \"1KiB\"";
+    let allow = "allow = [\"localhost\"]\nmax_response = \"1KiB\"";
     let node = node(&hook, &[("moved", allow), ("talks", allow), ("thanks", allow)]).await;
     for name in ["moved", "talks", "thanks"] {
         node.enqueue(name, ids("order", 2)).await;
@@ -119,7 +119,7 @@ async fn a_redirect_leads_nowhere_and_no_more_of_an_answer_is_read_than_allowed(
 async fn refusal(node: &TestNode, topic: &str) -> String {
     let began = tokio::time::Instant::now();
     loop {
-        if let Some(reason) = node.counts(topic).await["sink_trouble"]["reason"].as_str() {
+        if let Some(reason) = node.counts(topic).await["sink_issue"]["reason"].as_str() {
             return reason.to_owned();
         }
         duetime_testkit::in_time!(began.elapsed() < PATIENCE, "{topic} is not down: {}", node.process.output());
@@ -157,7 +157,7 @@ async fn endless() -> (u16, Arc<AtomicUsize>) {
 async fn an_answer_without_end_is_read_no_further_than_allowed() {
     let (port, taken) = endless().await;
     let node = TestNode::new(&format!(
-        "[sinks.talks]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/\"\nallow = [\"127.0.0.1\"]\nresponse_max = \"1KiB\"\n"
+        "[sinks.talks]\ntype = \"http\"\nurl = \"http://127.0.0.1:{port}/\"\nallow = [\"127.0.0.1\"]\nmax_response = \"1KiB\"\n"
     ))
     .await;
     let (status, body) = node.topic("talks", json!({"shards": 1, "sink": {"name": "talks"}})).await;

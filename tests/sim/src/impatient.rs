@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{Clock as _, Due, Headers, MessageId, Nonce, OnConflict};
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use duetime_testkit::history::{Change, FaultKind, What, digest};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -90,7 +90,7 @@ impl Client {
         if door.store.leaves_out(Mutation::RequestsWithoutEnd) {
             let _ = timeout(limit, asked).await;
         } else {
-            let _ = timeout(limit, RequestEnd::after(limit).scope(asked)).await;
+            let _ = timeout(limit, RequestDeadline::after(limit).scope(asked)).await;
         }
         self.note(id, What::Unanswered);
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::{Clock as _, StoreError, Timestamp};
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -165,10 +165,10 @@ impl Link {
     ) -> Result<T, StoreError> {
         let began = Instant::now();
         let mut repeated = false;
-        let end = RequestEnd::of_task();
+        let end = RequestDeadline::of_task();
         loop {
             self.awake().await;
-            if end.is_some_and(RequestEnd::is_over) {
+            if end.is_some_and(RequestDeadline::has_passed) {
                 return Err(unavailable());
             }
             if let Some((nth, wire)) = self.wire(master).await {

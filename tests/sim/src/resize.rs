@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, Replication, ScanPage,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, Replication, ScanPage,
 };
 use duetime_core::store::{AckWait, DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
 use duetime_core::{
@@ -218,7 +218,7 @@ impl ResizeStore for SimStore {
         Ok(())
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let batch = batch.clone();
         let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
         if !self.alone {
@@ -226,16 +226,16 @@ impl ResizeStore for SimStore {
         }
         // Answered by its server alone: the next failover may undo it.
         match self.quick(shard, true, script).await? {
-            BatchPut::Done { fresh, .. } => Ok(BatchPut::Done { fresh, kept: Replication::Unreplicated }),
-            conflict @ BatchPut::Conflict { .. } => Ok(conflict),
+            ApplyOutcome::Done { fresh, .. } => Ok(ApplyOutcome::Done { fresh, kept: Replication::Unreplicated }),
+            conflict @ ApplyOutcome::Conflict { .. } => Ok(conflict),
         }
     }
 
-    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
         self.kept(shard, move |server, shard, _| at_once(server.mem.last_applied_batch(shard, from))).await
     }
 
-    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError> {
         self.kept(shard, move |server, shard, _| at_once(server.mem.rename_batch(shard, seen, new))).await
     }
 

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept as Answers, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply as Answers, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    ClaimStore, Clock, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Place, Role, ScheduleStore, Score,
-    Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName, TopicRecord,
-    TopicStore, Whereabouts,
+    ClaimStore, Clock, Due, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score, ServerId,
+    Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp, TopicName,
+    TopicRecord, TopicStore,
 };
 use duetime_testkit::at_home::MessagesAtHome as _;
 use tokio::sync::broadcast;
@@ -392,8 +392,8 @@ impl ScheduleStore for SimStore {
         Ok(all)
     }
 
-    fn place_of(&self, _shard: &Shard) -> Place {
-        Place::default()
+    fn server_of(&self, _shard: &Shard) -> ServerId {
+        ServerId::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -408,12 +408,12 @@ impl StoreHealth for SimStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
-        Whereabouts::default()
+    fn locate(&self, _shard: &Shard) -> ShardLocation {
+        ShardLocation::default()
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -245,7 +245,7 @@ impl SimStore {
 
     /// Puts the record back of a topic whose shards are there: what they say is what it was.
     pub async fn adopt(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
-        let adopted = |record, restored| Adopted { record, restored, lost: Vec::new(), remade: Vec::new() };
+        let adopted = |record, restored| Adopted { record, restored, lost: Vec::new(), recreated: Vec::new() };
         if let (Some(record), _, _) = self.noted(topic).await? {
             return Ok(adopted(record, false));
         }

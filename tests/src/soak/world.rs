@@ -24,7 +24,7 @@ pub const TOPICS: [&str; 2] = [TO_SINK, TO_CONSUMERS];
 pub const VISIBILITY: Duration = Duration::from_secs(10);
 pub const ATTEMPTS: u8 = 99;
 const NODES: usize = 3;
-/// One hand-over to the webhook in so many fails and is tried again.
+/// One delivery to the webhook in so many fails and is tried again.
 const FAILS: u32 = 20;
 /// Costs the message an attempt, whatever the target does meanwhile.
 const CONFLICT: u16 = 409;

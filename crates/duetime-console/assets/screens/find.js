@@ -24,7 +24,7 @@ export function Find({ id }) {
           next: page.next,
           messages: [...now.messages, ...page.messages],
           failed: [...now.failed, ...page.failed],
-          asked: now.asked + page.looked_at,
+          asked: now.asked + page.scanned,
         };
       }
       set({ ...now, busy: false });

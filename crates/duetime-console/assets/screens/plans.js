@@ -69,7 +69,7 @@ const options = ({ action, ...what }) =>
       value,
     ]),
   );
-const matched = (plan) => `${plan.counted_all ? "" : "at least "}${number(plan.expected)}`;
+const matched = (plan) => `${plan.count_complete ? "" : "at least "}${number(plan.expected)}`;
 export const acted = ({ counts }) =>
   counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
@@ -158,9 +158,9 @@ export function PlanFirst({ topic, what, onClose }) {
   const valid =
     rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
-  const many = plan && (plan.expected > TYPED_ABOVE || !plan.counted_all);
+  const many = plan && (plan.expected > TYPED_ABOVE || !plan.count_complete);
   const all = plan
-    ? `${plan.counted_all ? "" : "at least "}${plural(plan.expected, "message")}`
+    ? `${plan.count_complete ? "" : "at least "}${plural(plan.expected, "message")}`
     : "… messages";
   return html`
     <${Confirm}
@@ -292,7 +292,7 @@ export function Plans({ topic, actions }) {
       cell: (row) =>
         html`
           <span class="tag ${MOODS[row.state] ?? ""}">${row.state}</span>
-          ${row.trouble ? html` <span class="bad">${row.trouble}</span>` : ""}
+          ${row.issue ? html` <span class="bad">${row.issue}</span>` : ""}
         `,
     },
     {

@@ -44,7 +44,7 @@ const TRIED = {
   was_up: "It was not taken to be down.",
   down: "It is down still.",
   nothing_due: "Nothing is due to try it with; the next that falls due is.",
-  under_way: "The try has not ended yet.",
+  in_progress: "The try has not ended yet.",
 };
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
@@ -187,7 +187,7 @@ export function Sinks() {
   };
   const calls = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
-    { name: "Hand-overs", value: (row) => row.calls, cell: (row) => rate(row.calls) },
+    { name: "Deliveries", value: (row) => row.calls, cell: (row) => rate(row.calls) },
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
     {
@@ -385,9 +385,9 @@ export function Sinks() {
         `,
     },
   ];
-  const troubled = topics.filter((topic) => topic.open || topic.sink_trouble);
-  const trouble = (topic) => {
-    const { since, reason, next_try: next, state: how } = topic.sink_trouble ?? {};
+  const affected = topics.filter((topic) => topic.open || topic.sink_issue);
+  const issue = (topic) => {
+    const { since, reason, next_try: next, state: how } = topic.sink_issue ?? {};
     const path = topicPath(topic.name, "/sink/probe");
     return html`
       <div class="banner bad" key=${topic.name} role="status">
@@ -431,8 +431,8 @@ export function Sinks() {
   return html`
     <h1>Sinks</h1>
     <p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
-    ${troubled.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
-    ${troubled.map(trouble)}
+    ${affected.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
+    ${affected.map(issue)}
     <div class="card">
       <h2>Paused by hand</h2>
       <${Barred} scope="admin" what="Pausing and resuming a sink" />
@@ -484,12 +484,12 @@ export function Sinks() {
     `
     }
     <div class="card">
-      <h2>Hand-overs of the last minute</h2>
+      <h2>Deliveries of the last minute</h2>
       <${Table}
-        label="hand-overs"
+        label="deliveries"
         columns=${calls}
         rows=${sinks(state).map((one) => ({ key: one.name, ...one }))}
-        empty="Nothing was handed over yet."
+        empty="Nothing was delivered yet."
       />
       <${Commands} path="/v1/rates" command="duetime rates" />
     </div>

@@ -69,7 +69,7 @@ function causes(step, row, usual, entries, outages) {
 function Line({ name, steps, allowed }) {
   const points = steps.map((step) => [
     step.at,
-    1 - step.late / Math.max(1, step.handed_over) / allowed,
+    1 - step.late / Math.max(1, step.deliveries) / allowed,
   ]);
   if (points.length < 2)
     return html`
@@ -116,7 +116,7 @@ export function Slo() {
   const [chosen, choose] = useState();
   // Where nobody chose, the one with the least left.
   const shareOf = (topic) =>
-    share(rates(state, topic.name).lateTotal, rates(state, topic.name).handedTotal) ?? -1;
+    share(rates(state, topic.name).lateTotal, rates(state, topic.name).deliveriesTotal) ?? -1;
   const worst = [...(state.topics ?? [])].sort(
     (a, b) => shareOf(b) - shareOf(a) || (a.name < b.name ? -1 : 1),
   )[0]?.name;
@@ -130,14 +130,14 @@ export function Slo() {
   const allowed = 1 - Number(objective) / 100;
   const rows = state.topics.map((topic) => {
     const now = rates(state, topic.name);
-    const spent = share(now.lateTotal, now.handedTotal);
+    const spent = share(now.lateTotal, now.deliveriesTotal);
     return {
       key: topic.name,
       ...topic,
       ...now,
       spent,
       left: budgetLeft(now, objective),
-      burn: burnOf(now.late, now.handed, allowed),
+      burn: burnOf(now.late, now.deliveries, allowed),
     };
   });
   const sum = (name) => rows.reduce((all, row) => all + (row[name] ?? 0), 0);
@@ -161,8 +161,8 @@ export function Slo() {
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => topicLink(row.name) },
     {
       name: "Handed over",
-      value: (row) => row.handedTotal,
-      cell: (row) => number(row.handedTotal),
+      value: (row) => row.deliveriesTotal,
+      cell: (row) => number(row.deliveriesTotal),
     },
     { name: "Late", value: (row) => row.lateTotal, cell: (row) => number(row.lateTotal) },
     {
@@ -187,13 +187,13 @@ export function Slo() {
     { name: "When", left: true, value: (row) => row.at, cell: (row) => moment(row.at) },
     { name: "Topic", left: true, value: (row) => row.topic, cell: (row) => topicLink(row.topic) },
     { name: "Late", value: (row) => row.late, cell: (row) => number(row.late) },
-    { name: "Of", value: (row) => row.handed_over, cell: (row) => number(row.handed_over) },
+    { name: "Of", value: (row) => row.deliveries, cell: (row) => number(row.deliveries) },
     { name: "At that time", left: true, wrap: true, cell: (row) => row.why },
   ];
-  const spent = share(sum("lateTotal"), sum("handedTotal"));
-  const burn = burnOf(sum("late"), sum("handed"), allowed);
+  const spent = share(sum("lateTotal"), sum("deliveriesTotal"));
+  const burn = burnOf(sum("late"), sum("deliveries"), allowed);
   const left = budgetLeft(
-    { lateTotal: sum("lateTotal"), handedTotal: sum("handedTotal") },
+    { lateTotal: sum("lateTotal"), deliveriesTotal: sum("deliveriesTotal") },
     objective,
   );
   return html`
@@ -207,7 +207,7 @@ export function Slo() {
       </label>
     </div>
     <p class="quiet">
-      What ${state.rates?.node ?? "this node"} handed over since it started; late is later than a
+      Deliveries of ${state.rates?.node ?? "this node"} since it started; late is later than a
       second after its due time. A budget over days and all nodes is kept by Prometheus, with the
       rules below.
     </p>
@@ -221,7 +221,7 @@ export function Slo() {
         ["Budget left", leftText(left), leftMood(left)],
         ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"],
         ["Late, last minute", number(sum("late"))],
-        ["Handed over, last minute", number(sum("handed"))],
+        ["Deliveries, last minute", number(sum("deliveries"))],
       ]}
     />
     <div class="card">

@@ -34,7 +34,7 @@ const COUNTS = [
   "created_at",
   "sink_state",
   "sink_down",
-  "sink_trouble",
+  "sink_issue",
   "pause",
 ];
 
@@ -66,7 +66,7 @@ const HEAT = [
 const HEAT_ROW = 16;
 const HEAT_COLUMN = 10;
 
-// Each column ten seconds, each row a lateness; the darker, the more of that column's hand-overs.
+// Each column ten seconds, each row a lateness; the darker, the more of that column's deliveries.
 function Heat({ detail }) {
   const bounds = [...detail.bounds_ms, Infinity];
   const rows = detail.lateness.map(({ counts }) =>
@@ -79,7 +79,7 @@ function Heat({ detail }) {
     ),
   );
   const all = rows.flat().reduce((sum, n) => sum + n, 0);
-  if (!all) return html`<p class="empty">Nothing was handed over in the last five minutes.</p>`;
+  if (!all) return html`<p class="empty">Nothing was delivered in the last five minutes.</p>`;
   const late = rows.reduce((sum, row) => sum + row.slice(3).reduce((of, n) => of + n, 0), 0);
   const [left, height] = [58, HEAT.length * HEAT_ROW];
   return html`
@@ -114,8 +114,8 @@ function Heat({ detail }) {
     <p class="quiet">
       The last five minutes in steps of ten seconds, now at the right: ${number(late)} of ${plural(
         all,
-        "hand-over was",
-        "hand-overs were",
+        "delivery was",
+        "deliveries were",
       )} later than a second.
     </p>
   `;

@@ -97,15 +97,17 @@ async fn each_time_that_a_sink_is_down_is_kept_with_its_end_also_when_the_breake
 async fn a_try_at_once_ends_the_wait_and_says_what_it_brought() {
     let breaker = Arc::new(breaker());
     let second = Duration::from_secs(1);
-    assert_eq!(breaker.try_now(second).await, Tried::WasUp);
+    assert_eq!(breaker.probe_now(second).await, ProbeOutcome::WasUp);
     breaker.unavailable("503");
     let asked = Instant::now();
-    assert_eq!(breaker.try_now(10 * second).await, Tried::NothingDue, "nobody claims");
+    assert_eq!(breaker.probe_now(10 * second).await, ProbeOutcome::NothingDue, "nobody claims");
     assert_eq!(asked.elapsed(), CLAIMED_WITHIN);
-    for (ends, expected) in [(Some(false), Tried::Down), (None, Tried::UnderWay), (Some(true), Tried::Up)] {
+    for (ends, expected) in
+        [(Some(false), ProbeOutcome::Down), (None, ProbeOutcome::InProgress), (Some(true), ProbeOutcome::Up)]
+    {
         let tried = tokio::spawn({
             let breaker = breaker.clone();
-            async move { breaker.try_now(10 * second).await }
+            async move { breaker.probe_now(10 * second).await }
         });
         tokio::task::yield_now().await;
         if breaker.inner.lock().state != BreakerState::Probing {
@@ -130,10 +132,10 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     breaker.nothing_waits(Instant::now());
     assert!(breaker.down().is_some(), "the wait before the next try is not over");
     tokio::time::advance(NOTHING_FOR).await;
-    breaker.put_off(second);
+    breaker.defer(second);
     tokio::time::advance(NOTHING_FOR - second).await;
     breaker.nothing_waits(Instant::now());
-    assert!(breaker.down().is_some(), "something was put off not long ago");
+    assert!(breaker.down().is_some(), "something was deferred not long ago");
     tokio::time::advance(second).await;
     breaker.probe_is_kept(true);
     breaker.nothing_waits(Instant::now());
@@ -142,7 +144,7 @@ async fn an_outage_is_over_when_nothing_waits_and_what_is_due_next_is_a_probe_al
     breaker.nothing_waits(Instant::now());
     assert_eq!((breaker.down(), breaker.meters.breaker_open.get()), (None, 0));
     assert_eq!(breaker.outages.latest()[0].ended.unwrap().1, OutageEnd::NothingDue);
-    assert_eq!(breaker.try_now(second).await, Tried::WasUp);
+    assert_eq!(breaker.probe_now(second).await, ProbeOutcome::WasUp);
     assert!(!breaker.is_closed());
     assert_eq!(breaker.admit(), Some(Admission { limit: PROBE_MESSAGES, probe: true }));
     breaker.nothing_waits(Instant::now());

@@ -105,7 +105,7 @@ async fn a_message_that_kills_its_consumers_takes_nobody_along() {
                 let acks: Vec<Settle> = acks.collect();
                 node.store.mem.settle(&batch.shard, node.clock.now(), &acks).await.unwrap();
             }
-            batch.go_back.unless_sent().sent();
+            batch.release.unless_sent().sent();
         }
         node.pass(if has_poison { secs(2) } else { ms(10) }).await;
     }
@@ -122,7 +122,7 @@ async fn what_was_claimed_and_not_sent_goes_back_and_costs_no_attempt() {
     for sent in [false, true] {
         let handed = consumers.claim(&name(), ask(1, secs(5))).await.unwrap().remove(0);
         assert_eq!(handed.messages[0].attempt, 1);
-        let unsent = handed.go_back.unless_sent();
+        let unsent = handed.release.unless_sent();
         if sent {
             unsent.sent()
         } else {

@@ -113,7 +113,7 @@ async fn a_cancel_of_what_is_being_handed_over_is_no_settlement_that_came_too_la
     node.pass(ms(500)).await;
     node.cancel("o-1").await;
     node.pass(secs(2)).await;
-    assert_eq!((node.sink.ids(), node.counts().settlements_lost.get()), (vec!["o-1".to_owned()], 0));
+    assert_eq!((node.sink.ids(), node.counts().settlements_expired.get()), (vec!["o-1".to_owned()], 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn a_slow_sink_is_given_no_more_than_it_takes_before_the_deadline() {
     assert!(most <= 8, "{most} messages were held, a sink of 2 a second takes 8 in half of 8 s");
     assert!(node.sink.times().values().all(|times| *times == 1));
     assert_eq!(node.sink.times().len(), 60);
-    assert_eq!(node.counts().settlements_lost.get(), 0);
+    assert_eq!(node.counts().settlements_expired.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]

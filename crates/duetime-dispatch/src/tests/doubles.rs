@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::ownership::Demand;
-use duetime_core::store::{AckWait, Claim, ClaimRequest, Kept, Settle, Settled, ShardCounts, Wakeup};
+use duetime_core::store::{AckWait, BatchReply, Claim, ClaimRequest, Settle, Settled, ShardCounts, Wakeup};
 use duetime_core::{
-    BindError, ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Place, Role, ScheduleStore, Shard,
-    Sink, SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
+    BindError, ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Role, ScheduleStore, ServerId,
+    Shard, Sink, SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
 use duetime_testkit::MemStore;
 use futures::future::BoxFuture;
@@ -182,7 +182,7 @@ pub struct WiredStore {
     /// Shards are on so many servers in turn.
     pub servers: AtomicUsize,
     /// Servers that answer nothing at present.
-    pub silent: Mutex<HashSet<Place>>,
+    pub silent: Mutex<HashSet<ServerId>>,
 }
 
 impl WiredStore {
@@ -209,12 +209,12 @@ impl WiredStore {
     }
 
     /// The server of shard `index`.
-    pub fn server_of(&self, index: u32) -> Place {
-        Place(u64::from(index) % self.servers.load(Ordering::SeqCst) as u64)
+    pub fn server_of_index(&self, index: u32) -> ServerId {
+        ServerId(u64::from(index) % self.servers.load(Ordering::SeqCst) as u64)
     }
 
     fn is_silent(&self, shard: &Shard) -> bool {
-        self.silent.lock().contains(&self.place_of(shard))
+        self.silent.lock().contains(&self.server_of(shard))
     }
 
     /// Nothing is answered by a silent server before the call is given up.
@@ -270,7 +270,7 @@ impl ClaimStore for WiredStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         self.wire("settle").await?;
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
         let settled = self.mem.settle_at(shard, role, now, batch, wait).await?;
@@ -296,10 +296,10 @@ impl ScheduleStore for WiredStore {
             shards.iter().zip(known).map(|(shard, known)| if self.is_silent(shard) { None } else { known }).collect();
         if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
     }
-    fn place_of(&self, shard: &Shard) -> Place {
-        let left = self.panics.lock().get_mut("place_of").filter(|left| **left > 0).map(|left| *left -= 1);
-        assert!(left.is_none(), "a fault in place_of");
-        self.server_of(shard.index)
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        let left = self.panics.lock().get_mut("server_of").filter(|left| **left > 0).map(|left| *left -= 1);
+        assert!(left.is_none(), "a fault in server_of");
+        self.server_of_index(shard.index)
     }
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.wire("next_due").await?;

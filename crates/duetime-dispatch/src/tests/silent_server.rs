@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::{ClaimAsk, Place, RateLimit, ShardCount, StoreError, TopicConfig, Verdict};
+use duetime_core::{ClaimAsk, RateLimit, ServerId, ShardCount, StoreError, TopicConfig, Verdict};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::DispatchConfig;
 const SHARDS: u32 = 12;
 const SERVERS: usize = 3;
 /// The one that is silent.
-const SILENT: Place = Place(1);
+const SILENT: ServerId = ServerId(1);
 /// What a shard of another server is late at most.
 const LATE_MAX: Duration = Duration::from_millis(30);
 
@@ -59,7 +59,7 @@ async fn put(node: &TestNode, tag: &str, delays: &[Duration], rounds: usize) -> 
             for index in 0..SHARDS {
                 let id = node.ids_of(index, &format!("{tag}-{round}-{}", delay.as_millis()), 1).await.remove(0);
                 node.put(&id, *delay).await;
-                put.push((id, Instant::now() + *delay, node.store.server_of(index) == SILENT));
+                put.push((id, Instant::now() + *delay, node.store.server_of_index(index) == SILENT));
             }
         }
         node.pass(ms(170)).await;
@@ -189,7 +189,7 @@ async fn a_consumer_that_asked_a_silent_server_for_all_it_takes_asks_the_others_
     let consumers = node.engine.consumers();
     while !consumers.claim(&name(), ask(ms(0))).await.unwrap().is_empty() {}
     falls_silent(&node);
-    let on = |silent: bool| (0..SHARDS).find(|index| (node.store.server_of(*index) == SILENT) == silent).unwrap();
+    let on = |silent: bool| (0..SHARDS).find(|index| (node.store.server_of_index(*index) == SILENT) == silent).unwrap();
     let (asked, other) = (node.ids_of(on(true), "asked", 1).await.remove(0), node.ids_of(on(false), "m", 2).await);
     node.put(&asked, ms(0)).await;
     let claiming = tokio::spawn(async move {
@@ -227,7 +227,7 @@ async fn a_consumer_hears_of_a_silent_server_only_when_no_other_answers() {
         assert!(began.elapsed() <= wait + secs(2), "{:?}", began.elapsed());
     }
     for server in 0..SERVERS as u64 {
-        node.store.silent.lock().insert(Place(server));
+        node.store.silent.lock().insert(ServerId(server));
     }
     let began = Instant::now();
     let handed = consumers.claim(&name(), ask(secs(4))).await;
@@ -258,7 +258,7 @@ async fn a_long_poll_ends_in_time_where_every_answer_takes_most_of_the_visibilit
 async fn what_a_silent_server_handed_over_too_late_is_given_back_and_costs_no_attempt() {
     let node = node(without_sink(), false, TestSink::new(1, 1)).await;
     falls_silent(&node);
-    let index = (0..SHARDS).find(|index| node.store.server_of(*index) == SILENT).unwrap();
+    let index = (0..SHARDS).find(|index| node.store.server_of_index(*index) == SILENT).unwrap();
     let id = node.ids_of(index, "m", 1).await.remove(0);
     node.put(&id, ms(0)).await;
     let consumers = node.engine.consumers();

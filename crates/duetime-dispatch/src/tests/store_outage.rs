@@ -51,7 +51,7 @@ async fn a_verdict_survives_an_outage_that_is_shorter_than_the_visibility_timeou
     node.pass(secs(60)).await;
     assert_eq!(node.sink.ids().len(), 40, "nothing was delivered twice");
     assert_eq!(node.survey().await, Default::default());
-    assert_eq!(node.counts().settlements_lost.get(), 0);
+    assert_eq!(node.counts().settlements_expired.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn a_verdict_that_cannot_be_settled_in_time_is_dropped_counted_and_the_mes
     node.pass(secs(40)).await;
     node.store.away.store(false, Ordering::SeqCst);
     node.pass(secs(30)).await;
-    assert_eq!(node.counts().settlements_lost.get(), 4);
+    assert_eq!(node.counts().settlements_expired.get(), 4);
     assert!(node.sink.times().values().all(|times| *times == 2));
     assert_eq!(node.survey().await, Default::default());
 }
@@ -79,7 +79,7 @@ async fn a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_one() {
     node.put("good", ms(50)).await;
     node.pass(secs(10)).await;
     assert!(node.sink.times().into_iter().all(|(id, times)| times == if id == "good" { 1 } else { 2 }));
-    assert_eq!(node.counts().settlements_lost.get(), 0);
+    assert_eq!(node.counts().settlements_expired.get(), 0);
     assert_eq!(node.survey().await, Default::default());
 }
 

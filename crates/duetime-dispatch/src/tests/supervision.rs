@@ -63,7 +63,7 @@ async fn what_follows_the_topics_begins_anew_after_a_panic_and_no_topic_is_left_
     let other = TestSink::new(4, 16);
     node.binder.0.lock().insert("other".to_owned(), other.clone());
     // In the middle of a new topic: it is known, and nothing runs for it yet.
-    node.store.panics.lock().insert("place_of", 1);
+    node.store.panics.lock().insert("server_of", 1);
     let record = node.add_topic(&TopicName::new("other").unwrap(), with_sink_named("other")).await;
     node.pass(secs(1)).await;
     assert_eq!(node.meters.loop_restarts("topics"), 1);

@@ -128,7 +128,7 @@ async fn a_shard_that_is_given_up_while_it_is_taken_is_reported_when_nothing_was
     schedule.own(record, [0]);
     let [idle] = &schedule.idle()[..] else { panic!("one shard is idle") };
     schedule.polled(idle, Some(node.clock.now()));
-    let taken = schedule.take(crate::places::Bounds::claims(1)).unwrap();
+    let taken = schedule.take(crate::server_load::Bounds::claims(1)).unwrap();
     schedule.own(record, []);
     emptied.notified().await;
     assert_eq!(schedule.take_emptied(), [0; 0], "it is being claimed from");

@@ -209,8 +209,8 @@ async fn the_seed_of_a_topic_is_shown_to_who_may_change_it_and_names_to_who_may_
         let seen = shards(&ask(&api, name, "GET", "/v1/topics/orders/shards", "").await.1);
         assert_eq!(seen.get("seed").is_some(), sees, "{name}: {seen}");
     }
-    let troubled = api.parts.catalog.clone();
-    troubled.troubles().lose(&"secret-project".parse().unwrap(), [3].into());
+    let catalog = api.parts.catalog.clone();
+    catalog.issues().lose(&"secret-project".parse().unwrap(), [3].into());
     for (name, sees) in [("own", false), ("root", true)] {
         let (status, text) = ask(&api, name, "GET", "/readyz", "").await;
         assert!(status == 200 && text.contains("degraded"), "{text}");
@@ -229,7 +229,7 @@ async fn a_token_has_its_requests_messages_and_topics() {
         r#"{{"tokens":[
             {{"name":"asks","secret":"{}","scopes":["admin"],"requests_per_second":2}},
             {{"name":"sends","secret":"{}","scopes":["produce"],"messages_per_second":10}},
-            {{"name":"makes","secret":"{}","scopes":["admin"],"topics":["m-*"],"topics_max":2}}]}}"#,
+            {{"name":"makes","secret":"{}","scopes":["admin"],"topics":["m-*"],"max_topics":2}}]}}"#,
         secret("asks"),
         secret("sends"),
         secret("makes")
@@ -275,8 +275,8 @@ async fn a_token_has_its_requests_messages_and_topics() {
 async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says() {
     let config: AuthConfig = serde_json::from_str(&format!(
         r#"{{"tokens":[{{"name":"root","secret":"{}","scopes":["admin"]}},
-            {{"name":"some","secret":"{}","scopes":["admin"],"topics":["m-*"],"topic_messages_max":100,
-              "topic_bytes_max":"1MiB","topic_shards_max":8}}]}}"#,
+            {{"name":"some","secret":"{}","scopes":["admin"],"topics":["m-*"],"max_topic_messages":100,
+              "max_topic_bytes":"1MiB","max_topic_shards":8}}]}}"#,
         secret("root"),
         secret("some")
     ))
@@ -307,7 +307,7 @@ async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says(
     let (status, changed) = put("some", "/v1/topics/m-1", r#"{"visibility_timeout":"1m"}"#).await;
     assert_eq!((status, &changed["max_messages"]), (200, &1000.into()));
     let (_, me) = ask(&api, "some", "GET", "/v1/me", "").await;
-    assert!(me.contains(r#""topic_messages_max":100,"topic_bytes_max":1048576,"topic_shards_max":8"#), "{me}");
+    assert!(me.contains(r#""max_topic_messages":100,"max_topic_bytes":1048576,"max_topic_shards":8"#), "{me}");
 }
 
 #[test]

@@ -301,7 +301,7 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     bury(0..12, &|n| format!("shop said 503 after {n} ms for order \"o-{n}\"")).await;
     bury(12..15, &|_| "connection refused".to_owned()).await;
     let answer = api.get("/v1/topics/orders/dead/groups?samples=2").await.json();
-    assert_eq!((&answer["scanned"], &answer["whole"]), (&json!(15), &json!(true)));
+    assert_eq!((&answer["scanned"], &answer["complete"]), (&json!(15), &json!(true)));
     let groups = answer["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{answer}");
     assert_eq!((&groups[0]["count"], &groups[1]["count"]), (&json!(12), &json!(3)));
@@ -313,7 +313,7 @@ async fn dead_letters_are_grouped_by_what_their_reasons_have_in_common() {
     let (mut counts, mut next) = (std::collections::HashMap::<String, u64>::new(), String::new());
     loop {
         let part = api.get(&format!("/v1/topics/orders/dead/groups?limit=4{next}")).await.json();
-        assert!(part["scanned"].as_u64().unwrap() <= 4 && part["whole"] == false, "{part}");
+        assert!(part["scanned"].as_u64().unwrap() <= 4 && part["complete"] == false, "{part}");
         for group in part["groups"].as_array().unwrap() {
             *counts.entry(group["reason"].as_str().unwrap().to_owned()).or_default() +=
                 group["count"].as_u64().unwrap();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::{NOW_MS, TestApi};
 use crate::HttpParts;
 
-/// Keeps what it is asked, and has this trouble.
+/// Keeps what it is asked, and has this issue.
 #[derive(Debug, Default)]
 pub struct Asked(Mutex<Vec<(String, Option<Drain>)>>, Mutex<Option<String>>);
 
@@ -28,7 +28,7 @@ impl Ownership for Asked {
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
         watch::Sender::default().subscribe()
     }
-    fn trouble(&self) -> Option<String> {
+    fn issue(&self) -> Option<String> {
         self.1.lock().clone()
     }
     async fn settled(&self, _: &TopicName, _: u32) {}
@@ -93,6 +93,6 @@ async fn a_node_that_cannot_share_shards_out_as_it_should_is_degraded_and_says_w
     let api = api.again(HttpParts { ownership: asked.clone(), ..api.parts.clone() });
     assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));
     *asked.1.lock() = Some("etcd takes no writes of this node".to_owned());
-    let troubles = ["etcd takes no writes of this node"];
-    assert_eq!(api.get("/readyz").await.json(), json!({"status": "degraded", "troubles": troubles}));
+    let issues = ["etcd takes no writes of this node"];
+    assert_eq!(api.get("/readyz").await.json(), json!({"status": "degraded", "issues": issues}));
 }

@@ -18,7 +18,7 @@ async fn a_request_is_not_carried_out_after_the_end_that_it_names() {
     let (now, path) = (api.clock.now().as_millis(), "/v1/topics/orders/messages");
     for late in [now, now - 1, 0] {
         let refused = ask(&api, Method::POST, path, &late.to_string()).await;
-        assert_eq!(refused.problem(), (412, "too_late".to_owned()));
+        assert_eq!(refused.problem(), (412, "deadline_exceeded".to_owned()));
         assert!(refused.text.contains(&now.to_string()), "{}", refused.text);
     }
     for odd in ["", "soon", "-1", "1.5", "99999999999999999999"] {

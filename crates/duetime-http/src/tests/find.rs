@@ -26,7 +26,7 @@ async fn an_id_is_found_in_all_topics_page_by_page_and_nothing_found_is_an_empty
         assert!(!answer.text.contains("secret"), "{}", answer.text);
         let page = answer.json();
         pages += 1;
-        assert!(page["looked_at"].as_u64().unwrap() <= TOPICS_MAX as u64, "{page}");
+        assert!(page["scanned"].as_u64().unwrap() <= TOPICS_MAX as u64, "{page}");
         assert_eq!((&page["topics"], &page["failed"]), (&topics.into(), &Value::Array(Vec::new())));
         found.extend(page["messages"].as_array().unwrap().iter().map(|one| one["topic"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };

@@ -83,8 +83,8 @@ async fn a_page_looks_at_a_bounded_number_of_messages_and_says_where_to_go_on() 
     }
     api.enqueue(r#"{"id":"needle","delay":"2h"}"#).await;
     let first = api.get("/v1/topics/orders/messages?prefix=needle").await.json();
-    let looked = first["looked_at"].as_u64().unwrap();
-    assert!((1..=4096 + 256).contains(&looked), "{first}");
+    let scanned = first["scanned"].as_u64().unwrap();
+    assert!((1..=4096 + 256).contains(&scanned), "{first}");
     assert!(first["next"].is_string());
     let (ids, pages) = all(&api, "prefix=needle").await;
     assert_eq!(ids, ["needle"]);

@@ -37,8 +37,8 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::Draw;
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, Clock as _, ClusterNodes, Consumers, GoBack, HeldBudget, LeaseClass, Member, OwnedShards,
-    Store, StoreError, Timestamp, TopicName,
+    ClaimAsk, ClaimedBatch, Clock as _, ClusterNodes, Consumers, HeldBudget, LeaseClass, Member, OwnedShards,
+    ReleaseAction, Store, StoreError, Timestamp, TopicName,
 };
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer};
@@ -82,7 +82,7 @@ impl Consumers for EagerConsumers {
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
             let (messages, held) = (Arc::new(claim.messages), HeldBudget::default());
-            handed.push(ClaimedBatch { shard, messages, held, go_back: GoBack::default() });
+            handed.push(ClaimedBatch { shard, messages, held, release: ReleaseAction::default() });
             if left == 0 {
                 break;
             }

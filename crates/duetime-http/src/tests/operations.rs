@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::{ChangeId, Shard, StoreError, TopicName};
 use duetime_testkit::MemStore;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Faulty {
     }
 }
 
-impl Around for Faulty {
+impl StoreLayer for Faulty {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -50,7 +50,7 @@ fn away() -> StoreError {
 
 async fn failing() -> (TestApi, Arc<Faulty>) {
     let store = Arc::new(Faulty { mem: MemStore::new(), fault: Mutex::new(Box::new(|_| None)) });
-    let api = TestApi::over(Surrounded::new(store.mem.clone(), store.clone()), Auth::open()).await;
+    let api = TestApi::over(Layered::new(store.mem.clone(), store.clone()), Auth::open()).await;
     api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
     (api, store)
 }
@@ -239,8 +239,8 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     );
     let p99 = orders["late_p99_ms"].as_f64().unwrap();
     assert!((1000.0..2500.0).contains(&p99), "{p99}");
-    assert_eq!((&orders["handed_over"], &orders["late"]), (&json!(60), &json!(1)));
-    assert_eq!((&orders["handed_over_total"], &orders["late_total"]), (&json!(60), &json!(1)));
+    assert_eq!((&orders["deliveries"], &orders["late"]), (&json!(60), &json!(1)));
+    assert_eq!((&orders["deliveries_total"], &orders["late_total"]), (&json!(60), &json!(1)));
     assert_eq!(orders["steps"][0]["late"], 1);
     assert!(orders.get("capacity").is_none());
     let steps = orders["steps"].as_array().unwrap();
@@ -251,7 +251,7 @@ async fn rates_and_lateness_of_the_last_minute_are_answered_in_numbers() {
     let counts = detail["lateness"][0]["counts"].as_array().unwrap();
     assert_eq!(counts.iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), 60);
     assert_eq!(counts.len(), detail["bounds_ms"].as_array().unwrap().len() + 1);
-    assert_eq!(detail["budget"][1], json!({"at": super::NOW_MS, "handed_over": 60, "late": 1}));
+    assert_eq!(detail["budget"][1], json!({"at": super::NOW_MS, "deliveries": 60, "late": 1}));
     assert_eq!(api.get("/v1/rates?topic=nobody").await.json()["topics"], json!([]));
     let sink = &answer["sinks"][0];
     assert_eq!((&sink["sink"], &sink["type"], &sink["refused"][0]["count"]), (&json!("out"), &json!("log"), &json!(0)));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::body::Body;
 use axum::http::{Request, header};
 use duetime_core::StoreError;
-use duetime_core::around::{Around, Call, Surrounded};
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_testkit::MemStore;
 use serde_json::{Value, json};
 
@@ -168,7 +168,7 @@ struct EverySecond {
     written: AtomicU32,
 }
 
-impl Around for EverySecond {
+impl StoreLayer for EverySecond {
     async fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -184,7 +184,7 @@ impl Around for EverySecond {
 #[tokio::test]
 async fn a_topic_of_a_sink_that_cannot_be_paused_fails_alone() {
     let faults = Arc::new(EverySecond::default());
-    let api = TestApi::over(Surrounded::new(MemStore::new(), faults.clone()), Auth::open()).await;
+    let api = TestApi::over(Layered::new(MemStore::new(), faults.clone()), Auth::open()).await;
     for topic in ["a", "b", "c"] {
         faults.written.store(0, Ordering::SeqCst);
         let made = api.put(&format!("/v1/topics/{topic}"), r#"{"sink":{"name":"shop"}}"#).await;

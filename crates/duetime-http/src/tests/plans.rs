@@ -70,7 +70,7 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
     let _runs = runs(api.parts.plans.clone());
     let plan = planned(&api, json!({ "action": "cancel", "prefix": "a-", "per_second": 10_000 })).await;
     assert_eq!(
-        (&plan["state"], &plan["expected"], &plan["counted_all"]),
+        (&plan["state"], &plan["expected"], &plan["count_complete"]),
         (&json!("planned"), &json!(30), &json!(true))
     );
     assert_eq!(plan["samples"].as_array().unwrap().len(), 5);

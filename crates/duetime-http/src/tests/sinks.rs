@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::store::{ClaimRequest, Settle, Settlement};
 use duetime_core::{
-    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, SinkDown, SinkOutage, SinkState, SinkStates,
-    Timestamp, TopicName, Tried,
+    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState,
+    SinkStates, Timestamp, TopicName,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use crate::{Auth, HttpParts, NodeInfo};
 pub struct FixedSinks {
     pub down: Option<SinkDown>,
     pub refused: Option<String>,
-    pub tried: Option<Tried>,
+    pub tried: Option<ProbeOutcome>,
     pub outages: Vec<SinkOutage>,
 }
 
@@ -32,7 +32,7 @@ impl SinkStates for FixedSinks {
         Some(SinkState { name: "shop".to_owned(), kind, refused: self.refused.clone(), down: self.down.clone() })
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         self.refused.iter().map(|why| format!("topic \"orders\": {why}")).collect()
     }
 
@@ -40,7 +40,7 @@ impl SinkStates for FixedSinks {
         self.outages.clone()
     }
 
-    async fn try_now(&self, _: &TopicName, _: Duration) -> Option<Tried> {
+    async fn probe_now(&self, _: &TopicName, _: Duration) -> Option<ProbeOutcome> {
         self.tried
     }
 }
@@ -48,9 +48,9 @@ impl SinkStates for FixedSinks {
 fn down() -> FixedSinks {
     let since = Timestamp::from_millis(NOW_MS - 60_000);
     let next_try = Some(Timestamp::from_millis(NOW_MS + 5_000));
-    let (put_off_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
-    let down = SinkDown { since, put_off_until, reason: reason.to_owned(), next_try };
-    FixedSinks { down: Some(down), tried: Some(Tried::Down), ..FixedSinks::default() }
+    let (deferred_until, reason) = (Timestamp::from_millis(NOW_MS + 60_000), "could not connect: Connection refused");
+    let down = SinkDown { since, deferred_until, reason: reason.to_owned(), next_try };
+    FixedSinks { down: Some(down), tried: Some(ProbeOutcome::Down), ..FixedSinks::default() }
 }
 
 /// A node with the topic `orders`, which has a sink of which `sinks` is true.
@@ -66,12 +66,12 @@ async fn api(sinks: FixedSinks) -> TestApi {
 async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_try() {
     let api = api(down()).await;
     assert_eq!(api.post("/v1/topics/orders/messages", r#"{"id":"a"}"#).await.status, 201);
-    let trouble = json!({
+    let issue = json!({
         "state": "down", "reason": "could not connect: Connection refused",
         "since": NOW_MS - 60_000, "next_try": NOW_MS + 5_000
     });
     let topic = api.get("/v1/topics/orders").await.json();
-    assert_eq!((&topic["sink_trouble"], &topic["due"]), (&trouble, &json!(1)));
+    assert_eq!((&topic["sink_issue"], &topic["due"]), (&issue, &json!(1)));
     // What it gave back falls due anew: the age counts from when the sink was taken to be down.
     assert_eq!(topic["oldest_due_at"], NOW_MS - 60_000);
     // How long what waits takes is known where the capacity is.
@@ -79,10 +79,10 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
     api.put("/v1/topics/orders", r#"{"rate_limit":{"per_second":0.5}}"#).await;
     assert_eq!(api.get("/v1/topics/orders/sink").await.json()["catch_up_ms"], 2000);
     api.put("/v1/topics/orders", r#"{"rate_limit":null}"#).await;
-    assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_trouble"], trouble);
+    assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_issue"], issue);
     let sink = api.get("/v1/topics/orders/sink").await.json();
     let expected = json!({
-        "sink": "shop", "type": "http", "trouble": trouble, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
+        "sink": "shop", "type": "http", "issue": issue, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
     });
     assert_eq!(sink, expected);
     let next = api.get("/v1/topics/orders/messages/a/explain").await.json()["next"].as_str().unwrap().to_owned();
@@ -90,17 +90,17 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
     assert!(next.contains("Connection refused. It is tried again at 2025-11-21T00:00:05"), "{next}");
     let tried = api.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!((tried.status.as_u16(), &tried.json()["outcome"]), (200, &json!("down")));
-    assert_eq!(tried.json()["trouble"], trouble);
+    assert_eq!(tried.json()["issue"], issue);
 }
 
 #[tokio::test]
-async fn a_sink_with_which_nothing_is_wrong_has_no_trouble_and_one_that_cannot_be_used_says_why() {
-    let well = api(FixedSinks { tried: Some(Tried::WasUp), ..FixedSinks::default() }).await;
-    assert!(well.get("/v1/topics/orders").await.json().get("sink_trouble").is_none());
+async fn a_sink_with_which_nothing_is_wrong_has_no_issue_and_one_that_cannot_be_used_says_why() {
+    let well = api(FixedSinks { tried: Some(ProbeOutcome::WasUp), ..FixedSinks::default() }).await;
+    assert!(well.get("/v1/topics/orders").await.json().get("sink_issue").is_none());
     assert_eq!(well.post("/v1/topics/orders/sink/probe", "{}").await.json()["outcome"], "was_up");
     let refused = api(FixedSinks { refused: Some("no sink is called \"shop\"".to_owned()), ..FixedSinks::default() });
     let topic = refused.await.get("/v1/topics/orders").await.json();
-    assert_eq!(topic["sink_trouble"], json!({"state": "refused", "reason": "no sink is called \"shop\""}));
+    assert_eq!(topic["sink_issue"], json!({"state": "refused", "reason": "no sink is called \"shop\""}));
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_
     let node = |mode| NodeInfo { id: "n1".to_owned(), address: String::new(), mode };
     let elsewhere = api.again(HttpParts { cluster: cluster.clone(), node: node("etcd"), ..api.parts.clone() });
     let answer = elsewhere.post("/v1/topics/orders/sink/probe", "{}").await;
-    assert_eq!(answer.problem(), (409, "not_scanned_here".to_owned()));
+    assert_eq!(answer.problem(), (409, "not_owner".to_owned()));
     assert!(answer.text.contains("n2") && answer.text.contains("10.0.0.2:3830"), "{}", answer.text);
     let seen = elsewhere.get("/v1/topics/orders/sink").await.json();
     assert_eq!(seen["other_nodes"], json!([{"id": "n2", "address": "10.0.0.2:3830", "shards": 1}]));
@@ -143,7 +143,7 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
             .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
             .body(axum::body::Body::empty());
         let answer = api.send(request.unwrap()).await;
-        assert_eq!(answer.json()["sink_trouble"]["state"], "down");
+        assert_eq!(answer.json()["sink_issue"]["state"], "down");
         assert_eq!(answer.text.contains("Connection refused"), shown, "{scope}: {}", answer.text);
     }
 }
@@ -222,15 +222,15 @@ async fn what_a_sink_that_is_down_gave_back_is_not_listed_as_scheduled_and_the_f
     assert_eq!(listed("").await, all);
     assert_eq!(listed("state=scheduled").await, all[1..]);
     let next = api.get("/v1/topics/orders/messages/late/explain").await.json()["next"].as_str().unwrap().to_owned();
-    assert!(next.starts_with("Due since 2025-11-21T00:00:00.000Z, and put off to 2025-11-21T00:00:30"), "{next}");
+    assert!(next.starts_with("Due since 2025-11-21T00:00:00.000Z, and deferred to 2025-11-21T00:00:30"), "{next}");
     assert!(next.contains("\"shop\" is down since") && next.contains("cost no attempt"), "{next}");
     let forecast = api.get("/v1/topics/orders/forecast?bucket=1m&buckets=180").await.json();
-    assert_eq!((&forecast["due"], &forecast["put_off_max"]), (&json!(0), &json!(2)), "{forecast}");
+    assert_eq!((&forecast["due"], &forecast["deferred_max"]), (&json!(0), &json!(2)), "{forecast}");
 
     let well = api.again(HttpParts { sinks: Arc::new(FixedSinks::default()), ..api.parts.clone() });
     let page = well.get("/v1/topics/orders/messages?prefix=late").await.json();
     assert_eq!(page["messages"][0]["state"], "scheduled", "as its score says");
-    assert!(well.get("/v1/topics/orders/forecast").await.json().get("put_off_max").is_none());
+    assert!(well.get("/v1/topics/orders/forecast").await.json().get("deferred_max").is_none());
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_pause_is_shown_with_the_sink_that_it_holds_up() {
     let view = api.get("/v1/topics/orders/sink").await.json();
     assert_eq!(view["paused"], true);
     assert_eq!(view["pause"], json!({"reason": "the shop moves", "since": NOW_MS, "sink": "shop"}));
-    assert!(view.get("trouble").is_none(), "{view}");
+    assert!(view.get("issue").is_none(), "{view}");
 }
 
 #[tokio::test]
@@ -250,5 +250,5 @@ async fn a_node_is_degraded_while_streams_in_its_store_take_nothing() {
     let api = api(FixedSinks { refused: Some(why.to_owned()), ..FixedSinks::default() }).await;
     let ready = api.get("/readyz").await;
     assert_eq!((ready.status.as_u16(), &ready.json()["status"]), (200, &json!("degraded")));
-    assert_eq!(ready.json()["troubles"], json!([format!("topic \"orders\": {why}")]));
+    assert_eq!(ready.json()["issues"], json!([format!("topic \"orders\": {why}")]));
 }

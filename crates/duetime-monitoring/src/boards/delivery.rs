@@ -1,7 +1,8 @@
-//! Is the other side up, and how do hand-overs go?
+//! Is the other side up, and how do deliveries go?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_LOST, SINK_CALL, SINK_ERRORS,
+    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL,
+    SINK_ERRORS,
 };
 
 use crate::board::Board;
@@ -10,16 +11,16 @@ use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
     let of = |event: &str| rate(&MESSAGES, "topic", &format!(r#"{TOPICS},event="{event}""#), WINDOW);
-    Board::new("delivery", "Delivery", "Is the other side up, and how do hand-overs go?")
+    Board::new("delivery", "Delivery", "Is the other side up, and how do deliveries go?")
         .row(
             "Sinks",
             vec![
-                Panel::new(Shape::Lines, "Time of a hand-over, p50", "s", "Half of the hand-overs of a batch take no longer.")
+                Panel::new(Shape::Lines, "Time of a delivery, p50", "s", "Half of the deliveries of a batch take no longer.")
                     .query(quantile(0.5, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
-                Panel::new(Shape::Lines, "Time of a hand-over, p99", "s",
+                Panel::new(Shape::Lines, "Time of a delivery, p99", "s",
                     "Above the sink's time-out nothing gets through. Near the visibility timeout duplicates are likely.")
                     .query(quantile(0.99, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
-                Panel::new(Shape::Lines, "Hand-overs a second", "cps", "Batches, not messages.")
+                Panel::new(Shape::Lines, "Deliveries a second", "cps", "Batches, not messages.")
                     .query(count_rate(&SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
                 Panel::new(Shape::Stacked, "Messages not accepted, by kind", "cps",
                     "retry and rejected are answers about a message; unavailable and timeout are about the target.")
@@ -42,11 +43,11 @@ pub(super) fn board() -> Board {
                 Panel::new(Shape::Lines, "Dead letters a second", "cps", "Messages that were given up.")
                     .query(of("dead"), "{{topic}}"),
                 Panel::new(Shape::Lines, "Claims that ended without a verdict", "cps",
-                    "A holder crashed, or the visibility timeout is shorter than a slow hand-over: duplicates are likely.")
+                    "A holder crashed, or the visibility timeout is shorter than a slow delivery: duplicates are likely.")
                     .query(rate(&CLAIMS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
                 Panel::new(Shape::Lines, "Verdicts that came too late", "cps",
-                    "The claim had ended before its verdict came: the message is handed over again.")
-                    .query(rate(&SETTLEMENTS_LOST, "topic", TOPICS, WINDOW), "{{topic}}"),
+                    "The claim had ended before its verdict came: the message is delivered again.")
+                    .query(rate(&SETTLEMENTS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
                 Panel::new(Shape::Lines, "Messages of a claim, p50", "short",
                     "Near 1 the work is a trickle; near 256 there is a backlog.")
                     .query(quantile(0.5, &CLAIM_BATCH_SIZE, "topic", TOPICS, WINDOW), "{{topic}}"),

@@ -1,9 +1,9 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    DURABILITY, LEASE_CHANGES, OWNERS, PENDING_BYTES, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST,
-    SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_LIMIT, STORE_TROUBLES, STORE_USED,
-    TOPICS_TROUBLED,
+    LEASE_CHANGES, NODES_SERVING, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS,
+    SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT,
+    STORE_USED, TOPIC_ISSUES,
 };
 
 use crate::board::Board;
@@ -16,16 +16,16 @@ pub(super) fn board() -> Board {
         .row(
             "Danger",
             vec![
-                Panel::new(Shape::Number, "Topics in trouble", "short",
+                Panel::new(Shape::Number, "Topics with issues", "short",
                     "Vanished from the catalogue while their shards hold messages, or with a record that cannot be read.")
                     .warn(1.0, 1.0)
-                    .query(format!("sum({})", max(&TOPICS_TROUBLED, "kind", NODES)), ""),
+                    .query(format!("sum({})", max(&TOPIC_ISSUES, "kind", NODES)), ""),
                 Panel::new(Shape::Number, "Shards lost", "short", "Shards whose server came back without them. 0 where there is no such series.")
                     .warn(1.0, 1.0)
                     .query(format!("sum({}) or vector(0)", max(&SHARDS_LOST, "topic", TOPICS)), ""),
-                Panel::new(Shape::Number, "Masters in trouble", "short", "Masters of Redis with a policy or a disk that puts messages in danger, or with too few replicas.")
+                Panel::new(Shape::Number, "Masters with issues", "short", "Masters of Redis with a policy or a disk that puts messages in danger, or with too few replicas.")
                     .warn(1.0, 1.0)
-                    .query(format!("sum({})", max(&STORE_TROUBLES, "kind", NODES)), ""),
+                    .query(format!("sum({})", max(&STORE_ISSUES, "kind", NODES)), ""),
                 Panel::new(Shape::Number, "Clock skew", "s", "The furthest that the store's clock is from a node's. Beyond 2 s relative times are refused.")
                     .warn(0.5, 1.5)
                     .query(format!("max(abs({}))", series(&STORE_CLOCK_SKEW, NODES)), ""),
@@ -45,7 +45,7 @@ pub(super) fn board() -> Board {
                     .query(format!("{} or vector(0)", rate(&STORE_ERRORS, "kind", NODES, WINDOW)), "{{kind}}"),
                 Panel::new(Shape::Stacked, "Calls that waited for replicas", "cps",
                     "By whether as many have it as store.durability asks for; `no`: a failover now would lose what those that follow lack.")
-                    .query(rate(&DURABILITY, "reached", NODES, WINDOW), "{{reached}}"),
+                    .query(rate(&REPLICA_WAITS, "reached", NODES, WINDOW), "{{reached}}"),
                 Panel::new(Shape::Lines, "Bytes used, share of the limit", "percentunit", "Memory of each master of Redis, or the disk of the embedded store. Nothing where Redis has no limit.")
                     .query(format!("{} / {}", max(&STORE_USED, "server", NODES), max(&STORE_LIMIT, "server", NODES)), "{{server}}"),
                 Panel::new(Shape::Stacked, "Bytes of messages", "bytes", "Payloads and headers of all that waits, dead letters too; estimated on Redis, which adds some 200 bytes a message.")
@@ -61,13 +61,13 @@ pub(super) fn board() -> Board {
                     .query(format!("topk(10, {})", max(&SHARD_OLDEST_DUE_AGE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
                 Panel::new(Shape::Lines, "Ten fullest shards", "short", "Due messages. One far above the others is a hot shard.")
                     .query(format!("topk(10, {})", sum(&SHARD_DUE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
-                Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a hand-over.")
+                Panel::new(Shape::Stacked, "Shards by the node that scans them", "short", "The sum is the number of shards; a dent is a change of owners.")
                     .query(format!("sum by (instance) ({})", series(&SHARDS_OWNED, TOPICS)), "{{instance}}"),
                 Panel::new(Shape::Lines, "Shards that no node scans", "short",
                     "Above 0 for seconds while a node comes or goes; what is due in them waits. Always 0 in round-robin.")
                     .query(max(&SHARDS_UNOWNED, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Nodes that share the shards", "short", "As each node sees them. Lines that differ for long: nodes do not see each other.")
-                    .query(series(&OWNERS, NODES), "{{instance}}"),
+                    .query(series(&NODES_SERVING, NODES), "{{instance}}"),
                 Panel::new(Shape::Stacked, "Changes of owners", "cps", "By what became of shards at a node.")
                     .query(format!("{} or vector(0)", rate(&LEASE_CHANGES, "kind", NODES, WINDOW)), "{{kind}}"),
             ],

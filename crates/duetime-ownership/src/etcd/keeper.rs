@@ -22,8 +22,8 @@ use super::config::EtcdConfig;
 use super::link::{EtcdError, EtcdLink};
 use super::view::View;
 use crate::overdue::OverdueShards;
-use crate::silent::Silent;
 use crate::tickets::Tickets;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Changes, ShardName};
 
 /// Pause between two attempts to come back to etcd, and between two looks for late shards.
@@ -55,7 +55,7 @@ pub(super) struct Keeper {
     pub owned: watch::Sender<Arc<OwnedShards>>,
     pub cluster: watch::Sender<Arc<ClusterNodes>>,
     pub lease: Option<Lease>,
-    pub silent: Silent,
+    pub silent: UnresponsiveServers,
     /// As etcd said last.
     pub drain: Option<Drain>,
     /// Shards that were late and that nobody served, and that this node scans since.
@@ -65,7 +65,7 @@ pub(super) struct Keeper {
     /// When that was; nobody knows who serves what once a lease has gone by since.
     pub followed: Instant,
     /// What keeps this node from sharing shards out by etcd, for `/readyz`.
-    pub trouble: Arc<Mutex<Option<String>>>,
+    pub issue: Arc<Mutex<Option<String>>>,
 }
 
 impl Keeper {
@@ -85,11 +85,11 @@ impl Keeper {
                 self.lease = None;
                 continue;
             }
-            *self.trouble.lock() = Some(format!(
+            *self.issue.lock() = Some(format!(
                 "etcd is out of reach ({ended}): this node scans what it has, and late shards that nobody serves"
             ));
             if !std::mem::replace(&mut is_away, true) {
-                warn!(error = %ended, "etcd is away; what is held is scanned on, late shards are taken in turn");
+                warn!(error = %ended, "etcd unreachable; polling owned shards and late ones");
             }
             tokio::select! {
                 biased;
@@ -98,7 +98,7 @@ impl Keeper {
             }
         }
         crate::publish(&self.owned, &self.meters, BTreeSet::new(), Changes::Seldom);
-        self.meters.owners("etcd", 0);
+        self.meters.nodes_serving("etcd", 0);
         if let Some(lease) = self.lease
             && let Ok(link) = EtcdLink::connect(&self.config, &self.namespace).await
             && let Err(error) = link.revoke(lease.id).await
@@ -113,7 +113,7 @@ impl Keeper {
             Ok(session) => session,
             Err(error) => return error,
         };
-        *self.trouble.lock() = None;
+        *self.issue.lock() = None;
         if std::mem::take(is_away) {
             info!("etcd is back");
         }

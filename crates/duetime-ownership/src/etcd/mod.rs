@@ -56,7 +56,7 @@ pub struct Etcd {
     settled: mpsc::Sender<ShardName>,
     owned: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
-    trouble: Arc<Mutex<Option<String>>>,
+    issue: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
     keeping: Mutex<Option<JoinHandle<()>>>,
 }
@@ -93,7 +93,7 @@ impl Etcd {
             settled,
             owned: watch::Sender::default(),
             cluster: watch::Sender::default(),
-            trouble: Arc::default(),
+            issue: Arc::default(),
             stop: CancellationToken::new(),
             keeping: Mutex::default(),
         };
@@ -116,7 +116,7 @@ impl Etcd {
             lease: None,
             seen: None,
             followed: Instant::now(),
-            trouble: etcd.trouble.clone(),
+            issue: etcd.issue.clone(),
         };
         // It holds the lease, which ends with it: another keeper would be another member.
         *etcd.keeping.lock() = Some(supervisor.start_once("leases", &etcd.stop, keeper.run(etcd.stop.clone())));
@@ -142,8 +142,8 @@ impl Ownership for Etcd {
         self.cluster.subscribe()
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+    fn issue(&self) -> Option<String> {
+        self.issue.lock().clone()
     }
 
     async fn settled(&self, topic: &TopicName, index: u32) {

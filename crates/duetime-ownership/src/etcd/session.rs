@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shards of others that were late are scanned on for a lease and this. By then the keys of a node that is dead are
 /// gone.
 const ADOPTED_SLACK: Duration = Duration::from_secs(3);
-/// So often a node says how it does.
+/// Interval between published vitals.
 const VITALS_EVERY: Duration = Duration::from_secs(10);
 /// No plan is due until something happens.
 const FAR: Duration = Duration::from_secs(3600);
@@ -281,8 +281,8 @@ impl Keeper {
         let scanned = self.owned.borrow().0.clone();
         let serving = self.me.state == MemberState::Serving;
         let late = self.late.clone();
-        let place_of = |shard: &ShardName| late.place_of(shard);
-        let mut plan = session.view.plan(&all, serving, &scanned, &place_of, Instant::now());
+        let server_of = |shard: &ShardName| late.server_of(shard);
+        let mut plan = session.view.plan(&all, serving, &scanned, &server_of, Instant::now());
         self.adopted = session.view.adopted();
         crate::publish(&self.owned, &self.meters, plan.owned.clone(), Changes::Seldom);
         if !plan.drop.is_empty() {
@@ -308,7 +308,7 @@ impl Keeper {
         session.has_changed = true;
         self.report(session);
         let cluster = session.view.cluster();
-        self.meters.owners("etcd", i64::from(cluster.nodes()));
+        self.meters.nodes_serving("etcd", i64::from(cluster.nodes()));
         self.show(cluster);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Keeper {
     /// Reports whether etcd takes the writes of this node.
     fn report(&self, session: &Session) {
         let why = session.refused.as_ref().or(session.refused_vitals.as_ref());
-        let trouble = why.map(|why| {
+        let issue = why.map(|why| {
             let namespace = &self.namespace;
             format!(
                 "etcd takes no writes of this node ({why}): shards change hands only when they are late; make room by \
@@ -324,7 +324,7 @@ impl Keeper {
                  and write /duetime/{namespace}/"
             )
         });
-        let before = std::mem::replace(&mut *self.trouble.lock(), trouble);
+        let before = std::mem::replace(&mut *self.issue.lock(), issue);
         match (before, why) {
             (None, Some(why)) => warn!(why, "etcd takes no writes, shards that nobody serves are taken when late"),
             (Some(_), None) => info!("etcd takes writes again"),

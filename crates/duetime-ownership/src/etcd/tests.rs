@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Member, MemberState, Place, TopicName};
+use duetime_core::{Member, MemberState, ServerId, TopicName};
 use tokio::time::Instant;
 
 use super::view::{CALM, Plan, SETTLE_MAX, STANDS, View};
@@ -16,8 +16,8 @@ fn all(count: u32) -> Vec<ShardName> {
 }
 
 /// Shards are on two servers in turn.
-fn place_of(shard: &ShardName) -> Place {
-    Place(u64::from(shard.1 % 2))
+fn server_of(shard: &ShardName) -> ServerId {
+    ServerId(u64::from(shard.1 % 2))
 }
 
 fn member() -> Member {
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn plan(&mut self) -> Plan {
-        let plan = self.view.plan(&self.all, true, &self.owned, &place_of, self.now);
+        let plan = self.view.plan(&self.all, true, &self.owned, &server_of, self.now);
         self.owned = plan.owned.clone();
         plan
     }
@@ -168,7 +168,7 @@ async fn after_a_lost_lease_what_is_free_is_scanned_on_and_what_others_took_is_n
 async fn an_unhealthy_node_gives_everything_up_and_gets_nothing() {
     let mut world = World::new(6).with(&["a", "b"]);
     world.act();
-    let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
+    let plan = world.view.plan(&world.all, false, &world.owned, &server_of, world.now);
     assert!(plan.owned.is_empty() && plan.take.is_empty());
     let unhealthy = Member { state: MemberState::Unhealthy, ..member() };
     world.view.member(name("b"), Some(unhealthy), world.now);
@@ -184,7 +184,7 @@ async fn where_nobody_is_fit_everybody_keeps_a_share() {
     world.view.member(name("b"), Some(unhealthy.clone()), world.now);
     world.view.member(name("a"), Some(unhealthy), world.now);
     world.later(CALM);
-    let plan = world.view.plan(&world.all, false, &world.owned, &place_of, world.now);
+    let plan = world.view.plan(&world.all, false, &world.owned, &server_of, world.now);
     assert_eq!((plan.owned.len(), plan.drop.len()), (3, 0), "as soon as one can claim again, all is scanned");
 }
 
@@ -227,7 +227,7 @@ async fn what_is_to_be_shared_is_not_forgotten_when_other_work_comes_first() {
 }
 
 fn cut_off(from: u64) -> Member {
-    Member { unreachable: [Place(from)].into(), ..member() }
+    Member { unreachable: [ServerId(from)].into(), ..member() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +238,7 @@ async fn shards_whose_server_is_silent_to_their_owner_go_to_nodes_that_it_answer
     world.view.member(name("a"), Some(cut_off(1)), world.now);
     world.later(STANDS);
     let plan = world.act();
-    assert!(plan.owned.iter().all(|shard| place_of(shard) == Place(0)), "{plan:?}");
+    assert!(plan.owned.iter().all(|shard| server_of(shard) == ServerId(0)), "{plan:?}");
     assert!(plan.take.is_empty() && plan.owned.is_subset(&before), "nothing else moves: {plan:?}");
     world.view.member(name("a"), Some(member()), world.now);
     world.later(STANDS);
@@ -253,7 +253,7 @@ async fn shards_that_another_does_not_reach_are_shared_by_those_that_do() {
     world.view.member(name("b"), Some(cut_off(1)), world.now);
     world.later(STANDS);
     let taken = world.act().take;
-    let theirs = world.all.iter().filter(|shard| !before.contains(*shard) && place_of(shard) == Place(1));
+    let theirs = world.all.iter().filter(|shard| !before.contains(*shard) && server_of(shard) == ServerId(1));
     assert_eq!(taken, theirs.cloned().collect::<Vec<_>>());
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{ClusterNodes, Member, MemberState, Place, Vitals, assign};
+use duetime_core::{ClusterNodes, Member, MemberState, ServerId, Vitals, assign};
 use tokio::time::Instant;
 
 use crate::ShardName;
@@ -29,7 +29,7 @@ struct Key {
 }
 
 /// A member among which shards are shared, and the servers that are silent to it.
-type Sharer = (Arc<str>, BTreeSet<Place>);
+type Sharer = (Arc<str>, BTreeSet<ServerId>);
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -159,18 +159,18 @@ impl View {
     }
 
     /// What follows. `scanned`: what this node scans at present, perhaps without a key since its
-    /// lease was lost. `place_of`: the server that holds a shard.
+    /// lease was lost. `server_of`: the server that holds a shard.
     pub fn plan(
         &mut self,
         all: &[ShardName],
         serving: bool,
         scanned: &BTreeSet<ShardName>,
-        place_of: &dyn Fn(&ShardName) -> Place,
+        server_of: &dyn Fn(&ShardName) -> ServerId,
         now: Instant,
     ) -> Plan {
         if self.calm_until.is_none_or(|until| until <= now) {
             self.calm_until = None;
-            self.share_out(all, place_of);
+            self.share_out(all, server_of);
         }
         if self.adopted_until <= now {
             let adopted: Vec<ShardName> = std::mem::take(&mut self.adopted).into_iter().collect();
@@ -220,7 +220,7 @@ impl View {
         !self.members.values().any(|member| member.state == MemberState::Serving)
     }
 
-    fn share_out(&mut self, all: &[ShardName], place_of: &dyn Fn(&ShardName) -> Place) {
+    fn share_out(&mut self, all: &[ShardName], server_of: &dyn Fn(&ShardName) -> ServerId) {
         let is_there = |state: &MemberState| self.members.values().any(|member| member.state == *state);
         let by_worth = [MemberState::Serving, MemberState::Draining, MemberState::Unhealthy];
         let wanted = by_worth.into_iter().find(is_there).unwrap_or_default();
@@ -236,7 +236,7 @@ impl View {
         let names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
         let keys: Vec<u64> = all.iter().map(|(topic, index)| assign::shard_key(topic.as_str(), *index)).collect();
         let mut owners = assign::assign(&names, &keys);
-        reassign(&members, all, &keys, place_of, &mut owners);
+        reassign(&members, all, &keys, server_of, &mut owners);
         let mine = names.iter().position(|name| *name == &*self.me).and_then(|place| u32::try_from(place).ok());
         let own = all.iter().zip(owners).filter(|(_, owner)| Some(*owner) == mine);
         self.share = own.map(|(shard, _)| shard.clone()).collect();
@@ -258,21 +258,21 @@ fn reassign(
     members: &[Sharer],
     all: &[ShardName],
     keys: &[u64],
-    place_of: &dyn Fn(&ShardName) -> Place,
+    server_of: &dyn Fn(&ShardName) -> ServerId,
     owners: &mut [u32],
 ) {
     if members.iter().all(|(_, silent)| silent.is_empty()) {
         return;
     }
-    let mut cut_off = BTreeMap::<Place, Vec<usize>>::new();
+    let mut cut_off = BTreeMap::<ServerId, Vec<usize>>::new();
     for (at, shard) in all.iter().enumerate().take(owners.len()) {
-        let place = place_of(shard);
-        if members[owners[at] as usize].1.contains(&place) {
-            cut_off.entry(place).or_default().push(at);
+        let server = server_of(shard);
+        if members[owners[at] as usize].1.contains(&server) {
+            cut_off.entry(server).or_default().push(at);
         }
     }
-    for (place, shards) in cut_off {
-        let able: Vec<u32> = (0..).zip(members).filter(|(_, (_, s))| !s.contains(&place)).map(|(n, _)| n).collect();
+    for (server, shards) in cut_off {
+        let able: Vec<u32> = (0..).zip(members).filter(|(_, (_, s))| !s.contains(&server)).map(|(n, _)| n).collect();
         let names: Vec<&str> = able.iter().map(|n| &*members[*n as usize].0).collect();
         let of_these: Vec<u64> = shards.iter().map(|at| keys[*at]).collect();
         for (at, owner) in shards.iter().zip(assign::assign(&names, &of_these)) {

@@ -20,8 +20,8 @@ impl ScheduleStore for HalfSilentStore {
     async fn counts(&self, _: &[Shard], _: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         unreachable!("ownership counts nothing")
     }
-    fn place_of(&self, shard: &Shard) -> Place {
-        Place(u64::from(shard.index % 2))
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        ServerId(u64::from(shard.index % 2))
     }
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         if shards.iter().any(|shard| shard.index % 2 == 1) {
@@ -85,7 +85,7 @@ async fn a_server_that_answers_nothing_makes_no_turn_longer() {
     tokio::time::sleep(TURN * 30).await;
     let turns = tickets.turns.load(Ordering::SeqCst);
     assert!((29..=32).contains(&turns), "{turns} turns in 30");
-    assert_eq!(node.trouble(), None);
+    assert_eq!(node.issue(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,10 +97,10 @@ async fn late_shards_are_taken_also_where_no_turn_can_be_had() {
     tokio::time::sleep(TURN * 8).await;
     let owned: Vec<u32> = node.owned().borrow().0.iter().map(|(_, index)| *index).collect();
     assert_eq!(owned, [0, 2, 4, 6, 8, 10], "those of the server that answers");
-    assert!(node.trouble().is_some_and(|trouble| trouble.contains("did not answer in time")));
+    assert!(node.issue().is_some_and(|issue| issue.contains("did not answer in time")));
     tickets.away.store(false, Ordering::SeqCst);
     tokio::time::sleep(TURN * 2).await;
-    assert_eq!(node.trouble(), None);
+    assert_eq!(node.issue(), None);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Requests that end while they wait for their turn.
 
-use duetime_request::RequestEnd;
+use duetime_request::RequestDeadline;
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn ask(
 ) -> tokio::task::JoinHandle<Result<crate::Placed, RouteError>> {
     let fixture = fixture.clone();
     let work = async move { fixture.enqueue(vec![message(name)]).await.remove(0) };
-    tokio::spawn(async move { RequestEnd::after(end).scope(work).await })
+    tokio::spawn(async move { RequestDeadline::after(end).scope(work).await })
 }
 
 /// The first call is held up, and what comes meanwhile waits.

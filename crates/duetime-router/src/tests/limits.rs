@@ -57,7 +57,7 @@ async fn requests_at_the_same_time_do_not_pass_the_limit_together() {
         let requests = (0..40).map(|n| fixture.enqueue(batch(round * 1000 + n * 10, round * 1000 + n * 10 + 10)));
         futures::future::join_all(requests).await;
         tokio::time::advance(Duration::from_millis(400)).await;
-        assert_eq!(fixture.router.surveyor.survey(&fixture.topic).await.unwrap().total.scheduled, 100);
+        assert_eq!(fixture.router.counter.count(&fixture.topic).await.unwrap().total.scheduled, 100);
     }
 }
 

@@ -58,7 +58,7 @@ async fn another_nodes_change_is_seen_by_whoever_looks_at_the_topic() {
     let other =
         Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
     other.put(&fixture.topic, &change(r#"{"max_payload":7}"#)).await.unwrap();
-    assert_eq!(fixture.router.surveyor.survey(&fixture.topic).await.unwrap().record.config.max_payload, 7);
+    assert_eq!(fixture.router.counter.count(&fixture.topic).await.unwrap().record.config.max_payload, 7);
     other.put(&fixture.topic, &change(r#"{"max_payload":8}"#)).await.unwrap();
-    assert_eq!(fixture.router.surveyor.survey_all().await.unwrap()[0].record.config.max_payload, 8);
+    assert_eq!(fixture.router.counter.count_all().await.unwrap()[0].record.config.max_payload, 8);
 }

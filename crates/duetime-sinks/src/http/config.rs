@@ -62,12 +62,12 @@ pub struct HttpConfig {
     pub certificates: ClientTls,
     /// How much of an answer is read before the connection is given up. Default 64 KiB.
     #[serde(with = "duetime_core::units::size", default = "sixty_four_kib")]
-    pub response_max: u64,
+    pub max_response: u64,
     /// Longest wait between two tries of a target that is down, from 100ms to 1h. Default `5s`.
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
-    pub probe_wait_max: ProbeWaitMax,
+    pub max_probe_wait: ProbeWaitMax,
 }
 
 fn octets() -> String {

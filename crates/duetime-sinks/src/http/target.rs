@@ -1,13 +1,14 @@
 //! One webhook: its connections, and a request for each message.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Sink, Timestamp, TopicName, Verdict};
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Method, Response};
@@ -45,7 +46,7 @@ pub(crate) struct HttpTarget {
     template: RequestTemplate,
     signer: Signer,
     gate: Arc<Gate>,
-    scrubber: Scrubber,
+    redactor: Redactor,
     clock: Arc<dyn Clock>,
 }
 
@@ -81,7 +82,7 @@ impl HttpTarget {
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
-            scrubber: Scrubber::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
+            redactor: Redactor::new(secrets.chain(config.url.secrets()).collect::<Vec<_>>()),
             config: config.clone(),
             clock,
         })
@@ -135,17 +136,17 @@ impl HttpTarget {
         } else {
             tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await.unwrap_or_default()
         };
-        let excerpt = self.scrubber.clean(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
+        let excerpt = self.redactor.redact(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
         let phrase = status.canonical_reason().unwrap_or_default();
         let detail = [phrase, &excerpt].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
         verdict::of_answer(status.as_u16(), &detail, after)
     }
 
-    /// Reads at most `response_max`, and answers its beginning.
+    /// Reads at most `max_response`, and answers its beginning.
     async fn read(&self, answer: &mut Incoming) -> Vec<u8> {
         let mut begin = Vec::new();
         let mut bytes = 0;
-        while bytes <= self.config.response_max
+        while bytes <= self.config.max_response
             && let Some(chunk) = chunk(answer).await
         {
             bytes += chunk.len() as u64;
@@ -158,7 +159,7 @@ impl HttpTarget {
 
     /// `sent`: it may have been sent before.
     fn of_error(&self, error: &SendError, sent: bool) -> Verdict {
-        let reason = self.scrubber.clean(&self.explain(error), ERROR_BYTES);
+        let reason = self.redactor.redact(&self.explain(error), ERROR_BYTES);
         match error {
             SendError::Request(_) => Verdict::Rejected { reason },
             SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
@@ -198,9 +199,10 @@ fn causes<T: Error + 'static>(error: &dyn Error) -> impl Iterator<Item = &T> {
     std::iter::successors(error.source(), |cause| (*cause).source()).filter_map(|cause| cause.downcast_ref())
 }
 
-/// Whether there was an answer that is none of HTTP.
+/// Whether there was an answer that is none of HTTP, or a flood of what is none.
 fn is_unreadable(error: &dyn Error) -> bool {
     causes(error).any(hyper::Error::is_parse)
+        || causes(error).any(|cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Whether the target certainly did not process the request: RFC 9113, 8.7.
@@ -251,7 +253,7 @@ impl Target for HttpTarget {
         let (to, within) = (self.template.url.as_str(), self.config.timeout);
         match self.client.send(Method::OPTIONS, to, HeaderMap::new(), Bytes::new(), within).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.scrubber.clean(&self.explain(&error), ERROR_BYTES)),
+            Err(error) => Err(self.redactor.redact(&self.explain(&error), ERROR_BYTES)),
         }
     }
 }
@@ -278,8 +280,8 @@ impl Sink for HttpSink {
         self.target.config.calls_max()
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

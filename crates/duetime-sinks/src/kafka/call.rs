@@ -144,7 +144,7 @@ impl ProduceCall<'_> {
             return ProduceAnswer::Final(Verdict::NoAnswer { reason });
         }
         let Some(code) = error.rdkafka_error_code() else {
-            let reason = format!("it cannot be made a record: {}", self.target.clean(error));
+            let reason = format!("it cannot be made a record: {}", self.target.redact(error));
             return ProduceAnswer::Final(Verdict::Rejected { reason });
         };
         let said = self.target.explain(self.producer, code);

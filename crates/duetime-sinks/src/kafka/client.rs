@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
@@ -30,7 +30,7 @@ pub(crate) struct KafkaTarget {
     pub(super) config: KafkaConfig,
     together: ProducerEntry,
     alone: ProducerEntry,
-    scrubber: Scrubber,
+    redactor: Redactor,
 }
 
 /// A producer's settings, and the one that is in use.
@@ -58,12 +58,12 @@ impl KafkaTarget {
     /// Checks the configuration; opens no connection.
     pub(crate) fn new(config: &KafkaConfig) -> Result<Self, SinkFault> {
         config.check()?;
-        let scrubber = Scrubber::new(config.secrets());
-        let together = config.client(&scrubber)?;
+        let redactor = Redactor::new(config.secrets());
+        let together = config.client(&redactor)?;
         let mut alone = together.clone();
         alone.set("batch.num.messages", "1");
         let entry = |client| ProducerEntry { client, link: SharedConnection::default() };
-        Ok(Self { config: config.clone(), together: entry(together), alone: entry(alone), scrubber })
+        Ok(Self { config: config.clone(), together: entry(together), alone: entry(alone), redactor })
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -77,8 +77,8 @@ impl KafkaTarget {
             Batching::Alone => &self.alone,
         };
         let start = async || {
-            Producer::start(client, &self.scrubber, self.config.connect_timeout + self.config.timeout)
-                .map_err(|error| format!("the Kafka client does not start: {}", self.clean(&error)))
+            Producer::start(client, &self.redactor, self.config.connect_timeout + self.config.timeout)
+                .map_err(|error| format!("the Kafka client does not start: {}", self.redact(&error)))
         };
         let producer = link.get(start).await?;
         if !producer.is_spent() {
@@ -88,18 +88,18 @@ impl KafkaTarget {
         link.get(start).await
     }
 
-    pub(super) fn clean(&self, error: &KafkaError) -> String {
+    pub(super) fn redact(&self, error: &KafkaError) -> String {
         // The text of a refused property has its value in it.
         if let KafkaError::ClientConfig(_, said, name, _) = error {
-            return self.scrubber.clean(&format!("{name}: {said}"), REASON_BYTES_MAX);
+            return self.redactor.redact(&format!("{name}: {said}"), REASON_BYTES_MAX);
         }
-        self.scrubber.clean(&error.to_string(), REASON_BYTES_MAX)
+        self.redactor.redact(&error.to_string(), REASON_BYTES_MAX)
     }
 
     /// The sentence for an error of the whole cluster.
     pub(super) fn explain(&self, producer: &Producer, code: RDKafkaErrorCode) -> String {
         let brokers = &self.config.brokers;
-        let cause = producer.complaint().map_or_else(|| code.to_string(), |complaint| complaint.text);
+        let cause = producer.last_error().map_or_else(|| code.to_string(), |last_error| last_error.text);
         match code {
             RDKafkaErrorCode::MessageTimedOut => {
                 let wait = self.config.timeout.as_millis();
@@ -141,8 +141,8 @@ impl KafkaTarget {
             Ok(Err::<_, KafkaError>(error)) => {
                 tracing::debug!(%error, "no answer from Kafka");
                 // That brokers are down is said of silent ones too.
-                let cause = producer.complaint().filter(|complaint| !complaint.is_down);
-                let cause = cause.map(|complaint| complaint.text).unwrap_or_else(|| {
+                let cause = producer.last_error().filter(|last_error| !last_error.is_down);
+                let cause = cause.map(|last_error| last_error.text).unwrap_or_else(|| {
                     let waited = within.as_millis();
                     format!("no answer within {waited} ms; fix host and port, or see if it wants `tls` or `sasl`")
                 });

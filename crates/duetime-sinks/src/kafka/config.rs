@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_core::suggest::listed;
-use duetime_settings::{ClientTls, Scrubber, Secret};
+use duetime_settings::{ClientTls, Redactor, Secret};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use serde::Deserialize;
@@ -118,7 +118,7 @@ pub struct KafkaConfig {
     pub connect_timeout: Duration,
     /// Largest message, with headers and key. Default `1000000`, as brokers have it; raise both.
     #[serde(with = "duetime_core::units::size", default = "million")]
-    pub message_max: u64,
+    pub max_message: u64,
     /// Further properties of librdkafka, as text: `{ "client.rack" = "a" }`. Default none. Values are
     /// kept as secret as passwords. What the sink's promise rests on cannot be set.
     #[serde(default)]
@@ -127,7 +127,7 @@ pub struct KafkaConfig {
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
-    pub probe_wait_max: ProbeWaitMax,
+    pub max_probe_wait: ProbeWaitMax,
 }
 
 const fn ten_seconds() -> Duration {
@@ -160,8 +160,8 @@ impl KafkaConfig {
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&self.connect_timeout) {
             return refused("connect_timeout", "connect_timeout must be 1s to 5m");
         }
-        if !(1_000..=1_000_000_000).contains(&self.message_max) {
-            return refused("message_max", "message_max must be 1000 to 1000000000 bytes");
+        if !(1_000..=1_000_000_000).contains(&self.max_message) {
+            return refused("max_message", "max_message must be 1000 to 1000000000 bytes");
         }
         let scram = self.sasl.as_ref().is_some_and(|sasl| sasl.mechanism.starts_with("SCRAM-"));
         if cfg!(not(feature = "kafka-tls")) && (self.tls || scram) {
@@ -201,7 +201,7 @@ impl KafkaConfig {
     /// # Errors
     ///
     /// A sentence that names the refused property, without its value.
-    pub(crate) fn client(&self, scrubber: &Scrubber) -> Result<ClientConfig, SinkFault> {
+    pub(crate) fn client(&self, redactor: &Redactor) -> Result<ClientConfig, SinkFault> {
         let timeout = self.timeout.as_millis().to_string();
         // How long a topic that nobody knows may yet come; without this bound the message's time-out
         // comes first, and hides why.
@@ -222,7 +222,7 @@ impl KafkaConfig {
             .set("acks", "all")
             .set("compression.type", self.compression.word())
             .set("message.timeout.ms", &timeout)
-            .set("message.max.bytes", self.message_max.to_string())
+            .set("message.max.bytes", self.max_message.to_string())
             .set("topic.metadata.propagation.max.ms", &unknown)
             .set("socket.connection.setup.timeout.ms", &connect)
             .set("reconnect.backoff.max.ms", RECONNECT_MS_MAX)
@@ -246,10 +246,10 @@ impl KafkaConfig {
         match client.create_native_config() {
             Ok(_) => Ok(client),
             Err(KafkaError::ClientConfig(_, said, name, _)) => {
-                let fault = format!("{name} is refused: {}", scrubber.clean(&said, REASON_BYTES_MAX));
+                let fault = format!("{name} is refused: {}", redactor.redact(&said, REASON_BYTES_MAX));
                 Err(SinkFault::at("properties", fault))
             }
-            Err(error) => Err(SinkFault::whole(scrubber.clean(&error.to_string(), REASON_BYTES_MAX))),
+            Err(error) => Err(SinkFault::whole(redactor.redact(&error.to_string(), REASON_BYTES_MAX))),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! One producer of the client library, and what it says beside its answers.
+//! One producer of the client library, and the errors that the library reports next to its answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -21,45 +21,45 @@ const PART_PATIENCE: Duration = Duration::from_secs(60);
 /// Brokers that took something within this are given more without asking whether they are there.
 const GREETED_FOR: Duration = Duration::from_millis(200);
 
-/// What the library said of a cluster.
+/// An error that the library reported of a cluster.
 #[derive(Clone, Debug)]
-pub(super) struct KafkaComplaint {
-    /// All its brokers are down, and nothing more is known.
+pub(super) struct KafkaClientError {
+    /// True if all brokers are down and no other reason is known.
     pub(super) is_down: bool,
     pub(super) text: String,
 }
 
-/// Keeps the last complaint: the answers themselves say only that time ran out.
+/// Remembers the last error: the answers themselves say only that time ran out.
 #[derive(Debug)]
-pub(super) struct Ear {
-    scrubber: Scrubber,
-    last: Mutex<Option<KafkaComplaint>>,
+pub(super) struct ErrorListener {
+    redactor: Redactor,
+    last: Mutex<Option<KafkaClientError>>,
 }
 
-impl ClientContext for Ear {
+impl ClientContext for ErrorListener {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, text: &str) {
-        let text = self.scrubber.clean(text, REASON_BYTES_MAX);
+        let text = self.redactor.redact(text, REASON_BYTES_MAX);
         tracing::debug!(facility, text, "kafka client");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let text = self.scrubber.clean(reason, REASON_BYTES_MAX);
+        let text = self.redactor.redact(reason, REASON_BYTES_MAX);
         let code = error.rdkafka_error_code();
-        tracing::debug!(?code, text, "kafka client complains");
+        tracing::debug!(?code, text, "kafka client reports an error");
         let is_down = code == Some(RDKafkaErrorCode::AllBrokersDown);
         let mut last = self.last.lock();
         // That all brokers are down comes after each one's own reason, which says more.
         if !is_down || last.is_none() {
-            *last = Some(KafkaComplaint { is_down, text });
+            *last = Some(KafkaClientError { is_down, text });
         }
     }
 }
 
-/// One producer of the client library, and what it says beside its answers.
+/// One producer of the client library, and the errors that it reports.
 pub(super) struct Producer {
-    ear: Arc<Ear>,
+    listener: Arc<ErrorListener>,
     /// Empty only while it is dropped.
-    inner: Option<FutureProducer<EarHandle>>,
+    inner: Option<FutureProducer<ErrorListenerHandle>>,
     born: Instant,
     /// How long it may take until it sends its first message.
     patience: Duration,
@@ -67,10 +67,10 @@ pub(super) struct Producer {
     spent: AtomicBool,
 }
 
-/// The context that the library owns; the ear stays ours too.
-pub(super) struct EarHandle(Arc<Ear>);
+/// The context that the library owns; the producer shares its listener.
+pub(super) struct ErrorListenerHandle(Arc<ErrorListener>);
 
-impl ClientContext for EarHandle {
+impl ClientContext for ErrorListenerHandle {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
         self.0.log(level, facility, text);
     }
@@ -82,11 +82,11 @@ impl ClientContext for EarHandle {
 
 impl Producer {
     /// Starts the library's threads, which then connect; `patience` is how long that may take.
-    pub(super) fn start(config: &ClientConfig, scrubber: &Scrubber, patience: Duration) -> KafkaResult<Self> {
-        let ear = Arc::new(Ear { scrubber: scrubber.clone(), last: Mutex::default() });
-        let inner = config.create_with_context(EarHandle(ear.clone()))?;
+    pub(super) fn start(config: &ClientConfig, redactor: &Redactor, patience: Duration) -> KafkaResult<Self> {
+        let listener = Arc::new(ErrorListener { redactor: redactor.clone(), last: Mutex::default() });
+        let inner = config.create_with_context(ErrorListenerHandle(listener.clone()))?;
         Ok(Self {
-            ear,
+            listener,
             inner: Some(inner),
             born: Instant::now(),
             patience,
@@ -95,24 +95,24 @@ impl Producer {
         })
     }
 
-    pub(super) fn inner(&self) -> &FutureProducer<EarHandle> {
+    pub(super) fn inner(&self) -> &FutureProducer<ErrorListenerHandle> {
         self.inner.as_ref().expect("it is taken only at the end")
     }
 
-    /// What was complained about last.
-    pub(super) fn complaint(&self) -> Option<KafkaComplaint> {
-        self.ear.last.lock().clone()
+    /// The last error that the library reported.
+    pub(super) fn last_error(&self) -> Option<KafkaClientError> {
+        self.listener.last.lock().clone()
     }
 
-    /// A message was taken: older complaints say nothing any more.
+    /// Records that a message was accepted, and forgets earlier errors.
     pub(super) fn took(&self) {
-        *self.ear.last.lock() = None;
+        *self.listener.last.lock() = None;
         *self.accepted.lock() = Some(Instant::now());
     }
 
     /// Whether its brokers can be reached, going by what it brought through last.
     pub(super) fn is_connected(&self) -> bool {
-        self.accepted.lock().is_some_and(|last| last.elapsed() < GREETED_FOR) && self.complaint().is_none()
+        self.accepted.lock().is_some_and(|last| last.elapsed() < GREETED_FOR) && self.last_error().is_none()
     }
 
     /// A message given to it at `given` was not answered in time.

@@ -62,8 +62,8 @@ impl Sink for KafkaSink {
         CALLS_MAX
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn reach(&self) -> Result<(), String> {

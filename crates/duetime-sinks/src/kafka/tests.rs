@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duetime_core::Verdict;
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
@@ -31,7 +31,7 @@ fn what_would_break_the_promise_or_makes_no_sense_is_refused_without_its_value()
         ("sasl = { mechansim = \"PLAIN\", user = \"u\", password = \"canary-1\" }", "mechanism"),
         ("ca_file = \"/nowhere.pem\"", "tls = true"),
         ("timeout = \"1ms\"", "timeout"),
-        ("message_max = 10", "message_max"),
+        ("max_message = 10", "max_message"),
         ("compression = \"rar\"", "zstd"),
     ] {
         let error = refused(text);
@@ -64,7 +64,7 @@ fn each_error_has_the_verdict_of_whom_it_concerns() {
 #[tokio::test(start_paused = true)]
 async fn a_producer_that_brings_nothing_through_is_replaced_unless_it_may_still_be_on_its_way() {
     let patience = Duration::from_secs(5);
-    let start = || Producer::start(&ClientConfig::new(), &Scrubber::new(Vec::new()), patience).unwrap();
+    let start = || Producer::start(&ClientConfig::new(), &Redactor::new(Vec::new()), patience).unwrap();
     let pass = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
     let now = tokio::time::Instant::now;
 

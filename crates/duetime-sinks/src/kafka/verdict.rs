@@ -84,7 +84,7 @@ pub(super) fn of_code(code: Code, said: &str, topic: &str) -> Verdict {
     match met(code) {
         ErrorScope::ThisMessage if matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge) => {
             Verdict::Rejected {
-                reason: "it is larger than `message_max` of the sink or `max.message.bytes` of the topic".to_owned(),
+                reason: "it is larger than `max_message` of the sink or `max.message.bytes` of the topic".to_owned(),
             }
         }
         ErrorScope::ThisMessage => Verdict::Rejected { reason: format!("Kafka refuses it: {said}") },

@@ -49,7 +49,7 @@ pub struct NatsConfig {
     ///
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
-    pub probe_wait_max: ProbeWaitMax,
+    pub max_probe_wait: ProbeWaitMax,
 }
 
 const fn ten_seconds() -> Duration {

@@ -11,7 +11,7 @@ use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{ConnectOptions, HeaderMap, ServerAddr};
 use async_trait::async_trait;
 use duetime_core::{Delivery, Sink, TopicName, Verdict};
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -67,16 +67,16 @@ pub(crate) struct NatsTarget {
     /// What is unacknowledged, over all topics.
     gate: Arc<Gate>,
     /// Knows the credentials file too, as it was when it was last read.
-    scrubber: Mutex<Scrubber>,
+    redactor: Mutex<Redactor>,
 }
 
 impl NatsTarget {
     /// Checks the configuration; opens no connection.
     pub(crate) fn new(config: &NatsConfig) -> Result<Self, SinkFault> {
         config.check()?;
-        let scrubber = Mutex::new(scrubber(config, ""));
+        let redactor = Mutex::new(redactor(config, ""));
         let (servers, gate) = (config.servers()?, Gate::of_broker(BATCHES_MAX, config.timeout));
-        Ok(Self { config: config.clone(), servers, link: SharedConnection::default(), gate, scrubber })
+        Ok(Self { config: config.clone(), servers, link: SharedConnection::default(), gate, redactor })
     }
 
     async fn options(&self) -> Result<ConnectOptions, String> {
@@ -97,7 +97,7 @@ impl NatsTarget {
         if let Some(file) = &config.credentials_file {
             let wrong = |error: std::io::Error| format!("credentials_file: {error}");
             let text = tokio::fs::read_to_string(file).await.map_err(wrong)?;
-            *self.scrubber.lock() = scrubber(config, &text);
+            *self.redactor.lock() = redactor(config, &text);
             options = options.credentials(&text).map_err(wrong)?;
         }
         if let Some(file) = &config.certificates.ca_file {
@@ -112,7 +112,7 @@ impl NatsTarget {
             let connecting = self.options().await?.connect(self.servers.clone());
             let client = match tokio::time::timeout(self.config.connect_timeout, connecting).await {
                 Ok(Ok(client)) => client,
-                Ok(Err(error)) => return Err(self.clean(&format!("could not connect to {place}: {}", chain(&error)))),
+                Ok(Err(error)) => return Err(self.redact(&format!("could not connect to {place}: {}", chain(&error)))),
                 Err(_) => return Err(format!("could not connect to {place} in time")),
             };
             let context = jetstream::ContextBuilder::new()
@@ -130,15 +130,15 @@ impl NatsTarget {
         self.link.get(connect).await
     }
 
-    fn clean(&self, text: &str) -> String {
-        self.scrubber.lock().clean(text, REASON_BYTES_MAX)
+    fn redact(&self, text: &str) -> String {
+        self.redactor.lock().redact(text, REASON_BYTES_MAX)
     }
 
     /// The verdict for a failed publish, and whether the connection is of no more use.
     fn of_error(&self, subject: &str, error: &PublishError) -> (Verdict, bool) {
         let no_answer = |reason: String| Verdict::NoAnswer { reason };
         let retry = |reason: String| Verdict::Retry { reason, after: None };
-        let said = self.clean(&chain(error));
+        let said = self.redact(&chain(error));
         match error.kind() {
             PublishErrorKind::StreamNotFound => {
                 (retry(format!("no stream takes the subject {subject:?}; create one, or fix `subject`")), false)
@@ -267,10 +267,10 @@ impl NatsTarget {
 }
 
 /// Knows what is secret in the configuration, and in each line of a credentials file.
-fn scrubber(config: &NatsConfig, credentials: &str) -> Scrubber {
+fn redactor(config: &NatsConfig, credentials: &str) -> Redactor {
     let secrets = config.password.iter().chain(&config.token).map(|secret| secret.expose().to_owned());
     let lines = credentials.lines().map(|line| line.trim().to_owned());
-    Scrubber::new(secrets.chain(config.url.secrets()).chain(lines))
+    Redactor::new(secrets.chain(config.url.secrets()).chain(lines))
 }
 
 /// An error with its causes, in one line.
@@ -353,7 +353,7 @@ impl Target for NatsTarget {
         let link = self.jetstream().await?;
         let client = link.context.client();
         let asked = client.request(ACCOUNT, bytes::Bytes::new());
-        let help = |why: &str| format!("{} has no JetStream for us: {}", self.config.url, self.clean(why));
+        let help = |why: &str| format!("{} has no JetStream for us: {}", self.config.url, self.redact(why));
         match tokio::time::timeout(self.config.timeout, asked).await {
             Ok(Ok(answer)) => match serde_json::from_slice::<Value>(&answer.payload) {
                 Ok(answer) if answer.get("error").is_some() => {
@@ -394,8 +394,8 @@ impl Sink for NatsSink {
         CALLS_MAX
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Clock, Delivery, Sink, TopicName, Verdict};
-use duetime_settings::Scrubber;
+use duetime_settings::Redactor;
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::tcp::OwnedTLSConfig;
@@ -42,7 +42,7 @@ pub(crate) struct RabbitMqTarget {
     link: SharedConnection<Connection>,
     /// What is unconfirmed, over all topics.
     gate: Arc<Gate>,
-    scrubber: Scrubber,
+    redactor: Redactor,
     clock: Arc<dyn Clock>,
 }
 
@@ -81,10 +81,10 @@ impl RabbitMqTarget {
         })?;
         let read = config.certificates.ca_file.as_ref().map(|file| file.read_text("ca_file")).transpose();
         let cert_chain = read.map_err(|fault| SinkFault::at("ca_file", fault))?;
-        let scrubber = Scrubber::new(config.url.secrets());
+        let redactor = Redactor::new(config.url.secrets());
         let tls = OwnedTLSConfig { identity: None, cert_chain };
         let gate = Gate::of_broker(CHANNELS_MAX, config.timeout);
-        Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), gate, scrubber, clock })
+        Ok(Self { config: config.clone(), uri, tls, link: SharedConnection::default(), gate, redactor, clock })
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, String> {
@@ -106,7 +106,7 @@ impl RabbitMqTarget {
     }
 
     fn said(&self, error: &lapin::Error) -> String {
-        self.scrubber.clean(&error.to_string(), REASON_BYTES_MAX)
+        self.redactor.redact(&error.to_string(), REASON_BYTES_MAX)
     }
 
     fn met(&self, error: &lapin::Error) -> PublishErrorScope {
@@ -140,7 +140,7 @@ impl RabbitMqTarget {
     async fn attempt_now(&self, route: &Route, messages: &[&Delivery]) -> Result<Vec<Outcome>, String> {
         let connection = self.connection().await?;
         if let Some(why) = connection.blocked() {
-            return Err(format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, REASON_BYTES_MAX)));
+            return Err(format!("the broker takes nothing for now: {}", self.redactor.redact(&why, REASON_BYTES_MAX)));
         }
         let now = self.clock.now();
         let prepared = messages.iter().map(|message| route.prepare(message, now)).collect();
@@ -182,7 +182,7 @@ impl RabbitMqTarget {
     /// free; a half-open one is given up.
     async fn silent(&self, connection: &Arc<Connection>) -> String {
         if let Some(why) = connection.blocked() {
-            return format!("the broker takes nothing for now: {}", self.scrubber.clean(&why, REASON_BYTES_MAX));
+            return format!("the broker takes nothing for now: {}", self.redactor.redact(&why, REASON_BYTES_MAX));
         }
         self.link.give_up(connection).await;
         self.unconfirmed()
@@ -289,8 +289,8 @@ impl Sink for RabbitMqSink {
         self.target.config.channels
     }
 
-    fn probe_wait_max(&self) -> Duration {
-        self.target.config.probe_wait_max.0
+    fn max_probe_wait(&self) -> Duration {
+        self.target.config.max_probe_wait.0
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {

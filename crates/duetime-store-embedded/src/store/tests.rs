@@ -3,7 +3,7 @@
 use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
-use duetime_core::resize_store::{BatchPut, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
+use duetime_core::resize_store::{ApplyOutcome, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{ChangeId, Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
 
@@ -219,7 +219,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let (source, destination) = (new.routing.shard(&record.name, 0), new.routing.shard(&record.name, 2));
     let ids = batch.map(|message| message.id);
     let taken = store.take(&source, 2, &ids, 7).await.unwrap().unwrap();
-    assert!(matches!(store.put(&destination, &taken).await.unwrap(), BatchPut::Done { fresh: 4, .. }));
+    assert!(matches!(store.put(&destination, &taken).await.unwrap(), ApplyOutcome::Done { fresh: 4, .. }));
     assert!(store.discard_batch(&source, 7).await.unwrap());
     let ack = [Settle { id: held[0].id.clone(), score: held[0].score, how: Settlement::Ack }];
     assert_eq!(store.settle(&destination, NOW, &ack).await.unwrap(), [Settled::Ok]);

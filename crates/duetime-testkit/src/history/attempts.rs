@@ -3,7 +3,7 @@
 use super::event::{Change, Event, Outcome, What};
 use super::story::{Changed, Invariant, Story, Violation};
 
-/// What the hand-over before was, as far as attempts go on from it.
+/// What the delivery before was, as far as attempts go on from it.
 struct Before<'a> {
     event: &'a Event,
     attempt: u8,

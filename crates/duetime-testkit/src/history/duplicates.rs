@@ -4,7 +4,7 @@
 use super::event::{Change, Event, Outcome, What};
 use super::story::{Invariant, Story, Violation};
 
-/// A hand-over that was accepted.
+/// A delivery that was accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Accepted<'a> {
     handed_ms: i64,
@@ -37,7 +37,7 @@ pub(super) fn accepted<'a>(story: &Story<'a>) -> Vec<Accepted<'a>> {
     all
 }
 
-/// How many of a message's hand-overs were in flight at each fault.
+/// How many of a message's deliveries were in flight at each fault.
 pub(super) fn count_in_flight(story: &Story<'_>, in_flight: &mut [usize]) {
     for one in accepted(story) {
         for (fault, count) in story.faults.iter().zip(&mut *in_flight) {
@@ -62,7 +62,7 @@ pub(super) fn check(
     let all = accepted(story);
     for pair in all.windows(2) {
         let (first, second) = (pair[0], pair[1]);
-        // One that was asked for before the first hand-over may have been done after it, unless it is that
+        // One that was asked for before the first delivery may have been done after it, unless it is that
         // very life's own.
         let new_life = lives.iter().enumerate().any(|(n, life)| {
             let began_between = (first.handed_ms..=second.handed_ms).contains(&life.began.at_ms);

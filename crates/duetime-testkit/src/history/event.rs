@@ -34,7 +34,7 @@ pub enum Change {
     Redrive,
 }
 
-/// What a target, or a consumer's ack, made of one hand-over.
+/// What a target, or a consumer's ack, made of one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -50,7 +50,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// What can make a duplicate, or cost an attempt without a hand-over.
+/// What can make a duplicate, or cost an attempt without a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -93,7 +93,7 @@ pub enum What {
         /// Until when nobody else may have it; `None`: not known.
         until_ms: Option<i64>,
     },
-    /// What became of the hand-over of this attempt.
+    /// What became of the delivery of this attempt.
     Settled {
         /// Which.
         attempt: u8,

@@ -12,7 +12,7 @@ pub struct Rules {
     pub aftermath_ms: i64,
 }
 
-/// A settlement is in the store, and a hand-over is noted, within this time where nothing fails.
+/// A settlement is in the store, and a delivery is noted, within this time where nothing fails.
 const SETTLED_WITHIN_MS: i64 = 2_000;
 /// With `appendfsync everysec` Redis may lose what it answered in the last two seconds before a kill.
 const UNSAVED_MS: i64 = 2_000;
@@ -32,7 +32,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// Whether a hand-over that was made and noted at these moments was in flight at the fault.
+    /// Whether a delivery that was made and noted at these moments was in flight at the fault.
     pub fn met(&self, handed_ms: i64, noted_ms: i64) -> bool {
         let last_ms = match self.kind {
             // A dead node hands nothing over; what comes later is another's.

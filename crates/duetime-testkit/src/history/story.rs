@@ -77,7 +77,7 @@ impl Story<'_> {
         self.faults.iter().any(|fault| fault.from_ms <= to_ms && from_ms <= fault.until_ms)
     }
 
-    /// Whether a hand-over that was made and settled at these moments was in flight at a fault that had begun
+    /// Whether a delivery that was made and settled at these moments was in flight at a fault that had begun
     /// when the message was handed over again.
     pub fn was_in_flight(&self, handed_ms: i64, settled_ms: i64, again_ms: i64) -> bool {
         self.faults.iter().any(|fault| fault.from_ms <= again_ms && fault.met(handed_ms, settled_ms))

@@ -18,9 +18,9 @@ pub struct Verdict {
     pub explained: Vec<Violation>,
     /// Messages looked at.
     pub messages: usize,
-    /// Hand-overs that were accepted.
+    /// Deliveries that were accepted.
     pub accepted: usize,
-    /// Hand-overs that were accepted and in flight at a fault, fault by fault: as many duplicates may be explained.
+    /// Deliveries that were accepted and in flight at a fault, fault by fault: as many duplicates may be explained.
     pub in_flight: usize,
 }
 

@@ -17,7 +17,7 @@ mod store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duetime_core::store::{Kept, Wakeup};
+use duetime_core::store::{BatchReply, Wakeup};
 use duetime_core::{Clock, MessageId, Shard, StoreError, Timestamp, TopicName, TopicRecord};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -68,8 +68,8 @@ impl MemStore {
         *self.replicas.lock() = replicas;
     }
 
-    fn kept<A>(&self, answers: Vec<A>) -> Kept<A> {
-        Kept { answers, replicas: *self.replicas.lock() }
+    fn kept<A>(&self, answers: Vec<A>) -> BatchReply<A> {
+        BatchReply { answers, replicas: *self.replicas.lock() }
     }
 
     /// Loses the body of a message, as an evicting server would.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Frozen, FrozenState, Lookup, Replication, ScanPage, Scanned,
 };
 use duetime_core::{MessageId, MessageState, Score, Timestamp};
 
@@ -76,21 +76,21 @@ impl ShardState {
         }
         messages.sort_by(|a, b| a.id.cmp(&b.id));
         self.last_number += 1;
-        self.outbox = Some(Batch { name: BatchName { number: self.last_number, nonce }, from, to, messages });
+        self.outbox = Some(Batch { name: BatchId { number: self.last_number, nonce }, from, to, messages });
         self.outbox.clone()
     }
 
-    pub(super) fn put(&mut self, batch: &Batch) -> BatchPut {
+    pub(super) fn put(&mut self, batch: &Batch) -> ApplyOutcome {
         let last = self.applied.get(&batch.from).copied();
         if last == Some(batch.name) {
-            return BatchPut::Done { fresh: 0, kept: Replication::Replicated };
+            return ApplyOutcome::Done { fresh: 0, kept: Replication::Replicated };
         }
         if let Some(last) = last.filter(|last| last.number >= batch.name.number) {
-            return BatchPut::Conflict { last };
+            return ApplyOutcome::Conflict { last };
         }
         let fresh = self.bring_all(&batch.messages);
         self.applied.insert(batch.from, batch.name);
-        BatchPut::Done { fresh, kept: Replication::Replicated }
+        ApplyOutcome::Done { fresh, kept: Replication::Replicated }
     }
 
     /// What lives here stays as it is; how many were brought.
@@ -134,8 +134,8 @@ impl ShardState {
         self.raise(&brought);
     }
 
-    pub(super) fn rename_batch(&mut self, seen: u64, new: BatchName) -> bool {
-        let may = |name: BatchName| name.nonce == seen && name.number <= new.number;
+    pub(super) fn rename_batch(&mut self, seen: u64, new: BatchId) -> bool {
+        let may = |name: BatchId| name.nonce == seen && name.number <= new.number;
         if let Some(batch) = self.outbox.as_mut().filter(|batch| may(batch.name)) {
             batch.name = new;
             self.last_number = new.number;

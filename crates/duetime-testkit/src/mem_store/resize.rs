@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use duetime_core::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
     ScanPage,
 };
 use duetime_core::routing::RoutingState;
@@ -200,15 +200,15 @@ impl ResizeStore for MemStore {
         self.on_shard(shard, |_| Ok(()))
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<BatchPut, StoreError> {
+    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         self.on_shard(shard, |state| Ok(state.put(batch)))
     }
 
-    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchName>, StoreError> {
+    async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError> {
         self.on_shard(shard, |state| Ok(state.applied.get(&from).copied()))
     }
 
-    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchName) -> Result<bool, StoreError> {
+    async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError> {
         self.on_shard(shard, |state| Ok(state.rename_batch(seen, new)))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use duetime_core::envelope::Envelope;
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::message::Death;
-use duetime_core::resize_store::{Batch, BatchName, DeadlineFloor, Frozen};
+use duetime_core::resize_store::{Batch, BatchId, DeadlineFloor, Frozen};
 use duetime_core::store::ShardCounts;
 use duetime_core::{
     LeaseClass, MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, deadlines,
@@ -48,7 +48,7 @@ pub(super) struct ShardState {
     /// Of the last batch taken.
     pub last_number: u64,
     /// The last batch put here, by source.
-    pub applied: BTreeMap<u32, BatchName>,
+    pub applied: BTreeMap<u32, BatchId>,
     pub last_dead: i64,
     /// Claims that a cancel ended, the oldest first.
     pub cancelled: VecDeque<(MessageId, Score)>,

@@ -3,13 +3,13 @@
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
-    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Place,
-    Role, ScheduleStore, Score, Shard, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
-    TopicName, TopicRecord, TopicStore, Whereabouts,
+    Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
+    ScheduleStore, Score, ServerId, Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer,
+    Streamed, Timestamp, TopicName, TopicRecord, TopicStore,
 };
 use tokio::sync::broadcast;
 
@@ -159,7 +159,7 @@ impl MessageStore for MemStore {
         role: Role,
         now: Timestamp,
         batch: &[Edit],
-    ) -> Result<Kept<Lookup<Edited>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
         role.ask(
             || async { Ok(self.kept(self.edit_at_home(shard, now, batch).await?)) },
             || self.edit_at_source(shard, now, batch),
@@ -195,7 +195,7 @@ impl MessageStore for MemStore {
         now: Timestamp,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<Kept<Lookup<bool>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
         role.ask(
             || async { Ok(self.kept(self.settle_dead_at_home(shard, now, ids, action).await?)) },
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
@@ -235,11 +235,11 @@ impl ClaimStore for MemStore {
         now: Timestamp,
         batch: &[Settle],
         wait: AckWait,
-    ) -> Result<Kept<Lookup<Settled>>, StoreError> {
+    ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         role.ask(
             || async {
                 let answers = self.settle_at_home(shard, now, batch).await?;
-                Ok(if wait == AckWait::No { Kept::here(answers) } else { self.kept(answers) })
+                Ok(if wait == AckWait::No { BatchReply::here(answers) } else { self.kept(answers) })
             },
             || self.settle_at_source(shard, now, batch),
         )
@@ -267,8 +267,8 @@ impl ScheduleStore for MemStore {
         Ok(shards.iter().map(|shard| inside.look(shard, ShardState::head)).collect())
     }
 
-    fn place_of(&self, _shard: &Shard) -> Place {
-        Place::default()
+    fn server_of(&self, _shard: &Shard) -> ServerId {
+        ServerId::default()
     }
 
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
@@ -289,12 +289,12 @@ impl StoreHealth for MemStore {
         Ok(0)
     }
 
-    fn troubles(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn whereabouts(&self, _shard: &Shard) -> Whereabouts {
-        Whereabouts::default()
+    fn locate(&self, _shard: &Shard) -> ShardLocation {
+        ShardLocation::default()
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -99,7 +99,7 @@ pub struct DeadArgs {
 pub struct LiveArgs {
     #[command(flatten)]
     how: How,
-    /// Only those that are so.
+    /// Only messages in this state.
     #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
     /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
@@ -178,7 +178,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
             eprint!(
                 "\r{} {done} of {}{}  ",
                 plan.state,
-                if plan.counted_all { "" } else { "at least " },
+                if plan.count_complete { "" } else { "at least " },
                 plan.expected
             );
         }
@@ -193,7 +193,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
 }
 
 fn expected(plan: &BulkPlan) -> String {
-    format!("{}{}", if plan.counted_all { "" } else { "at least " }, plan.expected)
+    format!("{}{}", if plan.count_complete { "" } else { "at least " }, plan.expected)
 }
 
 fn unrecorded(count: u64) -> String {
@@ -226,7 +226,7 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         rows.insert(4, ("redriven before", redriven.to_string()));
     }
     rows.extend(plan.failures.iter().map(|failure| ("failed on", format!("{}: {}", failure.id, failure.reason))));
-    rows.extend(plan.trouble.clone().map(|trouble| ("trouble", trouble)));
+    rows.extend(plan.issue.clone().map(|issue| ("issue", issue)));
     output::pairs(rows)?;
     Ok(true)
 }

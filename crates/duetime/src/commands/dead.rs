@@ -206,7 +206,7 @@ async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) 
         rows.collect(),
         "no dead letters",
     )?;
-    if !found.whole {
+    if !found.complete {
         let more = limit.saturating_mul(10);
         output::line(&format!("only {} dead letters were read; read more with --limit {more}", found.scanned))?;
     }

@@ -35,7 +35,7 @@ pub struct EnqueueArgs {
     /// The payload: text, @FILE for a file's bytes, - for standard input.
     #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with = "ndjson", allow_hyphen_values = true)]
     payload: Option<String>,
-    /// A header, handed over with the message. May be repeated.
+    /// A header, delivered with the message. May be repeated.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ndjson")]
     header: Vec<String>,
     /// Take the place of a message of the same id instead of being refused.

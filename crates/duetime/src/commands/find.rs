@@ -18,12 +18,12 @@ pub struct FindArgs {
 /// `duetime find`: a success if some topic has such a message, and every topic answered.
 pub async fn run(args: FindArgs) -> anyhow::Result<bool> {
     let client = args.connection.client()?;
-    let (mut messages, mut failed, mut looked_at, mut cursor) = (Vec::new(), Vec::new(), 0, None);
+    let (mut messages, mut failed, mut scanned, mut cursor) = (Vec::new(), Vec::new(), 0, None);
     loop {
         let page = client.find(&args.id, cursor.as_deref()).await?;
         messages.extend(page.messages);
         failed.extend(page.failed);
-        looked_at += page.looked_at;
+        scanned += page.scanned;
         cursor = page.next;
         if cursor.is_none() {
             break;
@@ -31,17 +31,17 @@ pub async fn run(args: FindArgs) -> anyhow::Result<bool> {
     }
     let found = !messages.is_empty() && failed.is_empty();
     if args.connection.json {
-        output::json(&json!({ "messages": messages, "failed": failed, "looked_at": looked_at }))?;
+        output::json(&json!({ "messages": messages, "failed": failed, "scanned": scanned }))?;
         return Ok(found);
     }
     let rows = messages.iter().map(|message| {
         let (attempts, shard) = (message.attempts.to_string(), message.shard.to_string());
         vec![message.topic.clone(), message.state.clone(), output::away(message.due_at), attempts, shard]
     });
-    let none = format!("no message of this id in {looked_at} topics: delivered, cancelled, or never enqueued");
+    let none = format!("no message of this id in {scanned} topics: delivered, cancelled, or never enqueued");
     output::table(&["topic", "state", "due", "attempts", "shard"], rows.collect(), &none)?;
     for one in failed {
-        output::complain(&format!("{} was not looked at: {}", one.topic, one.detail));
+        output::complain(&format!("{} was not searched: {}", one.topic, one.detail));
     }
     Ok(found)
 }

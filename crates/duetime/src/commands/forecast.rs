@@ -88,9 +88,9 @@ pub async fn run(args: ForecastArgs) -> anyhow::Result<bool> {
     let (bucket, horizon) = (show_duration(length), show_duration(args.horizon));
     let (is, falls) = (if forecast.due == 1 { "is" } else { "are" }, if coming == 1 { "falls" } else { "fall" });
     output::line(&format!("{} {is} due, {coming} {falls} due within {horizon}, by {bucket}", forecast.due))?;
-    if forecast.put_off_max > 0 {
-        let most = output::count(forecast.put_off_max, "message");
-        output::line(&format!("the sink is down: up to {most} of the first below are overdue too, and were put off"))?;
+    if forecast.deferred_max > 0 {
+        let most = output::count(forecast.deferred_max, "message");
+        output::line(&format!("the sink is down: up to {most} of the first below are overdue too, and were deferred"))?;
     }
     for row in chart(&forecast) {
         output::line(&row)?;
@@ -135,8 +135,15 @@ mod tests {
             last_late_ms: late,
         };
         let buckets = vec![bucket(0, 50, None), bucket(60_000, 100, Some(3_000)), bucket(120_000, 0, None)];
-        let forecast =
-            Forecast { at: 0, due: 0, put_off_max: 0, buckets, capacity: Some(1.0), herd: None, unreachable_shards: 0 };
+        let forecast = Forecast {
+            at: 0,
+            due: 0,
+            deferred_max: 0,
+            buckets,
+            capacity: Some(1.0),
+            herd: None,
+            unreachable_shards: 0,
+        };
         let rows = chart(&forecast);
         assert_eq!(rows.len(), 2, "the end is left out");
         assert_eq!(rows[0], format!("1970-01-01T00:00:00Z  50   {}", "█".repeat(25)));

@@ -16,7 +16,7 @@ const PAGE_MAX: usize = 500;
 pub struct ListArgs {
     /// The topic.
     topic: String,
-    /// Only those that are so.
+    /// Only messages in this state.
     #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
     /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.

@@ -9,7 +9,7 @@ use duetime_core::units::parse_duration;
 use duetime_monitoring::{Objectives, boards, rules};
 
 use super::output;
-use super::plan::parse_percent;
+use super::sizing::parse_percent;
 
 /// Where the dashboards go.
 #[derive(Debug, Args)]

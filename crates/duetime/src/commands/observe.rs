@@ -1,4 +1,4 @@
-//! `duetime nodes|drain|undrain|status|me|rates|audit`
+//! `duetime nodes|drain|undrain|status|whoami|rates|audit`
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct TopArgs {
 /// `duetime audit`
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// At most so many entries, the newest ones.
+    /// Number of entries, newest first.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
     /// Only these kinds, with commas between them; claims are many. [possible values: administration, messages, claims]
@@ -143,8 +143,8 @@ pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
     Ok(ready.is_none())
 }
 
-/// `duetime me`
-pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
+/// `duetime whoami`
+pub async fn whoami(connection: &NodeArgs) -> anyhow::Result<bool> {
     let me = connection.client()?.me().await?;
     if connection.json {
         output::json(&me)?;
@@ -165,10 +165,10 @@ pub async fn me(connection: &NodeArgs) -> anyhow::Result<bool> {
         ),
         ("requests a second", limit(me.requests_per_second)),
         ("messages a second", limit(me.messages_per_second)),
-        ("most topics", most(me.topics_max.map(|most| most as u64))),
-        ("most messages of a topic", most(me.topic_messages_max)),
-        ("most bytes of a topic", most(me.topic_bytes_max)),
-        ("most shards of a topic", most(me.topic_shards_max.map(u64::from))),
+        ("most topics", most(me.max_topics.map(|most| most as u64))),
+        ("most messages of a topic", most(me.max_topic_messages)),
+        ("most bytes of a topic", most(me.max_topic_bytes)),
+        ("most shards of a topic", most(me.max_topic_shards.map(u64::from))),
     ])?;
     Ok(true)
 }

@@ -159,10 +159,10 @@ async fn get(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
                 "does not answer".to_owned()
             } else if shard.lost {
                 "LOST".to_owned()
-            } else if shard.later_life {
-                "of a later life: adopt the topic".to_owned()
+            } else if shard.newer_incarnation {
+                "of a newer incarnation: adopt the topic".to_owned()
             } else if shard.occupied_by > 0 {
-                format!("holds {} of another life", output::count(shard.occupied_by, "message"))
+                format!("holds {} of another incarnation", output::count(shard.occupied_by, "message"))
             } else {
                 shard.oldest_due_at.map_or_else(String::new, output::away)
             },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use duetime_client::{ClientError, Outage, Probed, Scanner, SinkTopics, SinkTrouble, SinkView};
+use duetime_client::{ClientError, Outage, Probed, Scanner, SinkIssue, SinkTopics, SinkView};
 use duetime_core::units::show_duration;
 
 use super::{output, pause};
@@ -85,7 +85,7 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             } else {
                 show(&topic, &view)?;
             }
-            Ok(view.trouble.is_none())
+            Ok(view.issue.is_none())
         }
         SinkCommand::Probe(ProbeArgs { topic, all_nodes: true, connection }) => probe_all(&topic, &connection).await,
         SinkCommand::Probe(ProbeArgs { topic, all_nodes: false, connection }) => {
@@ -96,7 +96,7 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
                 output::line(meaning(&probed.outcome))?;
                 show(&topic, &probed.view)?;
             }
-            Ok(probed.view.trouble.is_none())
+            Ok(probed.view.issue.is_none())
         }
         SinkCommand::Pause(SinkPauseArgs { sink, reason, connection }) => {
             let client = connection.client()?;
@@ -166,12 +166,12 @@ async fn probe_all(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
     for (node, answer) in tried {
         let (outcome, state) = match &answer {
             Ok(Probed { outcome, view }) => {
-                is_up &= view.trouble.is_none();
-                (outcome.clone(), view.trouble.as_ref().map_or_else(|| "up".to_owned(), in_words))
+                is_up &= view.issue.is_none();
+                (outcome.clone(), view.issue.as_ref().map_or_else(|| "up".to_owned(), in_words))
             }
             // It has no breaker of this topic.
-            Err(ClientError::Refused(problem)) if problem.code == "not_scanned_here" => {
-                ("not_scanned_here".to_owned(), "–".to_owned())
+            Err(ClientError::Refused(problem)) if problem.code == "not_owner" => {
+                ("not_owner".to_owned(), "–".to_owned())
             }
             Err(error) => {
                 is_up = false;
@@ -216,22 +216,22 @@ fn meaning(outcome: &str) -> &str {
         "was_up" => "it was not taken to be down",
         "down" => "it is still down",
         "nothing_due" => "no message could be tried: the next that falls due is",
-        "not_scanned_here" => "it scans no shard of the topic",
-        "under_way" => "it is being tried, and has not answered yet",
+        "not_owner" => "it scans no shard of the topic",
+        "in_progress" => "it is being tried, and has not answered yet",
         other => other,
     }
 }
 
 /// What is wrong, in a few words.
-pub fn in_words(trouble: &SinkTrouble) -> String {
-    let since = trouble.since.map(|since| format!(" since {}", output::moment(since))).unwrap_or_default();
-    let reason = trouble.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let next = match (trouble.next_try, trouble.since) {
+pub fn in_words(issue: &SinkIssue) -> String {
+    let since = issue.since.map(|since| format!(" since {}", output::moment(since))).unwrap_or_default();
+    let reason = issue.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let next = match (issue.next_try, issue.since) {
         (Some(next), _) => format!("; tried again at {}", output::moment(next)),
         (None, Some(_)) => "; being tried".to_owned(),
         (None, None) => String::new(),
     };
-    format!("{}{since}{reason}{next}", trouble.state)
+    format!("{}{since}{reason}{next}", issue.state)
 }
 
 /// To whole seconds, from one on.
@@ -240,10 +240,10 @@ fn caught_up(ms: u64) -> String {
     format!("{} once it accepts, without what falls due meanwhile", show_duration(Duration::from_millis(ms)))
 }
 
-/// Whether messages are handed over to it. While it is paused, nobody knows whether it would take any.
+/// Whether messages are delivered to it. While it is paused, nobody knows whether it would take any.
 fn state(view: &SinkView) -> String {
-    match &view.trouble {
-        Some(trouble) => in_words(trouble),
+    match &view.issue {
+        Some(issue) => in_words(issue),
         None if view.paused => "not tried, for nothing is claimed".to_owned(),
         None => "up".to_owned(),
     }

@@ -84,8 +84,8 @@ async fn watch(terminal: &mut DefaultTerminal, client: &Client, every: Duration,
             _ = ticks.tick() => {}
         }
         match look(client, &screen.page).await {
-            Ok(fresh) => (screen.look, screen.trouble) = (fresh, None),
-            Err(error) => screen.trouble = Some(error.to_string()),
+            Ok(fresh) => (screen.look, screen.issue) = (fresh, None),
+            Err(error) => screen.issue = Some(error.to_string()),
         }
     }
 }

@@ -92,7 +92,7 @@ pub struct Screen {
     pub page: Page,
     pub look: Look,
     /// Why the last look failed.
-    pub trouble: Option<String>,
+    pub issue: Option<String>,
     node: String,
     column: usize,
     down: bool,
@@ -157,7 +157,7 @@ fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
             topic.shard_count.to_string(),
             sink,
         ],
-        is_down: topic.sink_trouble.is_some(),
+        is_down: topic.sink_issue.is_some(),
         late: LATE_S.iter().filter(|limit| waited.is_some_and(|waited| waited > **limit)).count(),
         dead: topic.dead,
     }
@@ -169,7 +169,7 @@ impl Screen {
         Self {
             page: Page::Topics,
             look,
-            trouble: None,
+            issue: None,
             node,
             column: OLDEST,
             down: true,
@@ -252,8 +252,8 @@ impl Screen {
 
     /// Draws all of it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        let state = match &self.trouble {
-            Some(trouble) => trouble.clone(),
+        let state = match &self.issue {
+            Some(issue) => issue.clone(),
             None => output::second(self.look.at),
         };
         let keys = if self.typing {
@@ -380,7 +380,7 @@ impl Screen {
                 .iter()
                 .filter(|t| t.config.sink.as_ref().is_some_and(|s| s.name == sink.sink))
                 .collect();
-            let down = behind.iter().find_map(|topic| topic.sink_trouble.as_ref());
+            let down = behind.iter().find_map(|topic| topic.sink_issue.as_ref());
             let refused = sink.refused.iter().filter(|refused| refused.count > 0);
             let refused: Vec<String> = refused.map(|refused| format!("{} {}", refused.kind, refused.count)).collect();
             let paused =
@@ -388,7 +388,7 @@ impl Screen {
             let up = if paused { "paused" } else { "up" };
             let row = Row::new([
                 sink.sink.clone(),
-                down.map_or_else(|| up.to_owned(), |trouble| trouble.state.clone()),
+                down.map_or_else(|| up.to_owned(), |issue| issue.state.clone()),
                 behind.iter().map(|topic| topic.due).sum::<u64>().to_string(),
                 rate(sink.calls),
                 millis(sink.call_p50_ms),
@@ -399,7 +399,7 @@ impl Screen {
         });
         let widths = [Constraint::Min(10)].into_iter().chain([7, 8, 12, 8, 8].map(Constraint::Length));
         let widths = widths.chain([Constraint::Min(18)]);
-        let head = Row::new(["Sink", "State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted"]);
+        let head = Row::new(["Sink", "State", "Due", "Deliveries/s", "Call p50", "Call p99", "Not accepted"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 
@@ -412,17 +412,17 @@ impl Screen {
         let mut text: Vec<String> =
             COLUMNS.iter().zip(&line.cells).map(|((name, _), cell)| format!("{name:>14}  {cell}")).collect();
         if let Some(rates) = rates.get(name) {
-            text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.handed_over));
+            text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.deliveries));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
         }
         if topic.config.paused {
             let why = topic.pause.as_ref().map_or_else(|| "yes".to_owned(), pause::in_words);
             text.push(format!("{:>14}  {why}", "Paused"));
         }
-        if let Some(trouble) = &topic.sink_trouble {
-            let reason = trouble.reason.as_deref().unwrap_or("of a reason that this token may not see");
-            let since = trouble.since.map_or_else(String::new, |since| format!(" since {}", output::moment(since)));
-            text.push(format!("{:>14}  {}{since}: {reason}", "Sink", trouble.state));
+        if let Some(issue) = &topic.sink_issue {
+            let reason = issue.reason.as_deref().unwrap_or("of a reason that this token may not see");
+            let since = issue.since.map_or_else(String::new, |since| format!(" since {}", output::moment(since)));
+            text.push(format!("{:>14}  {}{since}: {reason}", "Sink", issue.state));
         }
         text.push(String::new());
         text.push(format!("{:>14}  duetime topic get {name}", "Settings"));

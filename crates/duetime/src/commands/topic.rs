@@ -97,8 +97,8 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
     let name = &adopted.name;
     let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
     output::line(&format!("topic {name} {done}, with {}", output::count(adopted.shard_count.into(), "shard")))?;
-    if !adopted.remade.is_empty() {
-        output::line(&format!("made anew, empty: shards {:?}", adopted.remade))?;
+    if !adopted.recreated.is_empty() {
+        output::line(&format!("recreated, empty: shards {:?}", adopted.recreated))?;
     }
     if !adopted.lost.is_empty() {
         output::line(&format!(
@@ -114,7 +114,7 @@ async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {
     let (Settings(change), client) = (&args.change, args.connection.client()?);
     let name = &args.topic;
     match client.topic(name).await {
-        Ok(_) if create => bail!("topic {name:?} is there already; change it with `duetime topic set {name}`"),
+        Ok(_) if create => bail!("topic {name:?} already exists; change it with `duetime topic set {name}`"),
         Err(error) if !create => return Err(error.into()),
         Err(error) if error.problem().is_none_or(|problem| problem.status != 404) => return Err(error.into()),
         _ => {}
@@ -181,9 +181,9 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
             output::line(&format!("{} is paused {}", topic.name, pause::in_words(pause)))?;
         }
     }
-    for (topic, trouble) in topics.iter().filter_map(|topic| Some((topic, topic.sink_trouble.as_ref()?))) {
+    for (topic, issue) in topics.iter().filter_map(|topic| Some((topic, topic.sink_issue.as_ref()?))) {
         let sink = topic.config.sink.as_ref().map_or("", |sink| &sink.name);
-        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(trouble)))?;
+        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(issue)))?;
     }
     Ok(())
 }
@@ -195,8 +195,8 @@ pub fn named(topic: &Topic) -> String {
 
 /// The name of a topic's sink, and whether it is down.
 pub fn sink_of(topic: &Topic, name: &str) -> String {
-    match &topic.sink_trouble {
-        Some(trouble) => format!("{name} ({})", trouble.state),
+    match &topic.sink_issue {
+        Some(issue) => format!("{name} ({})", issue.state),
         None => name.to_owned(),
     }
 }
@@ -207,7 +207,7 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     }
     let mut rows = vec![
         ("topic".to_owned(), named(topic)),
-        ("sink state".to_owned(), topic.sink_trouble.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
+        ("sink state".to_owned(), topic.sink_issue.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
     ];
     rows.extend(settings::rows(topic)?);
     let state = pause::state(topic.config.paused, topic.pause.as_ref());

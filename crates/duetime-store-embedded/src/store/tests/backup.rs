@@ -56,12 +56,12 @@ async fn a_backup_under_load_is_whole_of_one_moment_and_a_store_starts_on_it() {
         std::fs::copy(&file, again.join(fault::DATABASE)).unwrap();
         let again = open(&again);
         assert_eq!(again.all_counts(&[shard()], NOW).await.unwrap()[0].scheduled, messages);
-        assert_eq!(again.troubles(), Vec::<String>::new());
+        assert_eq!(again.issues(), Vec::<String>::new());
         assert_eq!(again.claim(&shard(), NOW, &asking(1, 10)).await.unwrap().messages.len(), 10);
     }
     ended.store(true, Ordering::Release);
     assert!(load.await.unwrap() > 100);
-    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(store.issues(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -67,12 +67,12 @@ async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_d
     let meters = Arc::new(Meters::new());
     let store = EmbeddedStore::open(folder.path(), meters.clone()).unwrap();
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY);
-    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(store.issues(), Vec::<String>::new());
     let readable = claim_all(&store, &other()).await;
     assert!((MANY - 100..MANY).contains(&readable.len()), "{} of {MANY}", readable.len());
-    let told = store.troubles().join(" ");
+    let told = store.issues().join(" ");
     assert!(told.contains("topic orders are damaged on the disk: 1;") && told.contains("restore a backup"), "{told}");
-    assert!(meters.render().contains("duetime_store_troubles{kind=\"damage\"} 1"));
+    assert!(meters.render().contains("duetime_store_issues{kind=\"damage\"} 1"));
     let later = NOW.plus(Duration::from_secs(1));
     assert!(store.next_due(&[other()]).await.unwrap()[0] > Some(later), "nothing that can be taken is due");
     assert_eq!(store.all_counts(&[other()], later).await.unwrap()[0].due, 0);
@@ -88,7 +88,7 @@ async fn an_index_with_a_damaged_page_is_made_anew_when_the_folder_is_opened() {
 
     let store = open(folder.path());
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY);
-    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(store.issues(), Vec::<String>::new());
 }
 
 /// The page at that part of what counts in a log: frames behind it are of an earlier round and have other salts.
@@ -124,11 +124,11 @@ async fn acknowledged_transactions_that_are_missing_are_reported() {
         let found = open(copy.path());
         let survey = found.all_counts(&[shard()], NOW).await.unwrap()[0];
         assert_eq!(survey.scheduled < 20, damaged, "{survey:?}");
-        let told = found.troubles().join(" ");
+        let told = found.issues().join(" ");
         assert_eq!(told.contains("acknowledged transactions are missing"), damaged, "{told}");
         found.enqueue(&shard(), NOW, &[message("later", Due::At(NOW))]).await.unwrap();
         drop(found);
-        assert_eq!(open(copy.path()).troubles(), Vec::<String>::new(), "it goes on from what is there");
+        assert_eq!(open(copy.path()).issues(), Vec::<String>::new(), "it goes on from what is there");
     }
 }
 
@@ -140,7 +140,7 @@ async fn a_message_that_is_missing_in_the_tables_is_reported() {
     drop(store);
     assert_eq!(change(folder.path(), "DELETE FROM message WHERE id = '0-order-00007'"), 1);
     let store = open(folder.path());
-    assert!(store.troubles().join(" ").contains("topic orders are damaged"), "{:?}", store.troubles());
+    assert!(store.issues().join(" ").contains("topic orders are damaged"), "{:?}", store.issues());
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY - 1);
 }
 
@@ -149,7 +149,7 @@ fn look_through(folder: &Path, store: &EmbeddedStore) -> Vec<String> {
     let key = store.directory.key(&shard()).unwrap();
     let place = crate::verify::ShardRows { topic: shard().topic, index: 0, key };
     assert!(crate::verify::look_through(folder, &[place], &store.damages, |_| true).unwrap());
-    store.troubles()
+    store.issues()
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn a_damaged_body_is_reported_before_its_message_is_due() {
             }
         }
         let store = open(folder.path());
-        assert_eq!(store.troubles(), Vec::<String>::new(), "nobody has read it");
+        assert_eq!(store.issues(), Vec::<String>::new(), "nobody has read it");
         let told = look_through(folder.path(), &store).join(" ");
         assert!(told.contains("topic orders are damaged on the disk: 0;"), "{told}");
     }
@@ -205,7 +205,7 @@ fn change(folder: &Path, sql: &str) -> usize {
 }
 
 fn assert_reported(store: &EmbeddedStore) {
-    let told = store.troubles().join(" ");
+    let told = store.issues().join(" ");
     assert!(told.contains("topic orders are damaged on the disk: 0;"), "{told}");
 }
 
@@ -222,7 +222,7 @@ async fn a_damaged_id_hides_no_other_message_and_is_reported_by_who_reads_it() {
         assert_eq!(change(folder.path(), &some), 4);
 
         let store = open(folder.path());
-        assert_eq!(store.troubles(), Vec::<String>::new());
+        assert_eq!(store.issues(), Vec::<String>::new());
         assert_eq!(list_all(&store, 2).await.len(), 16, "two pages of it have nothing else");
         assert_reported(&store);
 

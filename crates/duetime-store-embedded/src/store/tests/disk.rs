@@ -120,8 +120,8 @@ async fn a_full_disk_heals_by_draining_in_every_order_of_reader_cancels_and_kill
         let read = reads.then(|| reader(&disk.store()));
         let taken = fill(&store).await;
         assert!(taken * ITEM_BYTES > 12 << 20, "{case}: {taken}");
-        let troubles = store.troubles();
-        assert!(troubles.iter().any(|one| one.contains("new messages are refused")), "{case}: {troubles:?}");
+        let issues = store.issues();
+        assert!(issues.iter().any(|one| one.contains("new messages are refused")), "{case}: {issues:?}");
         // With the reader there, what is kept back goes into the log.
         let early = if reads { cancel(&store, 0..cancels / 2).await } else { 0 };
         drop(read);
@@ -134,7 +134,7 @@ async fn a_full_disk_heals_by_draining_in_every_order_of_reader_cancels_and_kill
         assert_eq!(store.all_counts(&[shard()], NOW).await.unwrap()[0].scheduled, 0, "{case}");
         if !reads && !kills {
             let ready = async {
-                while !store.troubles().is_empty() {
+                while !store.issues().is_empty() {
                     tokio::task::yield_now().await;
                 }
             };
@@ -219,12 +219,12 @@ async fn another_process_that_keeps_the_database_locked_is_named_by_readiness() 
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let refused = store.enqueue(&shard(), NOW, &[message("a", Due::At(NOW))]).await.unwrap_err().to_string();
     assert!(refused.contains("another process holds the database"), "{refused}");
-    assert!(store.troubles()[0].contains("another process holds the database"), "{:?}", store.troubles());
+    assert!(store.issues()[0].contains("another process holds the database"), "{:?}", store.issues());
     let why = store.ready().await.unwrap_err().to_string();
     assert!(why.contains("another process holds the database"), "{why}");
     other.execute_batch("ROLLBACK").unwrap();
     store.ready().await.unwrap();
-    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(store.issues(), Vec::<String>::new());
 }
 
 #[tokio::test]

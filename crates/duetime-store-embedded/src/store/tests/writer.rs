@@ -53,7 +53,7 @@ async fn the_log_is_copied_into_the_database_and_does_not_grow() {
     // Of 80 MiB that were written, it holds those since it began anew.
     let log = std::fs::metadata(folder.path().join("duetime.db-wal")).unwrap().len();
     assert!(log < 64 << 20, "{} MiB", log >> 20);
-    assert_eq!(store.troubles(), Vec::<String>::new());
+    assert_eq!(store.issues(), Vec::<String>::new());
 }
 
 #[tokio::test]

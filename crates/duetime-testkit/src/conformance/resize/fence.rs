@@ -92,7 +92,7 @@ pub async fn a_shard_that_was_not_fenced_is_not_ready(factory: &dyn StoreFactory
 async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError> {
     let (store, now) = (&world.store, world.now());
     let batch = [message("x", world.ago(1))];
-    let name = duetime_core::resize_store::BatchName { number: 1, nonce: 1 };
+    let name = duetime_core::resize_store::BatchId { number: 1, nonce: 1 };
     let empty = duetime_core::resize_store::Batch { name, from: 1, to: shard.index, messages: Vec::new() };
     vec![
         store.enqueue(shard, now, &batch).await.unwrap_err(),

@@ -6,7 +6,7 @@ use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_core::resize_store::{BatchName, BatchPut, FrozenState};
+use duetime_core::resize_store::{ApplyOutcome, BatchId, FrozenState};
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Settled, Settlement};
 use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
 
@@ -216,13 +216,13 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Stor
     // What a failover makes of a source: its numbers are used again, with other nonces.
     let mut batch = world.take(0, 3, &["b"]).await;
     for number in [last.number, last.number.saturating_sub(1)] {
-        let again = BatchName { number, nonce: last.nonce ^ 1 };
+        let again = BatchId { number, nonce: last.nonce ^ 1 };
         batch.name = again;
-        assert_eq!(world.store.put(&shard, &batch).await.unwrap(), BatchPut::Conflict { last });
+        assert_eq!(world.store.put(&shard, &batch).await.unwrap(), ApplyOutcome::Conflict { last });
         assert_eq!(world.get(3, "b").await, None, "nothing was written");
     }
     assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(last));
-    batch.name = BatchName { number: last.number + 1, nonce: 77 };
+    batch.name = BatchId { number: last.number + 1, nonce: 77 };
     assert_eq!(world.put_batch(&batch).await, 1);
     assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(batch.name));
 }

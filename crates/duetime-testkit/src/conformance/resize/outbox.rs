@@ -6,7 +6,7 @@ use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use bytes::Bytes;
 use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
-use duetime_core::resize_store::{Batch, BatchName, FrozenState};
+use duetime_core::resize_store::{Batch, BatchId, FrozenState};
 use duetime_core::store::{Enqueue, Settled, Settlement};
 
 use super::world::{World, ids};
@@ -78,7 +78,7 @@ pub async fn a_batch_that_is_put_back_is_as_it_was(factory: &dyn StoreFactory) {
     }
     let counts = world.store.all_counts(&[world.shard(0)], world.now()).await.unwrap();
     let batch = world.take(0, 3, &texts).await;
-    let another = Batch { name: BatchName { nonce: batch.name.nonce ^ 1, ..batch.name }, ..batch.clone() };
+    let another = Batch { name: BatchId { nonce: batch.name.nonce ^ 1, ..batch.name }, ..batch.clone() };
     assert!(!world.store.restore_batch(&world.shard(0), &another).await.unwrap());
     assert_eq!(world.get(0, "waits").await, None, "it is still frozen");
     assert!(world.store.restore_batch(&world.shard(0), &batch).await.unwrap());
@@ -164,7 +164,7 @@ pub async fn only_the_batch_that_is_named_is_dropped(factory: &dyn StoreFactory)
 pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     let shard = world.shard(0);
-    let new = BatchName { number: 40, nonce: 0xabcd };
+    let new = BatchId { number: 40, nonce: 0xabcd };
     assert!(!world.store.rename_batch(&shard, 7, new).await.unwrap());
     world.put(0, "a", world.ago(1000)).await;
     world.put(0, "b", world.ago(1000)).await;

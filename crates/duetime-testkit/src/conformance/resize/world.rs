@@ -4,7 +4,7 @@ use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::resize_store::{Batch, BatchPut, DeadlineFloor};
+use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
@@ -161,8 +161,8 @@ impl World {
     /// Puts a batch, which must be new there; how many messages were inserted.
     pub async fn put_batch(&self, batch: &Batch) -> u64 {
         match self.store.put(&self.shard(batch.to), batch).await.expect("put is answered") {
-            BatchPut::Done { fresh, .. } => fresh,
-            BatchPut::Conflict { last } => panic!("in the way: {last:?}"),
+            ApplyOutcome::Done { fresh, .. } => fresh,
+            ApplyOutcome::Conflict { last } => panic!("in the way: {last:?}"),
         }
     }
 

@@ -7,7 +7,7 @@ fn topic(name: &str, due: u64, oldest: Option<i64>) -> Topic {
         "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
         "max_payload": 10, "scheduled": 7, "due": due, "in_flight": 1, "dead": 3, "shard_count": 4,
         "oldest_due_at": oldest, "sink": {"name": "shop"},
-        "sink_trouble": {"state": "down", "since": 5, "reason": "refused"},
+        "sink_issue": {"state": "down", "since": 5, "reason": "refused"},
         "paused": true, "pause": {"since": 7, "by": "ops", "sink": "shop", "reason": "the shop moves"}
     }))
     .unwrap()
@@ -70,7 +70,7 @@ fn each_page_is_a_key_away_and_esc_leads_back() {
     let mut screen = screen();
     press(&mut screen, "k");
     let text = drawn(&screen);
-    assert!(text.contains("timeout 2") && text.contains("down") && text.contains("Hand-overs/s"), "{text}");
+    assert!(text.contains("timeout 2") && text.contains("down") && text.contains("Deliveries/s"), "{text}");
     press(&mut screen, "n");
     assert!(drawn(&screen).contains("Address"));
     press(&mut screen, "t\n");
@@ -106,7 +106,7 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
     }
     press(&mut screen, "k");
     let sinks = drawn_in(&screen, 80);
-    for name in ["State", "Due", "Hand-overs/s", "Call p50", "Call p99", "Not accepted"] {
+    for name in ["State", "Due", "Deliveries/s", "Call p50", "Call p99", "Not accepted"] {
         assert!(sinks.contains(name), "{name}: {sinks}");
     }
     press(&mut screen, "n");

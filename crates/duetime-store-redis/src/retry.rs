@@ -1,7 +1,7 @@
-//! Carries one script to a shard until there is an answer that holds.
+//! Runs one script on a shard until it is answered.
 //!
-//! The link repeats a call that got no answer. What is left is here: a server that took the call up late, and
-//! a shard that changed its routing record between two sendings.
+//! The link repeats a call that got no answer. This file handles the rest: a server that read the call late, and a shard
+//! that changed its routing record between two sendings.
 
 use std::time::Duration;
 
@@ -13,21 +13,20 @@ use tokio::time::Instant;
 use crate::reply::store_error;
 use crate::reply_cache::CachedCall;
 
-/// How often one call may meet a stall before the clocks are doubted after all.
+/// How often one call may meet a stalled server before clock skew is reported after all.
 const STALLS_MAX: u8 = 3;
-/// How often a call that may have been carried out follows its shard's record to ask.
+/// How often a call that may have executed follows its shard's record to ask whether it did.
 const ASKS_MAX: u8 = 8;
 
-/// Whether a call that took `took` can have found the server's clock `apart_ms` ahead of clocks
-/// that agree.
+/// True if a call that took `took` may find the server's clock `apart_ms` ahead although the clocks agree.
 fn explained(apart_ms: i64, took: Duration) -> bool {
     u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
 }
 
-/// Makes a call by the record that `shard` names; `run` asks for the caller's present each time. Again where the server took
-/// it up late and for that reason found the caller's clock behind its own. Where an earlier sending may have been
-/// carried out before the shard took another record, the shard is asked by that record whether it was.
-pub(crate) async fn carry<A, F>(
+/// Runs a call under the record that `shard` names; `run` takes the caller's time anew for each sending. Repeats the call
+/// where the server read it late, and therefore found the caller's clock behind its own. Where an earlier sending may
+/// have executed before the shard took another record, asks the shard under that record whether it did.
+pub(crate) async fn run_until_answered<A, F>(
     doing: &'static str,
     shard: &Shard,
     call: Option<&CachedCall<'_>>,

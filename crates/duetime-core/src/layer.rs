@@ -1,8 +1,7 @@
-//! A store with something done around every call: meters in the program, faults and clocks in tests.
+//! A store with a layer around every call: meters in the program, faults and clocks in tests.
 //!
-//! The one place where the contract is forwarded. Who wants to look on, to count or to refuse writes an
-//! [`Around`] and puts it about a store by [`Surrounded`]; a method that is added to the contract is added here
-//! and nowhere else.
+//! The one place where the contract is forwarded. To observe, count or refuse calls, implement [`StoreLayer`] and wrap a
+//! store by [`Layered`]. A method that is added to the contract is forwarded here and nowhere else.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,16 +18,16 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::place::{Place, Whereabouts};
 use crate::plans::PlanStore;
 use crate::resize_store::{
-    Batch, BatchName, BatchPut, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
+use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue, Enqueued,
-    Kept, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -37,17 +36,17 @@ use crate::topic::TopicRecord;
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What it does, as meters name it.
+    /// The operation, as metrics name it.
     pub op: &'static str,
-    /// The shards it is made on; none, where it is about a topic or the store as a whole.
+    /// The shards of the call; none if it is about a topic or the store as a whole.
     pub shards: &'a [Shard],
-    /// How many messages it names.
+    /// How many messages the call names.
     pub items: usize,
 }
 
-/// What is done around every call of a store that can fail.
-pub trait Around: Send + Sync + fmt::Debug + 'static {
-    /// Makes the call by waiting for `made`, or does not.
+/// Runs around every call of a store that can fail.
+pub trait StoreLayer: Send + Sync + fmt::Debug + 'static {
+    /// Makes the call by awaiting `made`, or refuses it.
     fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -55,8 +54,8 @@ pub trait Around: Send + Sync + fmt::Debug + 'static {
     ) -> impl Future<Output = Result<T, StoreError>> + Send;
 }
 
-/// Shared with who looks at it from outside.
-impl<A: Around> Around for Arc<A> {
+/// A layer that is shared with its observer.
+impl<A: StoreLayer> StoreLayer for Arc<A> {
     fn around<T: Send>(
         &self,
         call: Call<'_>,
@@ -66,28 +65,28 @@ impl<A: Around> Around for Arc<A> {
     }
 }
 
-/// A store with `A` around every call. What answers at once, without asking anybody, is passed on as it is.
+/// A store with layer `A` around every call. Methods that answer at once, without a call, are forwarded as they are.
 #[derive(Debug)]
-pub struct Surrounded<A> {
+pub struct Layered<A> {
     inner: Arc<dyn Store>,
     around: A,
 }
 
-impl<A: Around> Surrounded<A> {
-    /// Puts `around` about `inner`.
+impl<A: StoreLayer> Layered<A> {
+    /// Wraps `inner` in the layer `around`.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, around: A) -> Arc<Self> {
         Arc::new(Self { inner, around })
     }
 }
 
-/// Implements a trait for [`Surrounded`]. A line has a method, what it is called, the shards and the items of a call.
-macro_rules! surrounded {
+/// Implements a trait for [`Layered`]. A line has a method, its name in metrics, and the shards and items of a call.
+macro_rules! layered {
     ($contract:ident { $(
         $method:ident($($arg:ident: $kind:ty),*) -> $answer:ty, $op:expr, $shards:expr, $items:expr;
     )* } $($rest:item)*) => {
         #[async_trait]
-        impl<A: Around> $contract for Surrounded<A> {
+        impl<A: StoreLayer> $contract for Layered<A> {
             $(
                 async fn $method(&self, $($arg: $kind),*) -> Result<$answer, StoreError> {
                     let call = Call { op: $op, shards: $shards, items: $items };
@@ -99,7 +98,7 @@ macro_rules! surrounded {
     };
 }
 
-surrounded! {
+layered! {
     TopicStore {
         topics() -> Vec<TopicRecord>, "topics", &[], 0;
         confirm(record: &TopicRecord) -> (), "confirm", &[], 0;
@@ -115,16 +114,16 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     MessageStore {
         enqueue_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Enqueue]) -> Vec<Lookup<Enqueued>>,
             role.op("enqueue", "enqueue_at_source"), slice::from_ref(shard), batch.len();
-        edit_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Edit]) -> Kept<Lookup<Edited>>,
+        edit_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Edit]) -> BatchReply<Lookup<Edited>>,
             role.op("edit", "edit_at_source"), slice::from_ref(shard), batch.len();
         get_at(shard: &Shard, role: Role, ids: &[MessageId]) -> Vec<Lookup<StoredMessage>>,
             role.op("get", "get_at_source"), slice::from_ref(shard), ids.len();
         resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
-            -> Kept<Lookup<bool>>,
+            -> BatchReply<Lookup<bool>>,
             role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
         cancelled_claims(shard: &Shard) -> Vec<(MessageId, Score)>, "cancelled_claims", slice::from_ref(shard), 0;
         dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
@@ -135,11 +134,11 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
         hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
-        settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> Kept<Lookup<Settled>>,
+        settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> BatchReply<Lookup<Settled>>,
             role.op("settle", "settle_at_source"), slice::from_ref(shard), batch.len();
     }
     fn has_streams(&self) -> bool {
@@ -147,47 +146,47 @@ surrounded! {
     }
 }
 
-surrounded! {
+layered! {
     ScheduleStore {
         counts(shards: &[Shard], now: Timestamp) -> Vec<Option<ShardCounts>>, "counts", shards, 0;
         next_due(shards: &[Shard]) -> Vec<Option<Timestamp>>, "next_due", shards, 0;
     }
-    fn place_of(&self, shard: &Shard) -> Place {
-        self.inner.place_of(shard)
+    fn server_of(&self, shard: &Shard) -> ServerId {
+        self.inner.server_of(shard)
     }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
         self.inner.wakeups()
     }
 }
 
-surrounded! {
+layered! {
     StoreHealth {
         clock_skew_ms(clock: &dyn Clock) -> i64, "clock_skew_ms", &[], 0;
         ready() -> (), "ready", &[], 0;
     }
-    fn troubles(&self) -> Vec<String> {
-        self.inner.troubles()
+    fn issues(&self) -> Vec<String> {
+        self.inner.issues()
     }
-    fn whereabouts(&self, shard: &Shard) -> Whereabouts {
-        self.inner.whereabouts(shard)
+    fn locate(&self, shard: &Shard) -> ShardLocation {
+        self.inner.locate(shard)
     }
 }
 
-surrounded! {
+layered! {
     PlanStore {
         plans() -> BTreeMap<String, String>, "list_plans", &[], 0;
         swap_plan(id: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_plan", &[], 0;
     }
 }
 
-surrounded! {
+layered! {
     RoutingAuthority {
         routing(topic: &TopicName) -> Option<RoutingRecord>, "routing", &[], 0;
         swap_routing(topic: &TopicName, seen: &RoutingRecord, new: &RoutingRecord) -> (), "swap_routing", &[], 0;
     }
 }
 
-surrounded! {
+layered! {
     ResizeStore {
         fence(topic: &TopicName, index: u32, routing: &Routing, floor: &DeadlineFloor) -> Fenced,
             "resize_fence", &[routing.shard(topic, index)], 0;
@@ -197,9 +196,9 @@ surrounded! {
             "resize_take", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "resize_outbox", slice::from_ref(shard), 0;
         check_room(shard: &Shard) -> (), "resize_check_room", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> BatchPut, "resize_put", slice::from_ref(shard), batch.messages.len();
-        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchName>, "resize_last_applied_batch", slice::from_ref(shard), 0;
-        rename_batch(shard: &Shard, seen: u64, new: BatchName) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
+        put(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_put", slice::from_ref(shard), batch.messages.len();
+        last_applied_batch(shard: &Shard, from: u32) -> Option<BatchId>, "resize_last_applied_batch", slice::from_ref(shard), 0;
+        rename_batch(shard: &Shard, seen: u64, new: BatchId) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;
         restore_batch(shard: &Shard, batch: &Batch) -> bool, "resize_restore_batch", slice::from_ref(shard), batch.messages.len();
     }

@@ -1,6 +1,6 @@
-//! What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
+//! Issues of topics that an operator must act on: read by `/readyz`, and by requests for those topics.
 //!
-//! Upstream: `catalog` and `review`, which find it. Kept in memory only: every node finds it by itself.
+//! Upstream: `catalog` and `consistency`, which find it. Held in memory only: every node finds them by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ const SHOWN_MAX: usize = 10;
 /// A topic whose record is gone while its shards hold messages, or with all of them and without a deletion.
 #[derive(Clone, Debug)]
 struct Vanished {
-    /// None: nothing at all is left of it.
+    /// Messages in its shards; `None`: nothing is left of the topic.
     messages: Option<u64>,
-    /// As this node knew it last.
+    /// The record that this node knew last.
     known: Option<Arc<TopicRecord>>,
 }
 
@@ -24,16 +24,16 @@ struct Vanished {
 struct Inside {
     vanished: BTreeMap<TopicName, Vanished>,
     lost: BTreeMap<TopicName, BTreeSet<u32>>,
-    /// Topics whose shards are of a later life than their record, and how many messages these hold.
+    /// Topics whose shards are of a newer incarnation than their record, and how many messages these hold.
     outdated: BTreeMap<TopicName, u64>,
     unreadable: BTreeSet<String>,
-    /// Topics with so many messages on their way to a shard that they do not have.
+    /// Topics with messages on their way to a shard that they do not have, and how many.
     stranded: BTreeMap<TopicName, u64>,
 }
 
-/// What is wrong with topics and an operator has to see: read by `/readyz` and by whoever is asked for them.
+/// Issues of topics that an operator must act on.
 #[derive(Debug, Default)]
-pub struct Troubles(Mutex<Inside>);
+pub struct Issues(Mutex<Inside>);
 
 fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
     let all: Vec<String> = all.map(|one| one.to_string()).collect();
@@ -42,7 +42,7 @@ fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-impl Troubles {
+impl Issues {
     /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalogue, or it is older
     /// than their shards.
     #[must_use]
@@ -77,7 +77,7 @@ impl Troubles {
         })
     }
 
-    /// What harms single topics, one sentence each.
+    /// Returns a sentence for each issue of a single topic.
     #[must_use]
     pub fn of_topics(&self) -> Vec<String> {
         let inside = self.0.lock();
@@ -94,7 +94,7 @@ impl Troubles {
         all
     }
 
-    /// Why there is no topic of this name, if something is wrong with it.
+    /// Returns why there is no topic of this name, if it has an issue.
     #[must_use]
     pub fn of(&self, topic: &TopicName) -> Option<StoreError> {
         let inside = self.0.lock();
@@ -126,15 +126,20 @@ impl Troubles {
         self.0.lock().vanished.len()
     }
 
-    /// A topic vanished and so many messages are left of it, or nothing at all; true: that is news.
-    pub(crate) fn vanish(&self, topic: &TopicName, messages: Option<u64>, known: Option<Arc<TopicRecord>>) -> bool {
+    /// Records that a topic vanished, and how many messages are left of it; `None`: nothing is. Returns true on change.
+    pub(crate) fn set_vanished(
+        &self,
+        topic: &TopicName,
+        messages: Option<u64>,
+        known: Option<Arc<TopicRecord>>,
+    ) -> bool {
         let mut inside = self.0.lock();
         let known = known.or_else(|| inside.vanished.get(topic)?.known.clone());
         let before = inside.vanished.insert(topic.clone(), Vanished { messages, known });
         before.is_none_or(|before| before.messages.is_some() != messages.is_some())
     }
 
-    /// The topic is back, or gone for good.
+    /// Clears the issues of the topic: it is back, or deleted.
     pub(crate) fn end_of(&self, topic: &TopicName) {
         let mut inside = self.0.lock();
         inside.vanished.remove(topic);
@@ -143,7 +148,7 @@ impl Troubles {
         inside.stranded.remove(topic);
     }
 
-    /// So many messages of the topic are on their way to a shard that it does not have, 0: none is; true: that is news.
+    /// Records how many messages of the topic are on their way to a shard that it does not have. Returns true on change.
     pub(crate) fn strand(&self, topic: &TopicName, messages: u64) -> bool {
         let mut inside = self.0.lock();
         if messages == 0 {
@@ -156,12 +161,13 @@ impl Troubles {
         self.0.lock().stranded.len()
     }
 
-    /// The topic's shards are of a later life than its record and hold so many messages; true: that is news.
-    pub(crate) fn outdate(&self, topic: &TopicName, messages: u64) -> bool {
+    /// Records that the topic's shards are of a newer incarnation than its record, and how many messages they hold. Returns
+    /// true if this is new.
+    pub(crate) fn set_outdated(&self, topic: &TopicName, messages: u64) -> bool {
         self.0.lock().outdated.insert(topic.clone(), messages).is_none()
     }
 
-    /// The topic's record and its shards agree again.
+    /// Clears that: the topic's record and its shards agree again.
     pub(crate) fn agree(&self, topic: &TopicName) {
         self.0.lock().outdated.remove(topic);
     }
@@ -178,7 +184,7 @@ impl Troubles {
         self.0.lock().outdated.len()
     }
 
-    /// These shards of the topic are lost, none: all are there; true: that is news.
+    /// Records which shards of the topic are lost; none: all are there. Returns true on change.
     pub fn lose(&self, topic: &TopicName, shards: BTreeSet<u32>) -> bool {
         let mut inside = self.0.lock();
         if shards.is_empty() {
@@ -187,22 +193,22 @@ impl Troubles {
         inside.lost.insert(topic.clone(), shards.clone()) != Some(shards)
     }
 
-    /// One more shard of the topic is lost; true: that is news.
+    /// Records that one more shard of the topic is lost. Returns true if this is new.
     pub(crate) fn lose_one(&self, topic: &TopicName, shard: u32) -> bool {
         self.0.lock().lost.entry(topic.clone()).or_default().insert(shard)
     }
 
-    /// The shard of the topic is known to be lost.
+    /// True if the shard of the topic is known to be lost.
     pub(crate) fn is_lost(&self, topic: &TopicName, shard: u32) -> bool {
         self.0.lock().lost.get(topic).is_some_and(|lost| lost.contains(&shard))
     }
 
-    /// So many shards of the topic are lost.
+    /// How many shards of the topic are lost.
     pub(crate) fn count_lost(&self, topic: &TopicName) -> usize {
         self.0.lock().lost.get(topic).map_or(0, BTreeSet::len)
     }
 
-    /// The records that cannot be read.
+    /// Sets which records cannot be read.
     pub(crate) fn set_unreadable(&self, names: Vec<String>) {
         self.0.lock().unreadable = names.into_iter().collect();
     }
@@ -222,21 +228,21 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_reported_once_and_until_it_ends() {
-        let (troubles, topic) = (Troubles::default(), "orders".parse().unwrap());
-        assert!(troubles.vanish(&topic, Some(5), None) && !troubles.vanish(&topic, Some(6), None));
-        assert!(troubles.not_ready().unwrap().1.contains("orders (6 messages)"));
-        assert!(matches!(troubles.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
-        assert!(troubles.vanish(&topic, None, None), "nothing is left of it");
-        assert!(troubles.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
-        assert!(matches!(troubles.of(&topic), Some(StoreError::Emptied(_))));
-        troubles.end_of(&topic);
-        assert_eq!(troubles.not_ready(), None);
-        assert!(troubles.lose_one(&topic, 3) && !troubles.lose_one(&topic, 3));
-        assert!(!troubles.lose(&topic, [3].into()) && troubles.lose(&topic, (0..20).collect()));
-        assert!(troubles.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", troubles.of_topics());
-        assert!(troubles.lose(&topic, BTreeSet::new()) && troubles.of_topics().is_empty());
-        assert!(troubles.strand(&topic, 3) && !troubles.strand(&topic, 2) && troubles.count_stranded() == 1);
-        assert!(troubles.of_topics()[0].starts_with("2 messages of topic orders"), "{:?}", troubles.of_topics());
-        assert!(troubles.strand(&topic, 0) && troubles.of_topics().is_empty());
+        let (issues, topic) = (Issues::default(), "orders".parse().unwrap());
+        assert!(issues.set_vanished(&topic, Some(5), None) && !issues.set_vanished(&topic, Some(6), None));
+        assert!(issues.not_ready().unwrap().1.contains("orders (6 messages)"));
+        assert!(matches!(issues.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
+        assert!(issues.set_vanished(&topic, None, None), "nothing is left of it");
+        assert!(issues.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
+        assert!(matches!(issues.of(&topic), Some(StoreError::Emptied(_))));
+        issues.end_of(&topic);
+        assert_eq!(issues.not_ready(), None);
+        assert!(issues.lose_one(&topic, 3) && !issues.lose_one(&topic, 3));
+        assert!(!issues.lose(&topic, [3].into()) && issues.lose(&topic, (0..20).collect()));
+        assert!(issues.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", issues.of_topics());
+        assert!(issues.lose(&topic, BTreeSet::new()) && issues.of_topics().is_empty());
+        assert!(issues.strand(&topic, 3) && !issues.strand(&topic, 2) && issues.count_stranded() == 1);
+        assert!(issues.of_topics()[0].starts_with("2 messages of topic orders"), "{:?}", issues.of_topics());
+        assert!(issues.strand(&topic, 0) && issues.of_topics().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! `duetime plan`: how many masters, shards and nodes, and how much memory, for a load.
+//! `duetime sizing`: how many masters, shards and nodes, and how much memory, for a load.
 //!
 //! The costs are those of the recorded runs `benches/runs/2026-11-21-scale.md` and `2026-11-21-one-node.md`, on one
 //! kind of processor and in batches; `docs/CAPACITY.md` says what they leave out.
@@ -36,7 +36,7 @@ const SHARDS_MAX: u64 = 4096;
 
 /// The load.
 #[derive(Clone, Debug, Args)]
-pub struct PlanArgs {
+pub struct SizingArgs {
     /// Messages enqueued in a second at the peak: 50k, 1.2M, 3000.
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub rate: u64,
@@ -132,7 +132,7 @@ fn parts(wanted: f64, each: f64) -> u64 {
 
 /// Computes it.
 #[must_use]
-pub fn plan(load: &PlanArgs) -> Sizing {
+pub fn plan(load: &SizingArgs) -> Sizing {
     let rate = load.rate as f64;
     let cancelled = load.cancelled / 100.0;
     let delivered = rate * (1.0 - cancelled);
@@ -182,7 +182,7 @@ fn too_large(plan: &Sizing) -> Option<String> {
 }
 
 /// Runs it.
-pub fn run(args: &PlanArgs) -> anyhow::Result<bool> {
+pub fn run(args: &SizingArgs) -> anyhow::Result<bool> {
     let plan = plan(args);
     if let Some(why) = too_large(&plan) {
         anyhow::bail!(why);
@@ -216,8 +216,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<bool> {
 mod tests {
     use super::*;
 
-    fn load(rate: u64, pending: u64) -> PlanArgs {
-        PlanArgs {
+    fn load(rate: u64, pending: u64) -> SizingArgs {
+        SizingArgs {
             rate,
             pending,
             payload: 200,
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn cancelled_messages_are_cheaper_than_delivered_ones() {
         let delivered = plan(&load(300_000, 1_000_000));
-        let cancelled = plan(&PlanArgs { cancelled: 95.0, ..load(300_000, 1_000_000) });
+        let cancelled = plan(&SizingArgs { cancelled: 95.0, ..load(300_000, 1_000_000) });
         assert!(cancelled.masters < delivered.masters && cancelled.nodes <= delivered.nodes);
     }
 

@@ -1,8 +1,8 @@
-//! What becomes of a request's body that the handler has not read to its end.
+//! Drains the body of a request that the handler has not read to its end.
 //!
-//! A connection that is closed with bytes unread is cut by the system, often before the client has
-//! the answer. So the rest is read and thrown away: a small one while the connection is kept, a
-//! larger one for a while after an answer that says `connection: close`.
+//! The system resets a connection that is closed with unread bytes, often before the client has the answer. So the rest is
+//! read and discarded: a small rest while the connection is kept, a larger one for a while after an answer that says
+//! `connection: close`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use axum::http::{HeaderMap, HeaderValue, Response, Version, header};
 use futures::StreamExt as _;
 use hyper::body::{Frame, SizeHint};
 
-/// A rest of at most so many bytes is read, and the connection is kept.
+/// A rest of at most this many bytes is read, and the connection is kept.
 const KEPT_BYTES_MAX: u64 = 256 << 10;
 
-/// Of a larger rest, so many bytes are read before the connection is closed.
+/// Of a larger rest, this many bytes are read before the connection is closed.
 const LINGER_BYTES_MAX: usize = 64 << 20;
 
-/// A rest is read for this long at most.
+/// Longest time for which a rest is read.
 const LINGER_MAX: Duration = Duration::from_secs(10);
 
-/// The rest is not known, or the client waits for leave to send it.
+/// The rest is not known, or the client waits for `100 Continue`.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How many bytes of a body are still to come.
+/// How many bytes of a body are unread.
 #[derive(Clone)]
-pub(crate) struct Rest(Arc<AtomicU64>);
+pub(crate) struct UnreadBytes(Arc<AtomicU64>);
 
-impl Rest {
-    /// Says that the connection ends with this answer, where the rest is too large to be read first.
-    pub fn settle(&self, version: Version, response: &mut Response<Body>) {
+impl UnreadBytes {
+    /// Marks the response as the connection's last if the rest is too large to be read first.
+    pub fn close_if_large(&self, version: Version, response: &mut Response<Body>) {
         if version <= Version::HTTP_11 && self.0.load(Ordering::Acquire) > KEPT_BYTES_MAX {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }
 }
 
-/// A request's body whose rest is read when the handler drops it.
+/// A request's body that is drained when the handler drops it.
 struct UnreadBody {
     body: Option<Body>,
-    rest: Rest,
+    rest: UnreadBytes,
     lingers: bool,
 }
 
-/// Watches a body.
-pub(crate) fn watch(body: Body, headers: &HeaderMap) -> (Body, Rest) {
-    // Reading on would make the client send what nobody wants.
+/// Wraps a body so that its unread bytes are known, and drained when it is dropped.
+pub(crate) fn watch(body: Body, headers: &HeaderMap) -> (Body, UnreadBytes) {
+    // Reading on would make the client send what is not wanted.
     let lingers = !headers.contains_key(header::EXPECT);
     let rest = if body.is_end_stream() { 0 } else { body.size_hint().exact().filter(|_| lingers).unwrap_or(UNKNOWN) };
-    let rest = Rest(Arc::new(AtomicU64::new(rest)));
+    let rest = UnreadBytes(Arc::new(AtomicU64::new(rest)));
     if rest.0.load(Ordering::Relaxed) == 0 {
         return (body, rest);
     }
@@ -69,7 +69,7 @@ impl HttpBody for UnreadBody {
         let polled = Pin::new(&mut *body).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(_))) => {
-                // A client that waited for leave to send has it now.
+                // A client that waited for `100 Continue` has it now.
                 this.lingers = true;
                 let rest = if body.is_end_stream() { 0 } else { body.size_hint().exact().unwrap_or(UNKNOWN) };
                 this.rest.0.store(rest, Ordering::Release);

@@ -38,7 +38,7 @@ async fn nothing_that_is_there_is_unknown_after_the_store_forgot_a_change_of_the
         fixture.remember_change(forgotten);
         let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
         assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
-        assert_eq!(fixture.catalog.troubles().not_ready(), None);
+        assert_eq!(fixture.catalog.issues().not_ready(), None);
     }
 }
 
@@ -59,7 +59,7 @@ async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forg
     assert!(again.iter().all(|done| done.as_ref().unwrap().outcome == EnqueueOutcome::Duplicate), "{again:?}");
     let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
     assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
-    assert_eq!((fixture.shards(), fixture.catalog.troubles().not_ready()), (4, None));
+    assert_eq!((fixture.shards(), fixture.catalog.issues().not_ready()), (4, None));
 }
 
 #[tokio::test]
@@ -74,8 +74,8 @@ async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_
         let Err(RouteError::Store(error)) = done else { panic!("{done:?}") };
         assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
     }
-    fixture.router.reviewer.look_at_shards().await;
-    assert!(fixture.catalog.troubles().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
+    fixture.router.consistency.check_shards().await;
+    assert!(fixture.catalog.issues().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
 }
 
 #[tokio::test]
@@ -91,12 +91,12 @@ async fn messages_on_their_way_to_a_shard_that_the_topic_does_not_have_are_broug
             fixture.mem.make_shard(&fixture.topic, 6, &routing);
             fixture.store.put(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
         }
-        fixture.router.reviewer.look_at_shards().await;
-        assert!(fixture.catalog.troubles().of_topics()[0].contains("on their way"));
+        fixture.router.consistency.check_shards().await;
+        assert!(fixture.catalog.issues().of_topics()[0].contains("on their way"));
         let found = fixture.router.edit(&fixture.topic, cancels()).await;
         assert!(found.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{found:?}");
-        fixture.router.reviewer.look_at_shards().await;
-        assert_eq!(fixture.catalog.troubles().of_topics(), [""; 0]);
+        fixture.router.consistency.check_shards().await;
+        assert_eq!(fixture.catalog.issues().of_topics(), [""; 0]);
     }
 }
 
@@ -114,7 +114,7 @@ async fn nothing_is_answered_where_only_a_part_of_the_store_forgot_a_change_unti
             assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
         }
     }
-    assert!(fixture.catalog.troubles().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
+    assert!(fixture.catalog.issues().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
 }
 
 #[tokio::test]
@@ -122,6 +122,6 @@ async fn the_review_goes_back_where_nobody_asks() {
     let fixture = Fixture::with_shards(8).await;
     fixture.remember_change(4);
     fixture.catalog.refresh().await.unwrap();
-    fixture.router.reviewer.look_at_topics().await;
+    fixture.router.consistency.check_topics().await;
     assert_eq!(fixture.shards(), 8);
 }

@@ -1,4 +1,4 @@
-//! Takes known secrets out of texts that come from a target or a library.
+//! Removes known secrets from texts that come from a target or a library.
 //!
 //! Upstream: every sink, before it shows what its target said. A target repeats a secret as it was sent, or in another
 //! notation: as JSON, in an address, as HTML, as a program shows a text.
@@ -7,8 +7,8 @@ use std::fmt;
 
 use crate::secret::{self, DOTS};
 
-/// Secrets shorter than this are not looked for in texts: they would hit ordinary words.
-pub const SCRUB_BYTES_MIN: usize = 6;
+/// Secrets shorter than this are not redacted: they would match ordinary words.
+pub const REDACTED_BYTES_MIN: usize = 6;
 
 /// Most backslashes before a character that are taken to be its escape: text that was quoted four times.
 const BACKSLASHES_MAX: usize = 15;
@@ -22,9 +22,9 @@ const ESCAPE_BYTES_MAX: usize = 12;
 /// The names of characters in HTML.
 const HTML: [(&str, char); 5] = [("&quot;", '"'), ("&amp;", '&'), ("&lt;", '<'), ("&gt;", '>'), ("&apos;", '\'')];
 
-/// Knows the secrets of a target; shows none of them.
+/// Removes the secrets of a target from texts.
 #[derive(Clone, Default)]
-pub struct Scrubber {
+pub struct Redactor {
     secrets: Vec<String>,
     /// Which bytes a secret may begin with, in any notation.
     begins: Begins,
@@ -39,20 +39,20 @@ impl Default for Begins {
     }
 }
 
-impl fmt::Debug for Scrubber {
+impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scrubber({})", self.secrets.len())
+        write!(f, "Redactor({})", self.secrets.len())
     }
 }
 
-impl Scrubber {
+impl Redactor {
     /// Knows the secrets of all others, for texts that may have anything in them: those of panics.
     #[must_use]
     pub fn of_all_secrets() -> Self {
         Self::knowing(secret::remembered())
     }
 
-    /// Knows these secrets, and from now on [`Scrubber::of_all_secrets`] does.
+    /// Knows these secrets, and from now on [`Redactor::of_all_secrets`] does.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let secrets: Vec<String> = secrets.into_iter().collect();
         secret::remember(&secrets);
@@ -60,7 +60,7 @@ impl Scrubber {
     }
 
     fn knowing(secrets: Vec<String>) -> Self {
-        let long = secrets.into_iter().filter(|text| text.len() >= SCRUB_BYTES_MIN);
+        let long = secrets.into_iter().filter(|text| text.len() >= REDACTED_BYTES_MIN);
         // As it is, and as it is shown.
         let mut secrets: Vec<String> = long.flat_map(|text| [plain(&text), text]).collect();
         secrets.sort_unstable();
@@ -97,7 +97,7 @@ impl Scrubber {
     ///
     /// Where only the beginning of an answer was read, it may end within a secret: that part goes too.
     #[must_use]
-    pub fn clean(&self, text: &str, bytes_max: usize) -> String {
+    pub fn redact(&self, text: &str, bytes_max: usize) -> String {
         let text = self.without(&plain(&self.without(text)));
         let end = text.floor_char_boundary(bytes_max);
         text[..end].trim().to_owned()
@@ -116,7 +116,7 @@ fn end_of(text: &str, at: usize, secret: &str) -> Option<usize> {
         let mut next = Vec::with_capacity(readings.len());
         for at in readings {
             let rest = &text[at..];
-            if done >= SCRUB_BYTES_MIN && is_cut(rest) {
+            if done >= REDACTED_BYTES_MIN && is_cut(rest) {
                 return Some(text.len());
             }
             next.extend(lengths(rest, c).map(|length| at + length));
@@ -206,7 +206,7 @@ mod tests {
     fn a_secret_with_every_printable_character_is_found_in_any_notation() {
         let marked = (' '..='~').filter(|c| !c.is_ascii_alphanumeric()).map(|odd| format!("kept{odd}"));
         let secret = format!("{}kept", marked.collect::<String>());
-        let scrubber = Scrubber::new([secret.clone()]);
+        let redactor = Redactor::new([secret.clone()]);
         let json = serde_json::to_string(&secret).unwrap();
         let numbers = |show: fn(u32) -> String| {
             secret.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { show(c.into()) }).collect()
@@ -229,11 +229,11 @@ mod tests {
             numbers(|code| format!("\\u{{{code:x}}}")),
         ];
         for text in notations {
-            let said = scrubber.clean(&format!("refused: {text}, sorry"), usize::MAX);
+            let said = redactor.redact(&format!("refused: {text}, sorry"), usize::MAX);
             assert!(said.starts_with("refused: ") && said.ends_with(", sorry") && !said.contains("kept"), "{said}");
             // However much of it was read.
             for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
-                let said = scrubber.clean(&text[..end], usize::MAX);
+                let said = redactor.redact(&text[..end], usize::MAX);
                 assert!(said.matches("kept").count() <= 1, "{end}: {said}");
             }
         }
@@ -241,22 +241,22 @@ mod tests {
 
     #[test]
     fn a_text_of_nothing_but_escapes_is_read_in_no_time() {
-        let scrubber = Scrubber::new(["\\".repeat(40), "%25".repeat(20)]);
+        let redactor = Redactor::new(["\\".repeat(40), "%25".repeat(20)]);
         for odd in ["\\", "%", "%25", "&#37;"] {
-            let _ = scrubber.clean(&odd.repeat(2_000), 500);
+            let _ = redactor.redact(&odd.repeat(2_000), 500);
         }
     }
 
     #[test]
     fn a_secret_is_taken_out_of_a_text_that_was_cut_or_made_plain() {
-        let scrubber =
-            Scrubber::new(["key of many words".to_owned(), "tab\tbed secret".to_owned(), "schlüssel".to_owned()]);
-        assert_eq!(scrubber.clean("key\tof\nmany words", 500), DOTS);
-        assert_eq!(scrubber.clean("tab bed secret, tab\tbed secret", 500), "***, ***");
-        assert_eq!(scrubber.clean("refused: key of man", 500), "refused: ***");
-        assert_eq!(scrubber.clean(&String::from_utf8_lossy(&"x schlüssel".as_bytes()[..7]), 500), "x schl\u{fffd}");
-        assert_eq!(scrubber.clean("x schlüsse", 500), "x ***");
-        assert_eq!(scrubber.clean("the key of", 500), "the ***");
-        assert_eq!(scrubber.clean("the key", 500), "the key");
+        let redactor =
+            Redactor::new(["key of many words".to_owned(), "tab\tbed secret".to_owned(), "schlüssel".to_owned()]);
+        assert_eq!(redactor.redact("key\tof\nmany words", 500), DOTS);
+        assert_eq!(redactor.redact("tab bed secret, tab\tbed secret", 500), "***, ***");
+        assert_eq!(redactor.redact("refused: key of man", 500), "refused: ***");
+        assert_eq!(redactor.redact(&String::from_utf8_lossy(&"x schlüssel".as_bytes()[..7]), 500), "x schl\u{fffd}");
+        assert_eq!(redactor.redact("x schlüsse", 500), "x ***");
+        assert_eq!(redactor.redact("the key of", 500), "the ***");
+        assert_eq!(redactor.redact("the key", 500), "the key");
     }
 }

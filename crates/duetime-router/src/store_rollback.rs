@@ -1,10 +1,10 @@
-//! A store that went back to an earlier time under a running node: it was started from a snapshot, or its data was
-//! replaced by a copy.
+//! Handles a store that was rolled back under a running node: it was started from a snapshot, or its data was replaced by
+//! a copy.
 //!
-//! Upstream: `route`, when a shard knows less than this node, and `review`, once a second. Downstream: the store,
-//! and the catalog. What this node remembers of a change of the shard count is worth nothing then: messages are
-//! where the store's own record says. They would not be found where the node looks, `unknown` would be answered
-//! for what is there, and shards that learn of the change that was undone would stay so.
+//! Upstream: `route`, when a shard knows less than this node, and `consistency`, once a second. Downstream: the store,
+//! and the catalog. A change of the shard count that only this node remembers is void then: messages are where
+//! the store's own record says. A node that went by the change would not find them and answer `unknown`, and shards that
+//! learn of the change would keep it.
 
 use duetime_core::{ResizeStore, StoreError, TopicName};
 use tracing::error;
@@ -12,15 +12,15 @@ use tracing::error;
 use crate::catalog::Catalog;
 use crate::reports::Reports;
 
-/// Where the catalogue has an older record of the topic than this node knows: takes that, if no shard knows more. If one
-/// does, only a part of the store went back, and an operator has to say what holds.
+/// Accepts the catalog's record of a topic where it is older than this node's, if no shard has a newer one. If one has,
+/// only a part of the store was rolled back, and an operator must decide which record holds.
 ///
-/// `before`: the epoch that was known before the catalogue was read again. A change that was made meanwhile says nothing.
+/// `before`: the epoch that this node knew before it read the catalog again. A change made meanwhile is no rollback.
 ///
 /// # Errors
 ///
 /// [`StoreError::Outdated`] where shards know of a later change than the catalogue; the store's.
-pub(crate) async fn go_back(
+pub(crate) async fn accept_rollback(
     store: &dyn ResizeStore,
     catalog: &Catalog,
     reports: &Reports,
@@ -39,12 +39,12 @@ pub(crate) async fn go_back(
         return Err(StoreError::Outdated(topic.to_string()));
     }
     reports.later(topic, None);
-    if catalog.go_back(&record) {
+    if catalog.accept_rollback(&record) {
         let (shards, shards_before) = (record.routing.shards, known.routing.shards);
         error!(
             %topic, shards, shards_before,
-            "the store went back to before a change of this topic's shard count; the topic is as the store has it again, \
-             and what was acknowledged since then is lost"
+            "the store was rolled back to before a change of this topic's shard count; this node goes by the store's record \
+             again, and what was acknowledged since then is lost"
         );
     }
     Ok(())

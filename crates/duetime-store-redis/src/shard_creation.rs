@@ -1,5 +1,5 @@
-//! Shards that a change of the routing makes: each is made closed, then noted beside the topic's first shard, then
-//! opened. So one that is gone later is known to have been there, and whoever finds it missing finds it lost.
+//! Creates the shards of a new routing: each is created closed, then recorded next to the topic's first shard, then
+//! opened. So a shard that is gone later is known to have been there, and counts as lost.
 //!
 //! Upstream: `moves` (fence), `adopt`.
 
@@ -17,35 +17,40 @@ use crate::catalogue;
 use crate::record::{floor, parity_word, routing, seed_word, state_word};
 use crate::reply::{array, int, store_error, text, unexpected_reply};
 
-/// How long the place of a removed shard remembers its life: longer than any call is on its way. It spares
-/// an empty shard that nobody names; that no messages are removed does not depend on it.
+/// How long the keys of a deleted shard remember its incarnation: longer than any call is in flight. It only spares empty
+/// shards that are never used; that no messages are removed does not depend on it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
-/// The name of the record that a shard has before it is opened; its epoch is below that of every record of its life.
+/// The id of the record of a shard that is not open yet; its epoch is below that of every record of its incarnation.
 const CLOSED: ChangeId = ChangeId(0);
 
-/// Whether a fence makes a shard that it does not find; see `fence.lua`.
+/// Whether a fence creates a shard that does not exist; see `fence.lua`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Making {
-    /// It must be there.
+pub(crate) enum FenceMode {
+    /// The shard must exist.
     Never = 0,
-    /// If nothing is in its place.
+    /// Creates the shard if its keys are unused.
     New = 1,
-    /// What another life left in its place goes.
+    /// Creates the shard, and deletes what another incarnation left under its keys.
     Anew = 2,
 }
 
-/// Makes `shard` for the change to `record`, if that was not done before, and has it noted. What is missing
-/// afterwards is lost.
-pub(crate) async fn make_noted(calls: &Calls, shard: &Shard, record: &Routing, deleted: u64) -> Result<(), StoreError> {
+/// Creates `shard` for the change to `record`, if it was not created before, and records it. If it is missing afterwards,
+/// it is lost.
+pub(crate) async fn create_recorded(
+    calls: &Calls,
+    shard: &Shard,
+    record: &Routing,
+    deleted: u64,
+) -> Result<(), StoreError> {
     if noted_of(calls, &shard.topic, record, shard.index..shard.index + 1).await?.contains(&shard.index) {
         return Ok(());
     }
     let closed = Routing { change_id: CLOSED, ..record.clone() };
     let closed = Routing { epoch: record.epoch - record.change(), ..closed };
-    match fence_making(calls, shard, &closed, &DeadlineFloor::default(), Making::New, deleted).await {
-        // One that was retired is there, and has a later record.
+    match fence_making(calls, shard, &closed, &DeadlineFloor::default(), FenceMode::New, deleted).await {
+        // A retired shard exists, and has a later record.
         Ok(_) | Err(StoreError::Stale(_)) => {}
         Err(error) => return Err(error),
     }
@@ -60,7 +65,7 @@ pub(crate) async fn make_noted(calls: &Calls, shard: &Shard, record: &Routing, d
     if int(&kept)? == 1 { Ok(()) } else { Err(StoreError::UnknownShard(first.to_string())) }
 }
 
-/// Which of these shards were made for the change to `record`.
+/// Returns which of these shards were created for the change to `record`.
 pub(crate) async fn noted_of(
     calls: &Calls,
     topic: &TopicName,
@@ -89,7 +94,7 @@ pub(crate) async fn fence_making(
     shard: &Shard,
     record: &Routing,
     above: &DeadlineFloor,
-    making: Making,
+    making: FenceMode,
     deleted: u64,
 ) -> Result<Fenced, StoreError> {
     let fill = |cmd: &mut Cmd, sending: &Sending| {
@@ -113,8 +118,8 @@ pub(crate) async fn fence_making(
     Ok(Fenced { before, floor })
 }
 
-/// Removes a shard of a life that is deleted: everything of it goes at once.
-pub(crate) async fn unmake_shard(calls: &Calls, shard: &Shard, life: u64) -> Result<(), StoreError> {
+/// Deletes a shard of a deleted incarnation, with everything in it, in one step.
+pub(crate) async fn delete_shard(calls: &Calls, shard: &Shard, life: u64) -> Result<(), StoreError> {
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         calls.keys.fill_whole(cmd, shard);
         cmd.arg(life).arg(REMEMBERED_FOR.as_millis().to_string()).arg(sending.not_after_ms);

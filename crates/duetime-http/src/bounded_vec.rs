@@ -12,9 +12,9 @@ pub(crate) const ARRAY_ITEMS_MAX: usize = 65_536;
 pub(crate) const TOO_MANY: &str = "too many items";
 
 /// An array of at most [`ARRAY_ITEMS_MAX`] items.
-pub(crate) struct AtMost<T>(pub Vec<T>);
+pub(crate) struct BoundedVec<T>(pub Vec<T>);
 
-impl<T> Deref for AtMost<T> {
+impl<T> Deref for BoundedVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -22,7 +22,7 @@ impl<T> Deref for AtMost<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedVec<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct ItemsAtMost<T>(std::marker::PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsAtMost<T> {
@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn one_item_more_than_the_bound_is_too_many() {
         let array = |count: usize| format!("[{}]", vec!["0"; count].join(","));
-        assert_eq!(serde_json::from_str::<AtMost<u8>>(&array(ARRAY_ITEMS_MAX)).unwrap().len(), ARRAY_ITEMS_MAX);
-        let error = serde_json::from_str::<AtMost<u8>>(&array(ARRAY_ITEMS_MAX + 1)).err().unwrap();
+        assert_eq!(serde_json::from_str::<BoundedVec<u8>>(&array(ARRAY_ITEMS_MAX)).unwrap().len(), ARRAY_ITEMS_MAX);
+        let error = serde_json::from_str::<BoundedVec<u8>>(&array(ARRAY_ITEMS_MAX + 1)).err().unwrap();
         assert!(error.to_string().starts_with(TOO_MANY), "{error}");
-        assert!(serde_json::from_str::<AtMost<u8>>("{}").err().unwrap().to_string().contains("expected an array"));
+        assert!(serde_json::from_str::<BoundedVec<u8>>("{}").err().unwrap().to_string().contains("expected an array"));
     }
 }

@@ -1,9 +1,9 @@
-//! The beginning and the end of a topic's life; both touch many shards and can be taken up again.
+//! Creates and deletes topics; both touch many shards and can be resumed.
 //!
-//! A creation first notes what it is about to do, and the note gives the new life its number; then it
-//! makes the shards, then it publishes the record in place of its note. A deletion notes its life and
-//! takes the record out of sight, then removes the shards of that life, then takes its note away.
-//! Whatever is carried out late names its life or its note, and changes nothing of a later one.
+//! A creation first records its intent, which gives the incarnation its number; then it creates the shards, then it
+//! publishes the topic's record in place of the intent. A deletion records its intent and removes the topic's record, then
+//! deletes the shards of that incarnation, then removes the intent. A call that executes late names its incarnation or
+//! its intent, and changes nothing of a newer one.
 
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::store::{Deletion, StoreError};
@@ -20,27 +20,27 @@ use crate::look::FoundShard;
 use crate::record::{seed_word, state_word};
 use crate::reply::{array, store_error, text, unexpected_reply};
 use crate::settings::{COPIES, copy};
-use crate::{catalogue, look, made, seal};
+use crate::{catalogue, look, seal, shard_creation};
 
-/// A creation that is neither finished nor taken back after this belongs to a dead node. When it is wrong
-/// about that, the slower one is refused: its life is the earlier one.
+/// A creation that is not finished after this belongs to a dead node. If the node is only slow, its creation is refused,
+/// since its incarnation is the earlier one.
 const CREATING_FOR_MS: i64 = 10_000;
-/// A deletion that is not finished after this was begun by a node that is gone, or is finished twice: both are safe.
+/// A deletion that is not finished after this is finished by another node; that both finish it is safe.
 const DELETING_FOR_MS: i64 = 30_000;
-/// The first shards of a name that are looked at before it is taken for unused. They lie on every master that
+/// The first shards of a name that are inspected before the name is taken for unused. They lie on every master that
 /// has a 64th of the slots, so shards of a larger topic can be missed only if all of these were lost; the
 /// shards themselves then refuse to be made over messages.
-const LOOKED_AT: u32 = 64;
+const INSPECTED: u32 = 64;
 
-/// Work on a topic that is under way.
-pub(crate) struct Pending {
+/// A recorded creation or deletion of a topic that is not finished.
+pub(crate) struct TopicIntent {
     life: u64,
     pub(crate) deleting: bool,
     since_ms: i64,
     record: TopicRecord,
 }
 
-impl Pending {
+impl TopicIntent {
     pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
         let mut note: Value = serde_json::from_str(text).map_err(|error| damaged(&error))?;
         // A note that is no object has none.
@@ -54,8 +54,8 @@ impl Pending {
         })
     }
 
-    /// Whether somebody is at work on the topic, or has to finish with it.
-    pub(crate) fn is_at_work(&self, now_ms: i64) -> bool {
+    /// True if the creation is in progress, or the deletion unfinished.
+    pub(crate) fn is_in_progress(&self, now_ms: i64) -> bool {
         self.deleting || now_ms - self.since_ms < CREATING_FOR_MS
     }
 }
@@ -70,12 +70,12 @@ fn note(life: u64, rest: &str) -> String {
     format!("{{\"life\":{life},{rest}")
 }
 
-/// The highest life of these.
+/// Returns the newest incarnation among these shards.
 pub(crate) fn newest_life(found: &[FoundShard]) -> u64 {
     found.iter().filter_map(|found| Some(found.inspected.as_ref()?.routing.life())).max().unwrap_or(0)
 }
 
-/// Messages that no deletion up to life `deleted` covers.
+/// Counts messages that no deletion up to incarnation `deleted` covers.
 fn left(found: &[FoundShard], deleted: u64) -> u64 {
     let covered = |found: &&FoundShard| found.inspected.as_ref().is_none_or(|shard| shard.routing.life() > deleted);
     found.iter().filter(covered).map(|found| found.held).sum()
@@ -83,18 +83,18 @@ fn left(found: &[FoundShard], deleted: u64) -> u64 {
 
 /// What is in the places of the shards of this name: the first ones, and as many as these know of.
 pub(crate) async fn look_for(calls: &Calls, topic: &TopicName) -> Result<Vec<FoundShard>, StoreError> {
-    let mut found = look::look_at_shards(calls, topic, 0..LOOKED_AT).await?;
+    let mut found = look::look_at_shards(calls, topic, 0..INSPECTED).await?;
     let of =
         |found: &FoundShard| found.inspected.as_ref().map(|shard| shard.routing.shards.max(shard.routing.previous));
     let last = found.iter().filter_map(of).max().unwrap_or(0).min(SHARDS_MAX);
-    if last > LOOKED_AT {
-        found.extend(look::look_at_shards(calls, topic, LOOKED_AT..last).await?);
+    if last > INSPECTED {
+        found.extend(look::look_at_shards(calls, topic, INSPECTED..last).await?);
     }
     Ok(found)
 }
 
 /// Messages of a topic that is not in the catalogue.
-pub(crate) async fn left_of(calls: &Calls, topic: &TopicName) -> Result<u64, StoreError> {
+pub(crate) async fn count_leftovers(calls: &Calls, topic: &TopicName) -> Result<u64, StoreError> {
     let doing = "look for a topic that vanished";
     let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
     for looks in 0..2 {
@@ -102,7 +102,7 @@ pub(crate) async fn left_of(calls: &Calls, topic: &TopicName) -> Result<u64, Sto
             return Ok(0);
         }
         if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await?
-            && Pending::read(&text)?.is_at_work(now)
+            && TopicIntent::read(&text)?.is_in_progress(now)
         {
             return Ok(0);
         }
@@ -122,10 +122,10 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
     let mut noted = String::new();
     if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await? {
-        let pending = Pending::read(&text)?;
+        let pending = TopicIntent::read(&text)?;
         if pending.deleting {
             finish_deletion(calls, &pending, &text).await?;
-        } else if pending.record.routing.change_id != record.routing.change_id && pending.is_at_work(now) {
+        } else if pending.record.routing.change_id != record.routing.change_id && pending.is_in_progress(now) {
             return Err(StoreError::Conflict);
         } else {
             noted = text;
@@ -136,7 +136,7 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     let messages = left(&found, deleted);
     if messages > 0 {
         // Those of a topic that somebody else created meanwhile are no remains.
-        if left_of(calls, topic).await? == 0 {
+        if count_leftovers(calls, topic).await? == 0 {
             return Err(StoreError::Conflict);
         }
         let vanished = StoreError::Vanished { topic: topic.to_string(), messages };
@@ -200,7 +200,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
                 record
             }
             None => {
-                let pending = if noted.is_empty() { None } else { Some(Pending::read(&noted)?) };
+                let pending = if noted.is_empty() { None } else { Some(TopicIntent::read(&noted)?) };
                 let gone = match meant {
                     Some(life) => catalogue::deleted_life(calls, topic).await? >= life,
                     None => false,
@@ -212,7 +212,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
                         return Ok(true);
                     }
                     _ if gone => return Ok(true),
-                    Some(pending) if pending.is_at_work(now) => return Ok(false),
+                    Some(pending) if pending.is_in_progress(now) => return Ok(false),
                     _ => match lost_record(calls, topic, now).await? {
                         Some(_) if how == Deletion::IfEmpty => {
                             let why = "is not in the catalogue, although its shards are there".to_owned();
@@ -238,7 +238,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
         let swap = Swap { seen, noted: &noted, note: &note, deletes: Some(life), ..Swap::default() };
         // Refused, if it was changed in between, or the answer to the first sending was lost.
         if catalogue::swap(calls, topic, swap).await? {
-            let pending = Pending { life, deleting: true, since_ms: now, record };
+            let pending = TopicIntent { life, deleting: true, since_ms: now, record };
             finish_deletion(calls, &pending, &note).await?;
             return Ok(true);
         }
@@ -266,9 +266,10 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
     }))
 }
 
-async fn finish_deletion(calls: &Calls, pending: &Pending, noted: &str) -> Result<(), StoreError> {
+async fn finish_deletion(calls: &Calls, pending: &TopicIntent, noted: &str) -> Result<(), StoreError> {
     stream::iter(
-        shards(&pending.record).map(|shard| async move { made::unmake_shard(calls, &shard, pending.life).await }),
+        shards(&pending.record)
+            .map(|shard| async move { shard_creation::delete_shard(calls, &shard, pending.life).await }),
     )
     .buffer_unordered(SHARDS_AT_ONCE)
     .try_collect::<()>()
@@ -290,7 +291,7 @@ pub(crate) async fn finish_old_deletions(calls: &Calls) -> Result<(), StoreError
     }
     let now = calls.link.clock().await.map_err(failed)?;
     for noted in noted.into_iter().filter_map(text) {
-        let pending = Pending::read(&noted)?;
+        let pending = TopicIntent::read(&noted)?;
         if pending.deleting && now - pending.since_ms > DELETING_FOR_MS {
             finish_deletion(calls, &pending, &noted).await?;
             info!(topic = %pending.record.name, "a deletion that another node began was finished");

@@ -1,15 +1,17 @@
 //! One claim for a consumer, from one shard.
 //!
-//! It runs in a task of its own: a consumer may go away, or go on because the shard's answer is slow. Whatever
-//! the claim brings is [`Given`], which goes back to the shard, and costs no attempt, unless it is handed out. At most
-//! once, too: what is handed out is removed from its shard just before, and only what that removed is handed out. So
-//! nothing that was removed is ever put back, where a cancel may have been answered meanwhile.
+//! The claim runs in a task of its own: a consumer may go away, or go on because the shard's answer is slow. The claimed
+//! messages are a [`ConsumerBatch`], which is released at no cost of an attempt unless it goes into an answer. With
+//! at-most-once delivery too: messages are removed from their shard just before the answer, and only what that removed is
+//! answered. So no removed message is ever put back, after a cancel may have been answered.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
-use duetime_core::{ClaimedBatch, DeliveryMode, GoBack, HeldBudget, LeaseClass, Receipt, Shard, StoreError, Timestamp};
+use duetime_core::{
+    ClaimedBatch, DeliveryMode, HeldBudget, LeaseClass, Receipt, ReleaseAction, Shard, StoreError, Timestamp,
+};
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -22,14 +24,14 @@ use crate::in_flight::InFlightGuard;
 use crate::schedule::Taken;
 use crate::work::{Work, bytes_of, deadline_of};
 
-/// Of a claim at least this share is left when its messages are handed out: a quarter.
+/// At least this share of a claim is left when its messages go into an answer: a quarter.
 const LEFT_SHARE: u32 = 4;
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
 
-/// Messages that were claimed for a consumer. Dropped, they go back at once.
+/// Messages that were claimed for a consumer. They are released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct ConsumerBatch {
     work: Work,
     tracker: TaskTracker,
     shard: Shard,
@@ -41,40 +43,40 @@ pub(crate) struct Given {
     sent: Instant,
 }
 
-impl Given {
+impl ConsumerBatch {
     pub(crate) fn messages(&self) -> &[ClaimedMessage] {
         &self.messages
     }
 
-    /// Whether it is one message that may kill its consumer.
+    /// True if the batch is one message that may kill its consumer.
     pub(crate) fn is_alone(&self) -> bool {
         let retry = &self.work.record.config.retry;
         self.messages.iter().any(|message| message.suspect && retry.suspect_is_alone(message.attempt - 1))
     }
 
-    /// Whether so little is left of the claim that nobody is to begin with its messages: others may have had them by
-    /// now, and a user may have been answered that they are cancelled.
+    /// True if so little is left of the claim that no consumer may start with its messages: another may have had them by
+    /// now, and a cancel of them may have been answered.
     pub(crate) fn is_too_late(&self) -> bool {
         let deadline = self.messages.iter().map(|message| deadline_of(message.score, self.later, self.sent)).min();
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         deadline.is_some_and(|deadline| left(deadline) * LEFT_SHARE < deadline.duration_since(self.sent))
     }
 
-    /// At most once, removes the messages from the shard, in the background; else they stay claimed. `None`: the node
-    /// stops.
+    /// With at-most-once delivery, removes the messages from the shard, in the background; else they stay claimed. `None`:
+    /// the node stops.
     pub(crate) async fn ready_to_go(self) -> Option<Self> {
         if !self.work.at_most_once() {
             return Some(self);
         }
         let (to, removed) = oneshot::channel();
         self.tracker.clone().spawn(async move {
-            // Who asked may have gone: what was removed is dropped, and counted.
+            // The caller may have gone: what was removed is dropped, and counted.
             let _ = to.send(self.removed().await);
         });
         removed.await.ok()
     }
 
-    /// Removes the messages; those that others hold by now, or that were cancelled, are left out.
+    /// Removes the messages, but for those that another consumer holds by now, or that were cancelled.
     async fn removed(mut self) -> Self {
         let messages = std::mem::take(&mut self.messages);
         let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack };
@@ -94,7 +96,7 @@ impl Given {
         self
     }
 
-    /// Takes out all but the first `count` messages.
+    /// Splits off all but the first `count` messages.
     #[must_use]
     pub(crate) fn split_off(&mut self, count: usize) -> Option<Self> {
         if count >= self.messages.len() {
@@ -106,28 +108,28 @@ impl Given {
         Some(Self { work, tracker, shard, messages, guard, now: self.now, later: self.later, sent: self.sent })
     }
 
-    /// The consumer settles them, once the answer with them is on its way.
-    pub(crate) fn hand_out(mut self) -> ClaimedBatch {
+    /// Turns the batch into an answer, whose messages the consumer settles once it is sent.
+    pub(crate) fn into_answer(mut self) -> ClaimedBatch {
         let took = self.sent.elapsed();
         for message in &self.messages {
             let waited = self.now.since(message.due_at);
             self.work.topic_meters.lateness.observe((waited + took).as_secs_f64());
             self.work.topic_meters.claim_delay.observe(waited.as_secs_f64());
-            self.work.topic_meters.hand_over.observe(took.as_secs_f64());
+            self.work.topic_meters.delivery.observe(took.as_secs_f64());
         }
         let held = self.guard.take().map(|guard| HeldBudget::new(guard.into_permit())).unwrap_or_default();
         let messages = Arc::new(std::mem::take(&mut self.messages));
         let (work, tracker, index, back) =
             (self.work.clone(), self.tracker.clone(), self.shard.index, Arc::clone(&messages));
-        let go_back = GoBack::new(move || go_back(work, &tracker, index, back.to_vec(), None));
-        ClaimedBatch { shard: self.shard.clone(), messages, held, go_back }
+        let release = ReleaseAction::new(move || release_in_background(work, &tracker, index, back.to_vec(), None));
+        ClaimedBatch { shard: self.shard.clone(), messages, held, release }
     }
 }
 
-impl Drop for Given {
+impl Drop for ConsumerBatch {
     fn drop(&mut self) {
         let (messages, guard) = (std::mem::take(&mut self.messages), self.guard.take());
-        go_back(self.work.clone(), &self.tracker, self.shard.index, messages, guard);
+        release_in_background(self.work.clone(), &self.tracker, self.shard.index, messages, guard);
     }
 }
 
@@ -138,8 +140,14 @@ fn nobody_has(work: &Work, count: usize, why: &str) {
     warn!(topic = %work.record.name, count, why, "at-most-once messages had no taker and are gone");
 }
 
-/// Gives back, in the background, what was claimed for a consumer that does not get it.
-fn go_back(work: Work, tracker: &TaskTracker, index: u32, messages: Vec<ClaimedMessage>, guard: Option<InFlightGuard>) {
+/// Releases, in the background, what was claimed for a consumer that does not get it.
+fn release_in_background(
+    work: Work,
+    tracker: &TaskTracker,
+    index: u32,
+    messages: Vec<ClaimedMessage>,
+    guard: Option<InFlightGuard>,
+) {
     // Without a runtime the program has ended.
     if messages.is_empty() || tokio::runtime::Handle::try_current().is_err() {
         return;
@@ -149,7 +157,7 @@ fn go_back(work: Work, tracker: &TaskTracker, index: u32, messages: Vec<ClaimedM
     if !removed.is_empty() {
         nobody_has(&work, removed.len(), "the consumer went away as it was answered");
     }
-    debug!(topic = %work.record.name, count = messages.len(), "nobody takes what was claimed, it is given back");
+    debug!(topic = %work.record.name, count = messages.len(), "no consumer takes what was claimed, it is released");
     work.rate.give_back(messages.len());
     tracker.spawn(async move {
         release(&work, index, messages).await;
@@ -157,8 +165,8 @@ fn go_back(work: Work, tracker: &TaskTracker, index: u32, messages: Vec<ClaimedM
     });
 }
 
-/// Claims in the background, whether the consumer waits for it or not. Answers what the claim brings until
-/// `longest`; `None`: nothing.
+/// Claims in the background, whether or not the consumer waits for it. Returns what the claim brings until `longest`;
+/// `None`: nothing.
 pub(crate) fn ask(
     work: Work,
     tracker: TaskTracker,
@@ -166,10 +174,10 @@ pub(crate) fn ask(
     permit: Permit,
     visibility: Option<Duration>,
     longest: Instant,
-) -> impl Future<Output = Result<Option<Given>, StoreError>> + Send {
+) -> impl Future<Output = Result<Option<ConsumerBatch>, StoreError>> + Send {
     let (to, answer) = oneshot::channel();
     tracker.clone().spawn(async move {
-        // Who asked may have gone: what it does not receive is dropped, and so given back.
+        // The caller may have gone: what it does not receive is dropped, and so released.
         let _ = to.send(claim(work, tracker, taken, permit, visibility).await);
     });
     async move {
@@ -190,9 +198,9 @@ async fn claim(
     mut taken: Taken,
     mut permit: Permit,
     visibility: Option<Duration>,
-) -> Result<Option<Given>, StoreError> {
+) -> Result<Option<ConsumerBatch>, StoreError> {
     let tokens = permit.messages();
-    // A claim whose answer was lost was another's: its messages go back and are claimed anew.
+    // A claim whose answer was lost was another consumer's: its messages are released and claimed again.
     let repeat = taken.repeat.take();
     let is_repeated = repeat.is_some();
     let request = repeat.unwrap_or_else(|| own_request(&work, tokens, visibility));
@@ -217,8 +225,8 @@ async fn claim(
     permit.set(brought, bytes);
     let shard = taken.shard.clone();
     let guard = Some(InFlightGuard::new(work.schedule.clone(), shard.index, permit));
-    let given = Given { work, tracker, shard, messages, guard, now, later, sent };
-    Ok((brought > 0 && !is_repeated).then_some(given))
+    let batch = ConsumerBatch { work, tracker, shard, messages, guard, now, later, sent };
+    Ok((brought > 0 && !is_repeated).then_some(batch))
 }
 
 fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> ClaimRequest {
@@ -227,7 +235,7 @@ fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> Claim
     ClaimRequest { visibility, class, delivery, ..work.request(limit) }
 }
 
-/// Gives messages back that nobody was given.
+/// Releases messages that no consumer was given.
 async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
     let release = |ClaimedMessage { id, score, suspect, .. }: ClaimedMessage| {
         // That an earlier claim of it ended without a verdict stays.

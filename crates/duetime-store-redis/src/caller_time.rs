@@ -1,4 +1,4 @@
-//! Times as scripts are given them.
+//! Times as arguments of scripts.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A call that waited longer is sent with the time it is by then.
 const OLD_AFTER: Duration = Duration::from_millis(500);
-/// A new head that is visible later than this is found by the regular look in time.
+/// A new head that is visible later than this is found by the regular poll in time.
 pub(crate) const HINT_WITHIN: Duration = SAFETY_POLL_EVERY.saturating_add(Duration::from_millis(500));
 /// "There is none", for a script that takes the smaller of two times.
 pub(crate) const NEVER_MS: i64 = 9_000_000_000_000_000;
@@ -17,25 +17,25 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(NEVER_MS)
 }
 
-/// The caller's present: its clock goes on while a call waits to be sent again.
+/// The caller's time: its clock goes on while a call waits to be sent again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Present {
+pub(crate) struct CallerTime {
     now: Timestamp,
     began: Instant,
 }
 
-impl Present {
-    /// The caller says that it is `now`.
+impl CallerTime {
+    /// The caller's clock says `now`.
     pub(crate) fn new(now: Timestamp) -> Self {
         Self { now, began: Instant::now() }
     }
 
-    /// For a call to which the caller's clock is nothing.
+    /// For a call that does not depend on the caller's clock.
     pub(crate) fn none() -> Self {
         Self::new(Timestamp::ZERO)
     }
 
-    /// What the caller's clock says by now, in milliseconds since the Unix epoch.
+    /// The caller's time by now, in milliseconds since the Unix epoch.
     pub(crate) fn millis(self) -> i64 {
         let waited = self.began.elapsed();
         if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }

@@ -125,7 +125,7 @@ async fn a_topic_is_created_changed_shown_and_deleted() {
     let made =
         to(&node, &["topic", "create", "orders", "--shards", "2", "--max-attempts", "5", "--json"]).done().json();
     assert_eq!((&made["shard_count"], &made["retry"]["max_attempts"]), (&2.into(), &5.into()));
-    to(&node, &["topic", "create", "orders"]).refused(1, &["there already", "duetime topic set orders"]);
+    to(&node, &["topic", "create", "orders"]).refused(1, &["already exists", "duetime topic set orders"]);
     let set = to(&node, &["topic", "set", "orders", "--retry-initial", "2s", "--rate-limit", "10", "--json"]).done();
     let set = set.json();
     assert_eq!((&set["retry"]["initial"], &set["retry"]["max_attempts"]), (&"2s".into(), &5.into()));

@@ -161,13 +161,13 @@ impl Mover for Raised {
 async fn raising(topics: &[&str]) -> (Dispatcher, Arc<Raised>, Vec<Arc<TopicRecord>>) {
     let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
     for name in topics {
-        let name = TopicName::new(*name).unwrap();
+        let name = TopicName::new(name).unwrap();
         let mut record = TopicRecord::new(name, TopicConfig::default(), 1, ChangeId(1), Timestamp::ZERO);
         record.routing = moving(2, 4, 8);
         store.put_topic(&record, None).await.unwrap();
     }
     let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
-    let records = topics.iter().map(|name| catalog.get(&TopicName::new(*name).unwrap()).unwrap()).collect();
+    let records = topics.iter().map(|name| catalog.get(&TopicName::new(name).unwrap()).unwrap()).collect();
     let (mover, meters) = (Arc::<Raised>::default(), Arc::new(duetime_metrics::Meters::new()));
     (Dispatcher::new(OpContext::new(store, mover.clone(), clock, meters), catalog), mover, records)
 }

@@ -38,6 +38,8 @@ pub(crate) struct Found {
     bad: usize,
     /// Offers of them, all of which failed.
     failed: usize,
+    /// How often the target accepted nobody for so long that it counted as down.
+    outages: usize,
 }
 
 /// Bad messages at the head of all shards.
@@ -82,8 +84,11 @@ async fn ahead(bad: usize, sink: &str, mut settings: Value) -> Found {
     let page = node.dead("orders").await;
     assert!(page.iter().all(|dead| dead["attempts"] == ATTEMPTS), "{page:?}");
     let failed = node.metric("duetime_sink_errors_total").await as usize;
-    println!("{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {bad} bad ones, {round} rounds");
-    Found { bad, failed }
+    let outages = node.metric("duetime_breaker_opens_total").await as usize;
+    println!(
+        "{in_time} of {accepted} within {LATE_MAX:?}, {failed} offers of {bad} bad ones, {outages} outages, {round} rounds"
+    );
+    Found { bad, failed, outages }
 }
 
 impl Found {
@@ -93,10 +98,16 @@ impl Found {
         assert_eq!(self.failed, self.bad * ATTEMPTS, "offers of bad messages that failed");
     }
 
-    /// The same where they were met with silence: a slow target may accept no other in time, once.
+    /// Bound of the offers of one message that is met with silence: the first silence costs no attempt, and neither
+    /// does what fails while the target counts as down, which a busy machine may bring about.
+    fn silent_offers_max(&self) -> usize {
+        ATTEMPTS + 1 + self.outages
+    }
+
+    /// Each bad one was offered as often as its attempts say, and as often as a silence is excused.
     #[track_caller]
-    pub(crate) fn once_more_at_most(&self) {
-        self.at_most(ATTEMPTS + 1);
+    pub(crate) fn as_often_as_silence_is_excused(&self) {
+        self.at_most(self.silent_offers_max());
     }
 
     /// Each bad one was offered so often on average, at most, and no less often than its attempts say.
@@ -135,8 +146,8 @@ async fn tenants_of_a_webhook_that_answer_503_delay_nobody_else() {
 async fn tenants_of_a_webhook_that_never_answer_delay_nobody_else() {
     // Each holds one of 64 requests for a whole time-out: more of them, or longer, is more than there is room for.
     let (found, asked) = webhook(BAD, Answer::status(200).after(PATIENCE), "timeout = \"200ms\"\n").await;
-    found.once_more_at_most();
-    assert!(asked.values().all(|times| *times <= ATTEMPTS + 1), "{asked:?}");
+    found.as_often_as_silence_is_excused();
+    assert!(asked.values().all(|times| *times <= found.silent_offers_max()), "{asked:?}");
 }
 
 /// A NATS server with a stream for what is good.
@@ -174,8 +185,7 @@ async fn a_subject_of_nats_that_nobody_acknowledges_delays_no_other() {
     client.flush().await.unwrap();
     let listening = tokio::spawn(async move { while listener.next().await.is_some() {} });
     let sink = format!("type = \"nats\"\nurl = {:?}\ntimeout = \"1s\"\n", server.url());
-    // As for RabbitMQ below: nobody pays where the breaker opened before any other was accepted.
-    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.at_most(ATTEMPTS + 2);
+    bad_ones_ahead(&sink, json!({"subject": "{header.to}.due"})).await.as_often_as_silence_is_excused();
     listening.abort();
 }
 
@@ -212,6 +222,5 @@ async fn a_queue_of_rabbitmq_that_does_not_confirm_delays_no_other() {
         "eval",
         "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"bad\">>)), sys:suspend(amqqueue:get_pid(Q)).",
     ]);
-    // Once more where the breaker opened before any other was accepted: nobody pays then.
-    to_rabbitmq(&broker).await.at_most(ATTEMPTS + 2);
+    to_rabbitmq(&broker).await.as_often_as_silence_is_excused();
 }

@@ -6,7 +6,7 @@
 //! that one comes first.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,7 +111,9 @@ pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
 type OpenAnswers<T> = Vec<Option<Result<T, RouteError>>>;
 
 /// A record that all shards of its topic were raised to, or one shard beside them.
-type RaisedTo = (TopicName, Routing, Option<u32>);
+type RaisedTo = (Routing, Option<u32>);
+/// What this node raised a topic's shards to last, and when; held while it does.
+type Fencing = Arc<Mutex<Option<(RaisedTo, Instant)>>>;
 
 /// What came of one shard's items.
 struct ShardOutcome<O: Op> {
@@ -192,14 +194,14 @@ pub(crate) struct Dispatcher {
     pub(crate) context: OpContext,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) reports: Reports,
-    /// The last shard that was sent a record because it had not heard of it, and when.
-    fencing: Mutex<Option<(RaisedTo, Instant)>>,
+    /// Of topics with a shard that had not heard of their record, a moment ago.
+    fencing: parking_lot::Mutex<HashMap<TopicName, Fencing>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(context: OpContext, catalog: Arc<Catalog>) -> Self {
         let reports = Reports::new(catalog.clone(), context.meters.clone());
-        Self { context, catalog, reports, fencing: Mutex::default() }
+        Self { context, catalog, reports, fencing: parking_lot::Mutex::default() }
     }
 
     /// The topic, from memory or else from the store.
@@ -414,6 +416,16 @@ impl Dispatcher {
         self.topic(topic).await
     }
 
+    /// Of one topic, so that a server that does not answer holds up no others. Forgets those that are neither under way
+    /// nor of the last moments.
+    fn fencing_of(&self, topic: &TopicName) -> Fencing {
+        let mut all = self.fencing.lock();
+        let is_recent =
+            |last: &Option<(RaisedTo, Instant)>| last.as_ref().is_some_and(|(_, at)| at.elapsed() < REROUTE_WAIT_MAX);
+        all.retain(|_, one| Arc::strong_count(one) > 1 || one.try_lock().is_ok_and(|last| is_recent(&last)));
+        all.entry(topic.clone()).or_default().clone()
+    }
+
     /// Shard `index` refused a caller with `routing`: whoever is behind catches up.
     pub(crate) async fn refresh_routing(
         &self,
@@ -440,9 +452,10 @@ impl Dispatcher {
             }
             StoreError::NotReady(_) => {
                 // One at a time: the others find it done.
-                let mut fenced = self.fencing.lock().await;
+                let fencing = self.fencing_of(topic);
+                let mut fenced = fencing.lock().await;
                 let beside = (index >= routing.shards.max(routing.previous)).then_some(index);
-                let seen = (topic.clone(), routing.clone(), beside);
+                let seen = (routing.clone(), beside);
                 if fenced.as_ref().is_some_and(|(last, at)| *last == seen && at.elapsed() < REROUTE_WAIT_MAX) {
                     return Ok(());
                 }

@@ -21,12 +21,14 @@ use tracing::error;
 use crate::damage::Damages;
 use crate::fault::is_unsynced;
 use crate::files::StoreFiles;
-use crate::folder::{BUSY_MAX, PAGE_BYTES, open_checkpointer};
+use crate::folder::{BUSY_MAX, LOG_BYTES_MAX, PAGE_BYTES, open_checkpointer};
 use crate::job::{Job, Nudge};
 use crate::syncer::{Broken, UNSYNCED};
 
 /// Pages of the log (of 4 KiB) at which it is copied: 32 MiB.
 const LOG_PAGES: i32 = 8192;
+/// Pages of the log that are never given back to the disk but by [`Checkpoints::shorten`]; with the head of each of 24 bytes.
+const KEPT_PAGES: i32 = (LOG_BYTES_MAX / (PAGE_BYTES as i64 + 24)) as i32;
 /// How long after a copy that was not whole the next is tried.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How long after it has waited in vain it waits again.
@@ -80,6 +82,8 @@ pub struct Checkpoints {
     tried: Option<Instant>,
     /// When it was waited for readers in vain.
     blocked: Option<Instant>,
+    /// Pages of the log that have been handed to the syncer: what comes is written where they were.
+    written: i32,
 }
 
 /// Copies what no reader needs.
@@ -186,7 +190,7 @@ impl Checkpoints {
             .map_err(|error| failed(Box::new(error)))?;
         let (orders, thread) = (Some(orders), Some(thread));
         let mut checkpoints =
-            Self { shared, orders, done, thread, asked: false, behind: None, tried: None, blocked: None };
+            Self { shared, orders, done, thread, asked: false, behind: None, tried: None, blocked: None, written: 0 };
         checkpoints.follow(writer).map_err(|error| failed(Box::new(error)))?;
         checkpoints.rest(writer);
         Ok(checkpoints)
@@ -213,6 +217,15 @@ impl Checkpoints {
     /// Whether a reader keeps the log from beginning anew.
     pub fn is_behind(&self) -> bool {
         self.behind.is_some()
+    }
+
+    /// Whether the log has a part that no sync has covered where it lies. To be called for each transaction that is
+    /// handed to the syncer.
+    pub fn is_first_written(&mut self) -> bool {
+        let pages = self.shared.pages.load(Ordering::Acquire);
+        let is_first = pages > self.written;
+        self.written = self.written.max(pages).min(KEPT_PAGES);
+        is_first
     }
 
     /// To be called between transactions.
@@ -252,6 +265,7 @@ impl Checkpoints {
             let _ = self.done.recv();
         }
         let wait = |time| writer.busy_timeout(time);
+        self.written = 0;
         let copied = wait(readers_wait).and_then(|()| copy(writer, "TRUNCATE"));
         let copied = self.shared.note(copied.and_then(|copied| wait(BUSY_MAX).map(|()| copied)));
         self.settle(copied);
@@ -301,6 +315,26 @@ mod tests {
 
     fn failed(code: i32) -> rusqlite::Result<Copied> {
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    }
+
+    #[test]
+    fn a_part_of_the_log_is_first_written_until_a_transaction_that_reached_as_far_was_handed_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = crate::folder::open_writer(folder.path()).unwrap();
+        let (jobs, _inbox) = mpsc::channel(1);
+        let damages = Arc::new(Damages::new(Arc::new(Meters::new())));
+        let start = Checkpoints::start(folder.path(), &mut writer, jobs.downgrade(), damages, Broken::default());
+        let mut checkpoints = start.unwrap();
+        let mut after = |pages| {
+            checkpoints.shared.pages.store(pages, Ordering::Release);
+            checkpoints.is_first_written()
+        };
+        assert_eq!([3, 3, 9, 2, 9, 10].map(&mut after), [true, false, true, false, false, true]);
+        assert_eq!([20_000, 20_000, 1].map(&mut after), [true, true, false], "SQLite shortens such a log");
+        let files = StoreFiles::open(folder.path()).unwrap();
+        checkpoints.shorten(&writer, &files, false);
+        checkpoints.shared.pages.store(1, Ordering::Release);
+        assert!(checkpoints.is_first_written(), "its space was given back");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl StoreFile {
 }
 
 /// Whether a file cannot grow: the disk, a quota or a limit of its size.
-fn is_no_space(error: &io::Error) -> bool {
+pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 

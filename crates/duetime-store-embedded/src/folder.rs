@@ -24,7 +24,7 @@ pub const BUSY_MAX: Duration = Duration::from_secs(2);
 /// SQLite's default, and that of all databases made here.
 pub const PAGE_BYTES: u64 = 4096;
 /// A log that grew beyond this is shortened when it begins anew.
-const LOG_BYTES_MAX: i64 = 48 << 20;
+pub const LOG_BYTES_MAX: i64 = 48 << 20;
 /// "Duet" in ASCII: what `file` and SQLite see in the header.
 const APPLICATION: i64 = 0x4475_6574;
 /// The format this code reads and writes.

@@ -2,10 +2,10 @@
 //!
 //! SQLite takes a damaged place in its log for the log's end, and what comes behind is gone without a word.
 //! The database knows the number of the last transaction it has; if this file knows a higher one, some are
-//! missing. Written after each sync and never synced itself: it may be behind, and is never ahead.
+//! missing. Written after each sync, and synced itself only where that sync needs it: it may be behind, and is never ahead.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Cursor, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -46,10 +46,30 @@ impl SyncedNumber {
 
     /// Notes that all transactions up to `number` are on the disk.
     pub fn write(&mut self, number: i64) {
-        let Some(file) = &mut self.0 else { return };
+        // An old number notices less, that is all.
+        let _ = self.put(number);
+    }
+
+    /// The same, and waits until the disk has it.
+    ///
+    /// # Errors
+    ///
+    /// `StorageFull`: there is no space for it. Else the file system keeps nothing any more.
+    pub fn write_through(&mut self, number: i64) -> io::Result<()> {
+        self.put(number)?.sync_data()
+    }
+
+    fn put(&mut self, number: i64) -> io::Result<&File> {
+        let file = self.0.as_mut().ok_or(io::ErrorKind::StorageFull)?;
         let mut text = number.to_be_bytes().to_vec();
         text.extend_from_slice(&sum(number.to_be_bytes()));
-        // An old number notices less, that is all.
-        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&text));
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&text)?;
+        Ok(file)
+    }
+
+    #[cfg(test)]
+    pub fn on(file: File) -> Self {
+        Self(Some(file))
     }
 }

@@ -247,13 +247,15 @@ impl Writer {
     }
 
     /// Answers what may be answered; the syncer answers the rest.
-    fn hand_on(&self, group: Vec<Box<dyn Job>>) {
+    fn hand_on(&mut self, group: Vec<Box<dyn Job>>) {
         let (committed, jobs): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|job| job.mode() == CommitMode::Committed);
         committed.into_iter().for_each(Job::answer);
-        if !jobs.is_empty()
-            && let Err(lost) = self.to_sync.send(Group { jobs, number: self.ctx.number })
-        {
+        if jobs.is_empty() {
+            return;
+        }
+        let is_first_written = self.checkpoints.is_first_written();
+        if let Err(lost) = self.to_sync.send(Group { jobs, number: self.ctx.number, is_first_written }) {
             // The syncer has ended: nothing reaches the disk any more.
             self.broken.set(UNSYNCED);
             lost.0.jobs.into_iter().for_each(|job| job.refuse(StoreError::Damaged(UNSYNCED.to_owned())));

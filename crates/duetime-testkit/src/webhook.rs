@@ -97,6 +97,21 @@ impl Answer {
     }
 }
 
+/// What takes TLS connections to `localhost`, with HTTP/2; and PEM of the authority that vouches for it.
+#[must_use]
+pub fn localhost_tls() -> (TlsAcceptor, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate is made");
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring knows the versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("key and certificate belong together");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    (TlsAcceptor::from(Arc::new(config)), made.cert.pem())
+}
+
 type Answers = Box<dyn Fn(&Hit) -> Answer + Send + Sync>;
 
 struct Shared {
@@ -124,16 +139,8 @@ impl Webhook {
     /// The same behind TLS for `localhost`, with HTTP/2.
     #[must_use]
     pub fn start_tls() -> Self {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate is made");
-        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring knows the versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .expect("key and certificate belong together");
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::make(Some(TlsAcceptor::from(Arc::new(config))), Some(made.cert.pem()))
+        let (acceptor, authority_pem) = localhost_tls();
+        Self::make(Some(acceptor), Some(authority_pem))
     }
 
     fn make(tls: Option<TlsAcceptor>, authority_pem: Option<String>) -> Self {

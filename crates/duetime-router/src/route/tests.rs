@@ -138,6 +138,7 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
 }
 
 /// Counts how often all shards are raised.
+/// Counts what is raised; that of the topic `stuck` never ends.
 #[derive(Debug, Default)]
 struct Raised(AtomicUsize);
 
@@ -147,25 +148,50 @@ impl Mover for Raised {
         unreachable!("nothing is on its way")
     }
 
-    async fn fence_all(&self, _: &TopicName, _: &Routing) -> Result<(), StoreError> {
+    async fn fence_all(&self, topic: &TopicName, _: &Routing) -> Result<(), StoreError> {
         self.0.fetch_add(1, Ordering::Relaxed);
+        if topic.as_str() == "stuck" {
+            std::future::pending::<()>().await;
+        }
         Ok(())
     }
 }
 
+/// With topics of these names, whose ids are moving.
+async fn raising(topics: &[&str]) -> (Dispatcher, Arc<Raised>, Vec<Arc<TopicRecord>>) {
+    let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
+    for name in topics {
+        let name = TopicName::new(*name).unwrap();
+        let mut record = TopicRecord::new(name, TopicConfig::default(), 1, ChangeId(1), Timestamp::ZERO);
+        record.routing = moving(2, 4, 8);
+        store.put_topic(&record, None).await.unwrap();
+    }
+    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
+    let records = topics.iter().map(|name| catalog.get(&TopicName::new(*name).unwrap()).unwrap()).collect();
+    let (mover, meters) = (Arc::<Raised>::default(), Arc::new(duetime_metrics::Meters::new()));
+    (Dispatcher::new(OpContext::new(store, mover.clone(), clock, meters), catalog), mover, records)
+}
+
 #[tokio::test(start_paused = true)]
 async fn shards_are_raised_once_however_many_of_them_have_not_heard_of_a_record() {
-    let (store, clock) = (MemStore::new(), ManualClock::at(Timestamp::from_millis(1_763_683_200_000)));
-    let topic = TopicName::new("t").unwrap();
-    let mut record = TopicRecord::new(topic.clone(), TopicConfig::default(), 1, ChangeId(1), Timestamp::ZERO);
-    record.routing = moving(2, 4, 8);
-    let record = store.put_topic(&record, None).await.unwrap();
-    let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
-    let (mover, meters) = (Arc::<Raised>::default(), Arc::new(duetime_metrics::Meters::new()));
-    let dispatcher = Dispatcher::new(OpContext::new(store, mover.clone(), clock, meters), catalog);
+    let (dispatcher, mover, records) = raising(&["a", "b"]).await;
     for index in 0..8 {
-        let refused = StoreError::NotReady(format!("t:{index}"));
-        dispatcher.refresh_routing(&topic, &record.routing, index, &refused).await.unwrap();
+        for record in &records {
+            let refused = StoreError::NotReady(format!("{}:{index}", record.name));
+            dispatcher.refresh_routing(&record.name, &record.routing, index, &refused).await.unwrap();
+        }
     }
-    assert_eq!(mover.0.load(Ordering::Relaxed), 1);
+    assert_eq!(mover.0.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_whose_shards_do_not_answer_holds_up_no_other() {
+    let (dispatcher, _, records) = raising(&["stuck", "other"]).await;
+    let raise = async |record: &TopicRecord| {
+        let refused = StoreError::NotReady(format!("{}:0", record.name));
+        dispatcher.refresh_routing(&record.name, &record.routing, 0, &refused).await
+    };
+    let within = |raised| tokio::time::timeout(Duration::from_secs(60), raised);
+    let (stuck, other) = tokio::join!(within(raise(&records[0])), within(raise(&records[1])));
+    assert!(stuck.is_err() && other.unwrap().is_ok());
 }

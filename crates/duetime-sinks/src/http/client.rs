@@ -2,18 +2,18 @@
 //! answer.
 //!
 //! A target may send any number of interim answers (1xx) before the one that counts, as fast as the network carries
-//! them. Over HTTP/1 they are counted, and the request is given up; over HTTP/2 its time ends it. While they are read,
-//! other work of the thread has its turns (`sliced`).
+//! them. Over HTTP/1 they are counted, and the request is given up; over HTTP/2 all frames of a connection are, and it
+//! ends (`frames`). While they are read, other work of the thread has its turns (`sliced`).
 
 use std::error::Error;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue, USER_AGENT};
@@ -26,12 +26,13 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tower_service::Service;
 
 use super::config::HttpConfig;
 use super::guard::GuardedResolver;
-use super::sliced::{Sliced, SlicedConnector};
+use super::sliced::Sliced;
 use crate::fault::SinkFault;
 
 /// An idle connection is closed after this, before most servers close it themselves.
@@ -44,8 +45,8 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const INTERIM_MAX: usize = 32;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Tls = HttpsConnector<SlicedConnector>;
-type Stream = MaybeHttpsStream<TokioIo<Sliced>>;
+type Tls = HttpsConnector<HttpConnector<GuardedResolver>>;
+type Stream = TokioIo<Sliced<TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>>>;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -74,20 +75,24 @@ pub(super) struct ConnectedLate;
 struct TimedConnector {
     tls: Tls,
     within: Duration,
+    /// Requests in flight at once.
+    requests_max: usize,
 }
 
 impl Service<Uri> for TimedConnector {
     type Response = Stream;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+    type Future = BoxFuture<'static, Result<Stream, BoxError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.tls.poll_ready(cx)
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
+        let requests_max = self.requests_max;
         let connecting = tokio::time::timeout(self.within, self.tls.call(to));
-        connecting.map(|connected| connected.unwrap_or_else(|_| Err(ConnectedLate.into()))).boxed()
+        let connecting = connecting.map(|connected| connected.unwrap_or_else(|_| Err(ConnectedLate.into())));
+        connecting.map_ok(move |stream| TokioIo::new(Sliced::new(TokioIo::new(stream), requests_max))).boxed()
     }
 }
 
@@ -129,14 +134,14 @@ impl WebhookClient {
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE_EVERY));
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls(config, is_tls)?).https_or_http();
-        let tls = tls.enable_all_versions().wrap_connector(SlicedConnector(tcp));
+        let tls = tls.enable_all_versions().wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(config.concurrency)
             .http1_max_buf_size(HEAD_BYTES_MAX)
-            .build(TimedConnector { tls, within: config.connect_timeout });
+            .build(TimedConnector { tls, within: config.connect_timeout, requests_max: config.concurrency });
         Ok(Self(client))
     }
 

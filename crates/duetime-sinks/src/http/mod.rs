@@ -1,11 +1,12 @@
 //! The sink `http`: a webhook per Standard Webhooks, one request for each message.
 //!
 //! `config` is the manual of its settings, `request` builds what is sent, `guard` decides which
-//! addresses may be reached, `client` sends on connections of `sliced`, `sign` signs, `verdict` judges the answers,
-//! `target` does it all.
+//! addresses may be reached, `client` sends on connections of `sliced`, whose `frames` are counted, `sign` signs,
+//! `verdict` judges the answers, `target` does it all.
 
 mod client;
 mod config;
+mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod guard;

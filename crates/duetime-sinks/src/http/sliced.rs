@@ -1,40 +1,39 @@
-//! A connection on which a fast sender does not keep the thread: after some bytes, other work has its turn.
+//! A connection on which a fast sender does not keep the thread: after some bytes, other work has its turn, and over
+//! HTTP/2 it ends when the target sends more frames than it may.
 //!
 //! What reads a connection goes on for as long as there is more, and a target decides how much that is and how much work it
 //! makes: 4 KiB can be hundreds of interim answers.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use hyper::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tower_service::Service;
 
-use super::guard::GuardedResolver;
+use super::frames::FrameBudget;
 
 /// What is read before other work has its turn.
 const SLICE_BYTES: usize = 16 << 10;
 
 /// See the module.
-pub(super) struct Sliced {
-    stream: TcpStream,
+pub(super) struct Sliced<S> {
+    stream: S,
     /// Of the present slice.
     left: usize,
+    /// Over HTTP/2.
+    budget: Option<FrameBudget>,
 }
 
-impl Sliced {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, left: SLICE_BYTES }
+impl<S: Connection> Sliced<S> {
+    /// `stream` as HTTP has it, without TLS; so many requests are in flight at most.
+    pub(super) fn new(stream: S, requests_max: usize) -> Self {
+        let budget = stream.connected().is_negotiated_h2().then(|| FrameBudget::new(requests_max));
+        Self { stream, left: SLICE_BYTES, budget }
     }
 }
 
-impl AsyncRead for Sliced {
+impl<S: AsyncRead + Unpin> AsyncRead for Sliced<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.left == 0 {
@@ -47,14 +46,19 @@ impl AsyncRead for Sliced {
             this.left = SLICE_BYTES;
             return Poll::Pending;
         };
-        this.left = this.left.saturating_sub(buf.filled().len() - before);
+        let bytes = &buf.filled()[before..];
+        this.left = this.left.saturating_sub(bytes.len());
+        if this.budget.as_mut().is_some_and(|budget| !budget.received(bytes)) {
+            let text = "it sent more frames of HTTP/2 than its answers need (interim answers, PING and the like)";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+        }
         Poll::Ready(read)
     }
 }
 
-impl AsyncWrite for Sliced {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -70,7 +74,17 @@ impl AsyncWrite for Sliced {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
+        if let (Poll::Ready(Ok(written)), Some(budget)) = (&written, &mut this.budget) {
+            let mut left = *written;
+            for piece in bytes {
+                let taken = left.min(piece.len());
+                budget.sent(&piece[..taken]);
+                left -= taken;
+            }
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -78,43 +92,24 @@ impl AsyncWrite for Sliced {
     }
 }
 
-impl Connection for Sliced {
+impl<S: Connection> Connection for Sliced<S> {
     fn connected(&self) -> Connected {
         self.stream.connected()
-    }
-}
-
-/// Connects, and slices what is read.
-#[derive(Clone)]
-pub(super) struct SlicedConnector(pub HttpConnector<GuardedResolver>);
-
-impl Service<Uri> for SlicedConnector {
-    type Response = TokioIo<Sliced>;
-    type Error = <HttpConnector<GuardedResolver> as Service<Uri>>::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        ready!(self.0.poll_ready(cx))?;
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = self.0.call(to);
-        async move { Ok(TokioIo::new(Sliced::new(connecting.await?.into_inner()))) }.boxed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     #[tokio::test]
     async fn other_work_has_its_turn_although_there_is_more_to_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut connection = Sliced::new(listener.accept().await.unwrap().0);
+        let mut connection = Sliced::new(listener.accept().await.unwrap().0, 1);
         target.write_all(&[b'x'; 3 * SLICE_BYTES]).await.unwrap();
         let (mut piece, mut read, mut turns) = ([0; 1024], 0, 0);
         while read < 3 * SLICE_BYTES {

@@ -1,6 +1,7 @@
 //! One webhook: its connections, and a request for each message.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,9 +199,10 @@ fn causes<T: Error + 'static>(error: &dyn Error) -> impl Iterator<Item = &T> {
     std::iter::successors(error.source(), |cause| (*cause).source()).filter_map(|cause| cause.downcast_ref())
 }
 
-/// Whether there was an answer that is none of HTTP.
+/// Whether there was an answer that is none of HTTP, or a flood of what is none.
 fn is_unreadable(error: &dyn Error) -> bool {
     causes(error).any(hyper::Error::is_parse)
+        || causes(error).any(|cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Whether the target certainly did not process the request: RFC 9113, 8.7.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Headers, Namespace, Sink, SinkBinder, Timestamp, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::Proxy;
-use duetime_testkit::webhook::{Answer, Hit};
+use duetime_testkit::webhook::{Answer, Hit, localhost_tls};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
@@ -305,6 +305,53 @@ async fn interim_answers_are_passed_over_and_a_flood_of_them_ends_the_request_at
             Verdict::Accepted if !is_flood => {}
             other => panic!("{is_flood}: {other:?}"),
         }
+        target.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn over_http_2_too_interim_answers_are_passed_over_and_a_flood_of_them_ends_the_connection() {
+    let (tls, authority_pem) = localhost_tls();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority_pem).unwrap();
+    for is_flood in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let tls = tls.clone();
+        let target = tokio::spawn(async move {
+            let socket = tls.accept(listener.accept().await.unwrap().0).await.unwrap();
+            let mut connection = h2::server::handshake(socket).await.unwrap();
+            let (_, mut answer) = connection.accept().await.unwrap().unwrap();
+            let interim = || hyper::Response::builder().status(103).body(()).unwrap();
+            if !is_flood {
+                (0..32).for_each(|_| answer.send_informational(interim()).unwrap());
+                answer.send_response(hyper::Response::builder().status(204).body(()).unwrap(), true).unwrap();
+            }
+            // Until the connection is closed.
+            loop {
+                // One that was reset sends no more of them.
+                let _ = (0..if is_flood { 100 } else { 0 }).try_for_each(|_| answer.send_informational(interim()));
+                tokio::select! {
+                    biased;
+                    next = connection.accept() => if !matches!(next, Some(Ok(_))) { break },
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        });
+        // Longer than the test may take.
+        let text = format!(
+            "[hook]\ntype = \"http\"\nurl = \"https://localhost:{port}/in\"\nallow = [\"localhost\"]\n\
+             ca_file = {:?}\ntimeout = \"5m\"\n",
+            file.path()
+        );
+        let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+        let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+        match verdict(&sink).await {
+            Verdict::NoAnswer { reason } if is_flood => assert!(reason.contains("more frames of HTTP/2"), "{reason}"),
+            Verdict::Accepted if !is_flood => {}
+            other => panic!("{is_flood}: {other:?}"),
+        }
+        drop(sink);
         target.await.unwrap();
     }
 }

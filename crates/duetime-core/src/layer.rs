@@ -192,11 +192,11 @@ layered! {
             "resize_fence", &[routing.shard(topic, index)], 0;
         inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "resize_inspect", &[], 0;
         scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "resize_scan", slice::from_ref(shard), 0;
-        take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
-            "resize_take", slice::from_ref(shard), ids.len();
+        freeze_batch(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
+            "resize_freeze_batch", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "resize_outbox", slice::from_ref(shard), 0;
         check_room(shard: &Shard) -> (), "resize_check_room", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_put", slice::from_ref(shard), batch.messages.len();
+        apply_batch(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_apply_batch", slice::from_ref(shard), batch.messages.len();
         last_applied_batch(shard: &Shard, from: u32) -> Option<BatchId>, "resize_last_applied_batch", slice::from_ref(shard), 0;
         rename_batch(shard: &Shard, seen: u64, new: BatchId) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;

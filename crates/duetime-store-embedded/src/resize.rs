@@ -225,7 +225,13 @@ impl ResizeStore for EmbeddedStore {
         .await
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         let (index, ids) = (shard.index, ids.to_vec());
         self.step("take", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             moves::take(conn, state, index, to, &ids, nonce)
@@ -243,7 +249,7 @@ impl ResizeStore for EmbeddedStore {
         self.step("check_room", CommitMode::NewMessages, plain(1), shard, |_, _| Ok(())).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let bytes =
             |frozen: &duetime_core::resize_store::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());

@@ -316,7 +316,7 @@ impl EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<Settled>, StoreError> {
-        let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
+        let ends = |item: &Settle| matches!(item.action, Settlement::Ack | Settlement::Bury(_));
         let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act = move |ctx: &mut WriteContext| {

@@ -47,7 +47,13 @@ impl ResizeStore for RedisStore {
         moves::scan_shard(&self.calls, shard, from, limit).await
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         moves::take_messages(&self.calls, shard, to, ids, nonce).await
     }
 
@@ -55,7 +61,7 @@ impl ResizeStore for RedisStore {
         moves::read_outbox(&self.calls, shard).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         moves::put_batch(&self.calls, shard, batch).await
     }
 

@@ -117,7 +117,7 @@ async fn what_the_engine_claimed_in_an_earlier_life_settles_nothing() {
         let mine = &remade.claimed.messages[0];
         for router in [&other, &remade.fixture.router] {
             let store = RoutedStore::new(router.clone());
-            let settle = |score| Settle { id: mine.id.clone(), score, how: Settlement::Ack };
+            let settle = |score| Settle { id: mine.id.clone(), score, action: Settlement::Ack };
             let early = [settle(claimed.messages[0].score)];
             let now = remade.fixture.clock.now();
             let kept = store.settle_at(&remade.first, Role::Home, now, &early, AckWait::No).await.unwrap();

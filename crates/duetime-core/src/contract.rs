@@ -22,7 +22,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use crate::hand_over::{StreamTransfer, Streamed};
+use crate::in_place::{StreamTransfer, Streamed};
 use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
-use crate::hand_over::{StreamTransfer, Streamed};
+use crate::in_place::{StreamTransfer, Streamed};
 use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{StreamTransfer, Streamed};
+use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::routing::life_of;
 use duetime_core::store::{AckWait, BatchReply, Claim, ClaimRequest, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};

@@ -17,9 +17,9 @@ mod edit;
 mod enqueue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod hand_over;
 mod health;
 mod held;
+mod in_place;
 mod keys;
 mod look;
 mod moves;

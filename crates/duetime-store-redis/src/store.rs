@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{StreamTransfer, Streamed};
+use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, read, settle, sizes, source, topic_lifecycle, topics};
+use crate::{adopt, catalogue, claim, edit, enqueue, in_place, read, settle, sizes, source, topic_lifecycle, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -264,7 +264,7 @@ impl ClaimStore for RedisStore {
     }
 
     async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
-        hand_over::move_to_stream(&self.calls, shard, now, ask).await
+        in_place::move_to_stream(&self.calls, shard, now, ask).await
     }
 
     fn has_streams(&self) -> bool {

@@ -187,9 +187,14 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 
     /// Moves messages that are due to the shard's own stream: claim, delivery and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError>;
+    async fn deliver_in_place(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError>;
 
-    /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
+    /// Whether [`ClaimStore::deliver_in_place`] works. A store that has no streams refuses it by [`no_streams`].
     fn has_streams(&self) -> bool;
 
     /// Settles claims; answers how many replicas have it, where `wait` asks for them. A receipt is good wherever its

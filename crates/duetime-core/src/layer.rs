@@ -137,7 +137,7 @@ layered! {
 layered! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
-        hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
+        deliver_in_place(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "deliver_in_place", slice::from_ref(shard), 0;
         settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> BatchReply<Lookup<Settled>>,
             role.op("settle", "settle_at_source"), slice::from_ref(shard), batch.len();
     }

@@ -20,7 +20,7 @@ use rusqlite::Connection;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::CommitMode;
-use crate::moves::LookupPlace;
+use crate::moves::IdLocation;
 use crate::shard::ShardState;
 use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
 use crate::write_context::WriteContext;
@@ -35,13 +35,13 @@ fn at_source<I, A>(
     act: impl FnOnce(&mut ShardState, Vec<I>) -> Result<Vec<A>, Fault>,
 ) -> Result<Vec<Lookup<A>>, Fault> {
     let places = items.iter().map(|item| moves::place(conn, state, id(item))).collect::<Result<Vec<_>, _>>()?;
-    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == LookupPlace::There).map(|(item, _)| item);
+    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == IdLocation::There).map(|(item, _)| item);
     let there: Vec<I> = there.collect();
     let mut answers = act(state, there)?.into_iter();
     let each = places.into_iter().map(|place| match place {
-        LookupPlace::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
-        LookupPlace::Absent => Lookup::Absent,
-        LookupPlace::Frozen => Lookup::Frozen,
+        IdLocation::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
+        IdLocation::Absent => Lookup::Absent,
+        IdLocation::Frozen => Lookup::Frozen,
     });
     Ok(each.collect())
 }

@@ -263,7 +263,12 @@ impl ClaimStore for RedisStore {
         claim::take(&self.calls, &self.abandoned, shard, now, request).await
     }
 
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
+    async fn deliver_in_place(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
         in_place::move_to_stream(&self.calls, shard, now, ask).await
     }
 

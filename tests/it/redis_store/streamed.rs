@@ -18,7 +18,7 @@ use crate::redis_faults::server::ask;
 impl World {
     async fn step(&self, request: u64) -> Streamed {
         let ask = StreamTransfer { request, limit: 256, how: InPlace::default() };
-        self.store.hand_over(&self.shard, now(), &ask).await.unwrap()
+        self.store.deliver_in_place(&self.shard, now(), &ask).await.unwrap()
     }
 
     /// Ids, attempts and payloads in the stream.

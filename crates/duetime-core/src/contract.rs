@@ -2,7 +2,7 @@
 //!
 //! | trait | who asks |
 //! |---|---|
-//! | [`TopicStore`] | the catalogue |
+//! | [`TopicStore`] | the catalog |
 //! | [`MessageStore`] | the router |
 //! | [`ClaimStore`] | the engine, the router |
 //! | [`ScheduleStore`] | the engine, ownership, the router |
@@ -40,7 +40,7 @@ use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
 use crate::topic::TopicRecord;
 
-/// The records of the topics. Who keeps a picture of them asks: the catalogue.
+/// The records of the topics. Who keeps a picture of them asks: the catalog.
 #[async_trait]
 pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// All topics, in no order. O(topics).
@@ -82,8 +82,8 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// [`StoreError::Conflict`]: others kept changing it meanwhile.
     async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError>;
 
-    /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
-    /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file
+    /// Messages in the shards of a topic that is not in the catalog and that nobody deletes or creates at
+    /// present; 0: there are none, or it is in the catalog. A store whose topics and messages are one file
     /// loses neither without the other.
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError>;
 

@@ -163,7 +163,7 @@ impl Router {
         self.dispatcher.topic(name).await
     }
 
-    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalog does
     /// not answer and shards may.
     ///
     /// # Errors

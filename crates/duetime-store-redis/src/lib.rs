@@ -10,7 +10,7 @@ mod abandoned;
 mod adopt;
 mod caller_time;
 mod calls;
-mod catalogue;
+mod catalog;
 mod claim;
 mod config;
 mod edit;

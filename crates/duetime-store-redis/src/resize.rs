@@ -9,12 +9,12 @@ use duetime_core::resize_store::{
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
 use crate::store::RedisStore;
-use crate::{catalogue, moves};
+use crate::{catalog, moves};
 
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        catalogue::read_routing(&self.calls, topic).await
+        catalog::read_routing(&self.calls, topic).await
     }
 
     async fn swap_routing(
@@ -23,7 +23,7 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        catalogue::replace_routing(&self.calls, topic, seen, new).await
+        catalog::replace_routing(&self.calls, topic, seen, new).await
     }
 }
 

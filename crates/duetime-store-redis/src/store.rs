@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, in_place, read, settle, sizes, source, topic_lifecycle, topics};
+use crate::{adopt, catalog, claim, edit, enqueue, in_place, read, settle, sizes, source, topic_lifecycle, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -149,7 +149,7 @@ impl TopicStore for RedisStore {
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        catalogue::replace_routing(&self.calls, &record.name, &routing, &routing).await
+        catalog::replace_routing(&self.calls, &record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
@@ -165,7 +165,7 @@ impl TopicStore for RedisStore {
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
-        Ok(catalogue::deleted_life(&self.calls, topic).await? >= life)
+        Ok(catalog::deleted_life(&self.calls, topic).await? >= life)
     }
 
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {

@@ -52,14 +52,14 @@ async fn the_scrubber_brings_messages_home_that_are_on_their_way_to_no_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalogue_went_back() {
+async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalog_went_back() {
     let world = World::with(4, 100).await;
     let resizer = world.resizer(ResizeConfig::default());
     let before = world.store.routing(&world.topic).await.unwrap().unwrap();
     world.request(&resizer, 8).await.unwrap();
     world.settle(&resizer).await;
     world.look().await;
-    // The catalogue and shard 6 were on a master that came back as it was before; the node knows the later record.
+    // The catalog and shard 6 were on a master that came back as it was before; the node knows the later record.
     let later = world.store.routing(&world.topic).await.unwrap().unwrap();
     world.store.swap_routing(&world.topic, &later, &before).await.unwrap();
     assert!(world.store.remove_shard(&world.topic, 6));

@@ -96,7 +96,7 @@ async fn a_receipt_of_a_later_life_is_settled_by_a_node_that_has_not_heard_of_it
 }
 
 #[tokio::test]
-async fn a_receipt_of_a_life_that_the_catalogue_does_not_know_is_refused_as_such() {
+async fn a_receipt_of_a_life_that_the_catalog_does_not_know_is_refused_as_such() {
     let remade = Remade::with(DeliveryMode::AtLeastOnce).await;
     let later = Shard { epoch: remade.first.epoch + duetime_core::routing::LIFE, ..remade.first.clone() };
     let ask = vec![(remade.receipt(&later, &remade.claimed), SettleAsk::Ack)];

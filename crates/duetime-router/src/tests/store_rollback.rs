@@ -63,7 +63,7 @@ async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forg
 }
 
 #[tokio::test]
-async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_the_catalogue_has() {
+async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_the_catalog_has() {
     let fixture = Fixture::with_shards(2).await;
     fixture.enqueue(all()).await;
     let rival = Routing { change_id: ChangeId(8), ..fixture.catalog.get(&fixture.topic).unwrap().routing.clone() };

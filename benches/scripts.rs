@@ -121,7 +121,7 @@ fn scripts(c: &mut Criterion, runtime: &Runtime, bench: &Bench) {
             })
             .await;
             let acks: Vec<Settle> =
-                acks.into_iter().map(|(id, score)| Settle { id, score, how: Settlement::Ack }).collect();
+                acks.into_iter().map(|(id, score)| Settle { id, score, action: Settlement::Ack }).collect();
             store.settle(shard, now(), &acks).await.expect("the server answers");
             took
         });
@@ -131,7 +131,7 @@ fn scripts(c: &mut Criterion, runtime: &Runtime, bench: &Bench) {
             let ack = |message: duetime_core::store::ClaimedMessage| Settle {
                 id: message.id,
                 score: message.score,
-                how: Settlement::Ack,
+                action: Settlement::Ack,
             };
             let acks: Vec<Settle> = claim.messages.into_iter().map(ack).collect();
             took(async { drop(store.settle(shard, now(), &acks).await.expect("the server answers")) }).await

@@ -319,7 +319,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("program")
     arguments.add_argument("--fault", choices=["paused", "killed", "dropped", "none"], default="paused")
-    where = "which of the three: 1 has the turns, 2 the catalogue"
+    where = "which of the three: 1 has the turns, 2 the catalog"
     arguments.add_argument("--master", type=int, choices=range(3), default=0, help=where)
     arguments.add_argument("--nodes", type=int, default=1)
     arguments.add_argument("--seconds", type=float, default=16)

@@ -4,7 +4,7 @@ mod at_most_once;
 mod bound_sink;
 mod bulk;
 mod canary;
-mod catalogue;
+mod catalog;
 mod cli;
 mod console;
 mod delivery;

@@ -101,7 +101,7 @@ async fn a_paused_topic_stops_at_all_nodes_survives_their_end_and_loses_nothing(
 
 /// The record of `orders` as a node writes it that knows no reasons: it keeps what it does not know.
 fn written_by_an_older_node(redis: &RedisServer, paused: bool) {
-    let key = redis.cli(&["--scan", "--pattern", "*:topics"]).lines().next().expect("the catalogue").to_owned();
+    let key = redis.cli(&["--scan", "--pattern", "*:topics"]).lines().next().expect("the catalog").to_owned();
     let mut record: Value = serde_json::from_str(redis.cli(&["HGET", &key, "orders"]).trim()).unwrap();
     if paused {
         record["config"]["paused"] = true.into();

@@ -250,7 +250,7 @@ impl StoreLoad {
                     history.note(TOPIC, message.id.as_str(), What::Handed { attempt, payload, until_ms: None });
                     let taken = What::Settled { attempt, outcome: Outcome::Accepted };
                     history.note(TOPIC, message.id.as_str(), taken);
-                    batch.push(Settle { id: message.id.clone(), score: message.score, how: Settlement::Ack });
+                    batch.push(Settle { id: message.id.clone(), score: message.score, action: Settlement::Ack });
                 }
                 let settled = until_answered(|| store.settle(&shard, now(), &batch)).await;
                 if settings.is_durable {

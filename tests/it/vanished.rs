@@ -13,7 +13,7 @@ use crate::test_node::ask;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Nodes read the catalogue again within this.
+/// Nodes read the catalog again within this.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 const ORDERS: &str = "/v1/topics/orders";
 
@@ -90,7 +90,7 @@ async fn a_store_that_was_emptied_is_no_deletion_and_topics_are_created_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_catalogue_that_was_lost_is_reported_from_the_first_request_on_and_its_topic_adopted() {
+async fn a_catalog_that_was_lost_is_reported_from_the_first_request_on_and_its_topic_adopted() {
     let redis = RedisServer::start().await;
     let nodes = two_nodes(&redis).await;
     let message = json!({"id": "a", "delay": "1h", "payload": "x"});

@@ -214,7 +214,7 @@ async fn main() {
                     let ids = moving.get_mut(&way).expect("it is there");
                     let part: Vec<MessageId> = ids.drain(..ids.len().min(batch)).collect();
                     let shard = routing.shard(&topic, source);
-                    let took = store.take(&shard, way.1, &part, rand::random()).await.expect("the server answers");
+                    let took = store.freeze_batch(&shard, way.1, &part, rand::random()).await.expect("the server answers");
                     taken.extend(took);
                 }
                 taken.iter().map(|batch| batch.messages.len() as u64).sum()
@@ -225,7 +225,7 @@ async fn main() {
         costs
             .of("put", async {
                 for one in &taken {
-                    let put = store.put(&routing.shard(&topic, one.to), one).await.expect("the server answers");
+                    let put = store.apply_batch(&routing.shard(&topic, one.to), one).await.expect("the server answers");
                     assert!(matches!(put, ApplyOutcome::Done { .. }), "{put:?}");
                 }
                 items

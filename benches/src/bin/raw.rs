@@ -93,7 +93,7 @@ async fn claim_and_ack(store: &Arc<RedisStore>, shard: &Shard) -> usize {
         let ack = |message: duetime_core::store::ClaimedMessage| Settle {
             id: message.id,
             score: message.score,
-            how: Settlement::Ack,
+            action: Settlement::Ack,
         };
         let acks: Vec<Settle> = claim.messages.into_iter().map(ack).collect();
         done += acks.len();

@@ -2,7 +2,7 @@
 //!
 //! | trait | who asks |
 //! |---|---|
-//! | [`TopicStore`] | the catalogue |
+//! | [`TopicStore`] | the catalog |
 //! | [`MessageStore`] | the router |
 //! | [`ClaimStore`] | the engine, the router |
 //! | [`ScheduleStore`] | the engine, ownership, the router |
@@ -22,7 +22,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use crate::hand_over::{StreamTransfer, Streamed};
+use crate::in_place::{StreamTransfer, Streamed};
 use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
@@ -40,7 +40,7 @@ use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
 use crate::topic::TopicRecord;
 
-/// The records of the topics. Who keeps a picture of them asks: the catalogue.
+/// The records of the topics. Who keeps a picture of them asks: the catalog.
 #[async_trait]
 pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// All topics, in no order. O(topics).
@@ -82,8 +82,8 @@ pub trait TopicStore: Send + Sync + fmt::Debug + 'static {
     /// [`StoreError::Conflict`]: others kept changing it meanwhile.
     async fn delete_topic(&self, topic: &TopicName, how: Deletion) -> Result<bool, StoreError>;
 
-    /// Messages in the shards of a topic that is not in the catalogue and that nobody deletes or creates at
-    /// present; 0: there are none, or it is in the catalogue. A store whose topics and messages are one file
+    /// Messages in the shards of a topic that is not in the catalog and that nobody deletes or creates at
+    /// present; 0: there are none, or it is in the catalog. A store whose topics and messages are one file
     /// loses neither without the other.
     async fn remains(&self, topic: &TopicName) -> Result<u64, StoreError>;
 
@@ -187,9 +187,14 @@ pub trait ClaimStore: Send + Sync + fmt::Debug + 'static {
 
     /// Moves messages that are due to the shard's own stream: claim, delivery and ack in one step.
     /// O(limit · log N). Only where [`ClaimStore::has_streams`].
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError>;
+    async fn deliver_in_place(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError>;
 
-    /// Whether [`ClaimStore::hand_over`] works. A store that has no streams refuses it by [`no_streams`].
+    /// Whether [`ClaimStore::deliver_in_place`] works. A store that has no streams refuses it by [`no_streams`].
     fn has_streams(&self) -> bool;
 
     /// Settles claims; answers how many replicas have it, where `wait` asks for them. A receipt is good wherever its

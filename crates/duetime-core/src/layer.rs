@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
-use crate::hand_over::{StreamTransfer, Streamed};
+use crate::in_place::{StreamTransfer, Streamed};
 use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
@@ -137,7 +137,7 @@ layered! {
 layered! {
     ClaimStore {
         claim(shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Claim, "claim", slice::from_ref(shard), 0;
-        hand_over(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "hand_over", slice::from_ref(shard), 0;
+        deliver_in_place(shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Streamed, "deliver_in_place", slice::from_ref(shard), 0;
         settle_at(shard: &Shard, role: Role, now: Timestamp, batch: &[Settle], wait: AckWait) -> BatchReply<Lookup<Settled>>,
             role.op("settle", "settle_at_source"), slice::from_ref(shard), batch.len();
     }
@@ -192,11 +192,11 @@ layered! {
             "resize_fence", &[routing.shard(topic, index)], 0;
         inspect(topic: &TopicName, indexes: Range<u32>) -> Vec<Option<Inspected>>, "resize_inspect", &[], 0;
         scan(shard: &Shard, from: Option<&Cursor>, limit: usize) -> ScanPage, "resize_scan", slice::from_ref(shard), 0;
-        take(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
-            "resize_take", slice::from_ref(shard), ids.len();
+        freeze_batch(shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Option<Batch>,
+            "resize_freeze_batch", slice::from_ref(shard), ids.len();
         outbox(shard: &Shard) -> Option<Batch>, "resize_outbox", slice::from_ref(shard), 0;
         check_room(shard: &Shard) -> (), "resize_check_room", slice::from_ref(shard), 0;
-        put(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_put", slice::from_ref(shard), batch.messages.len();
+        apply_batch(shard: &Shard, batch: &Batch) -> ApplyOutcome, "resize_apply_batch", slice::from_ref(shard), batch.messages.len();
         last_applied_batch(shard: &Shard, from: u32) -> Option<BatchId>, "resize_last_applied_batch", slice::from_ref(shard), 0;
         rename_batch(shard: &Shard, seen: u64, new: BatchId) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;

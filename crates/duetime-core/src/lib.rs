@@ -12,7 +12,7 @@ mod draw;
 pub mod envelope;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-pub mod hand_over;
+pub mod in_place;
 pub mod layer;
 pub mod limits;
 mod listing;
@@ -49,7 +49,7 @@ pub use backup::{Backup, BackupError, BackupStore};
 pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget, ReleaseAction, UnlessSent};
 pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, TopicStore};
 pub use draw::Draw;
-pub use hand_over::{InPlace, StreamTransfer, Streamed};
+pub use in_place::{InPlace, StreamTransfer, Streamed};
 pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};
 pub use message::{Due, Headers, MessageState, Nonce, OnConflict, StoredMessage};

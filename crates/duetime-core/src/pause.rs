@@ -1,6 +1,6 @@
 //! Why a topic is paused: kept in its record beside the setting `paused`, for people, and for the resume of a sink.
 //!
-//! Upstream: the catalogue writes it, the API shows it. Whether anything is claimed depends on the setting alone.
+//! Upstream: the catalog writes it, the API shows it. Whether anything is claimed depends on the setting alone.
 
 use serde::{Deserialize, Serialize};
 

@@ -280,7 +280,13 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// shard and `nonce`, to go to shard `to`. Claims of them can be settled only after the move.
     ///
     /// An outbox that is not empty is answered instead: finish that first. `None`: none of them is here.
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError>;
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError>;
 
     /// The batch in the shard's outbox.
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError>;
@@ -299,7 +305,7 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Full`]: there was no byte left; nothing was written, the batch stays frozen; try again later.
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError>;
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError>;
 
     /// The last batch of source `from` that was put in `shard`.
     async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError>;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::hand_over::InPlace;
+use crate::in_place::InPlace;
 use crate::message::{Headers, Nonce};
 use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;

@@ -238,7 +238,7 @@ pub struct Settle {
     /// The score of its receipt.
     pub score: Score,
     /// What to do.
-    pub how: Settlement,
+    pub action: Settlement,
 }
 
 /// See [`Settle`].
@@ -271,7 +271,7 @@ impl Settle {
     #[must_use]
     pub fn is_relative(&self) -> bool {
         matches!(
-            self.how,
+            self.action,
             Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..)
         )
     }

@@ -42,7 +42,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The record of the topic is gone although nobody deleted the topic, and its shards hold messages.
-    #[error("topic {topic:?} is not in the catalogue, but nobody deleted it and its shards hold {messages} messages")]
+    #[error("topic {topic:?} is not in the catalog, but nobody deleted it and its shards hold {messages} messages")]
     Vanished {
         /// The topic.
         topic: String,
@@ -60,9 +60,9 @@ pub enum StoreError {
     /// The record of the topic is gone with all its shards, although nobody deleted it: the store was emptied.
     #[error("topic {0:?} is gone with all its messages although nobody deleted it: the store was emptied")]
     Emptied(String),
-    /// The record of the topic is of an earlier incarnation than its shards: the catalogue was restored from before the
+    /// The record of the topic is of an earlier incarnation than its shards: the catalog was restored from before the
     /// topic was deleted and created again.
-    #[error("the record of topic {0:?} is older than its shards: the catalogue was restored from an earlier time")]
+    #[error("the record of topic {0:?} is older than its shards: the catalog was restored from an earlier time")]
     Outdated(String),
     /// The topic cannot be adopted without its settings, of which no copy was found.
     #[error("no copy of the settings of topic {0:?} was found")]

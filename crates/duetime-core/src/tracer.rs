@@ -77,7 +77,7 @@ pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
 
 /// How a delivery ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HandOverOutcome {
+pub enum DeliveryOutcome {
     /// The sink's target took it.
     Accepted,
     /// A consumer has it; how that ends, its own spans say.
@@ -88,14 +88,14 @@ pub enum HandOverOutcome {
         kind: &'static str,
         /// Why, for the operator. Never a credential.
         reason: String,
-        /// It cost no attempt: the same attempt will be handed over again.
+        /// It cost no attempt: the same attempt will be delivered again.
         free: bool,
     },
 }
 
 /// A delivery that has ended: what its span says.
 #[derive(Clone, Debug)]
-pub struct HandOver {
+pub struct DeliveryEnd {
     /// The topic.
     pub topic: TopicName,
     /// The message.
@@ -110,7 +110,7 @@ pub struct HandOver {
     pub due_at: Timestamp,
     /// From 1.
     pub attempt: u8,
-    /// Ids of this attempt's span, as it was handed over.
+    /// Ids of the span of this attempt.
     pub span: SpanRef,
     /// Ids of the attempt before.
     pub before: Option<SpanRef>,
@@ -123,13 +123,13 @@ pub struct HandOver {
     /// How late the message was when it ended.
     pub lateness: Duration,
     /// How it ended.
-    pub outcome: HandOverOutcome,
+    pub outcome: DeliveryOutcome,
 }
 
-impl HandOver {
-    /// Of an attempt that was handed over as `span`.
+impl DeliveryEnd {
+    /// The end of an attempt whose span is `span`.
     #[must_use]
-    pub fn new(of: AttemptOf<'_>, span: SpanRef, shard: u32, outcome: HandOverOutcome) -> Self {
+    pub fn new(of: AttemptOf<'_>, span: SpanRef, shard: u32, outcome: DeliveryOutcome) -> Self {
         let before = (of.attempt > 1).then(|| attempt_span(AttemptOf { attempt: of.attempt - 1, ..of }));
         Self {
             topic: of.topic.clone(),
@@ -159,8 +159,8 @@ pub trait Tracer: Send + Sync + std::fmt::Debug + 'static {
     /// Whether the end of a delivery is to be reported: of what was decided to be recorded, or failed.
     fn wants(&self, span: &SpanRef, failed: bool) -> bool;
 
-    /// A delivery has ended.
-    fn end(&self, hand_over: HandOver);
+    /// Records the end of a delivery.
+    fn end(&self, ended: DeliveryEnd);
 }
 
 #[cfg(test)]
@@ -180,9 +180,9 @@ mod tests {
                     let span = attempt_span(of);
                     assert_eq!((span, span.trace_id), (attempt_span(of), attempt_trace(of)));
                     assert!(seen.insert(span.trace_id) && span.trace_id != 0 && span.span_id != 0);
-                    let hand_over = HandOver::new(of, span, 0, HandOverOutcome::Claimed);
+                    let ended = DeliveryEnd::new(of, span, 0, DeliveryOutcome::Claimed);
                     let before = (attempt == 2).then(|| attempt_span(AttemptOf { attempt: 1, ..of }));
-                    assert_eq!(hand_over.before, before, "the attempt before is known without asking anybody");
+                    assert_eq!(ended.before, before, "the attempt before is known without asking anybody");
                 }
             }
         }

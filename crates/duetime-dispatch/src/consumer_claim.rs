@@ -79,7 +79,7 @@ impl ConsumerBatch {
     /// Removes the messages, but for those that another consumer holds by now, or that were cancelled.
     async fn removed(mut self) -> Self {
         let messages = std::mem::take(&mut self.messages);
-        let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack };
+        let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, action: Settlement::Ack };
         let batch: Vec<Settle> = messages.iter().map(ack).collect();
         match self.work.settle(&self.shard, self.work.clock.now(), &batch).await {
             Ok(settled) => {
@@ -240,7 +240,7 @@ async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
     let release = |ClaimedMessage { id, score, suspect, .. }: ClaimedMessage| {
         // That an earlier claim of it ended without a verdict stays.
         let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
-        Settle { id, score, how: if suspect { marked } else { Settlement::Release } }
+        Settle { id, score, action: if suspect { marked } else { Settlement::Release } }
     };
     let batch: Vec<Settle> = messages.into_iter().map(release).collect();
     let mut tries = 0;

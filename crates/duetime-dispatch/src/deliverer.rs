@@ -154,7 +154,7 @@ impl Deliverer {
         let past = Past { attempt, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
         let how = settlement(&said, charge, past, &self.work.record.config.retry, rand::random());
         let ClaimInfo { guard, index, deadline, score, .. } = claim;
-        Unsettled { guard, index, settle: Settle { id, score, how }, deadline }
+        Unsettled { guard, index, settle: Settle { id, score, action: how }, deadline }
     }
 
     async fn take_in(&mut self, batch: Vec<Claimed>, stopping: bool) {
@@ -418,7 +418,7 @@ impl Deliverer {
             // That an earlier delivery may have arrived stays.
             let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
             let how = if suspect { marked } else { Settlement::Release };
-            Unsettled { guard, index, settle: Settle { id: delivery.id, score, how }, deadline }
+            Unsettled { guard, index, settle: Settle { id: delivery.id, score, action: how }, deadline }
         };
         let pending: Vec<Unsettled> = back.into_iter().map(release).collect();
         drop(freed);
@@ -431,7 +431,7 @@ impl Deliverer {
 
     async fn settle_later(&self, pending: Vec<Unsettled>) {
         for pending in &pending {
-            match pending.settle.how {
+            match pending.settle.action {
                 Settlement::Nack(wait) | Settlement::Unanswered { wait, charged: true } => {
                     self.work.topic_meters.count(Event::Retried, 1);
                     self.work.topic_meters.retry_later(self.work.clock.now(), wait, 1);

@@ -150,7 +150,7 @@ impl Engine {
         self.sinks.clone()
     }
 
-    /// The catalogue waits on this. It is notified when a shard refused this node's picture of the topics.
+    /// The catalog waits on this. It is notified when a shard refused this node's picture of the topics.
     #[must_use]
     pub fn stale_topics(&self) -> Arc<Notify> {
         self.health.stale()

@@ -68,7 +68,7 @@ impl Streamer {
         let ask = StreamTransfer { request: rand::random(), limit, how: self.how };
         let (sent_at, sent) = (clock.now(), Instant::now());
         let index = taken.shard.index;
-        let asked = store.hand_over(&taken.shard, sent_at, &ask);
+        let asked = store.deliver_in_place(&taken.shard, sent_at, &ask);
         let (answer, has_stalled) = schedule.unless_stalled(index, asked, || rate.give_back(limit)).await;
         let reserved = if has_stalled { 0 } else { limit };
         self.meters.call(sent.elapsed());

@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::{Sink, SinkBinder};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;

@@ -193,7 +193,7 @@ impl Settler {
         let (mut buried, mut expired, now) = (0, 0, Instant::now());
         let mut visible: Option<Timestamp> = None;
         for (pending, settled) in pending.iter().zip(settled) {
-            let again = match (&pending.settle.how, settled) {
+            let again = match (&pending.settle.action, settled) {
                 // Before its deadline nobody else can have it: it was cancelled, replaced or moved.
                 (_, Settled::Expired) => {
                     expired += u64::from(pending.deadline <= now);

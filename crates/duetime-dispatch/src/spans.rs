@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
+use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
 use duetime_core::{Delivery, Verdict};
 use tokio::time::Instant;
 use tracing::debug;
@@ -32,10 +32,10 @@ pub(crate) fn end(
         debug!(%topic, %id, attempt, trace_id = delivery.trace(), kind, "message is not accepted");
     }
     let outcome = match kind {
-        None => HandOverOutcome::Accepted,
+        None => DeliveryOutcome::Accepted,
         Some(kind) => {
             let free = is_down || unsent(said).is_some();
-            HandOverOutcome::Failed { kind, reason: cut(reason(said)), free }
+            DeliveryOutcome::Failed { kind, reason: cut(reason(said)), free }
         }
     };
     let lateness = claim.lateness(ended);
@@ -45,6 +45,6 @@ pub(crate) fn end(
     }
     let sink = work.record.config.sink.as_ref().map(|sink| sink.name.as_str().into());
     let ago = ended.elapsed();
-    let hand_over = HandOver::new(AttemptOf::from(delivery), span, claim.index, outcome);
-    tracer.end(HandOver { sink, took, ago, lateness, ..hand_over });
+    let end = DeliveryEnd::new(AttemptOf::from(delivery), span, claim.index, outcome);
+    tracer.end(DeliveryEnd { sink, took, ago, lateness, ..end });
 }

@@ -58,7 +58,7 @@ struct AdoptSchema {
 
 /// Adopt a topic
 ///
-/// Puts back the record of a topic that vanished from the catalogue while its shards hold messages: its
+/// Puts back the record of a topic that vanished from the catalog while its shards hold messages: its
 /// shards know their number and where they are in a resize, and the first of them keep a copy of the
 /// settings. With `accept_loss`, lost shards are recreated, empty.
 #[utoipa::path(

@@ -11,7 +11,7 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::topic_config::check_visibility;
 use duetime_core::trace::SpanRef;
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, attempt_span};
+use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
 use duetime_core::units::check_delay;
 use duetime_core::{ClaimAsk, Receipt, Shard, Timestamp, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
@@ -209,7 +209,7 @@ fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timest
     let of = AttemptOf { topic, id, nonce: *nonce, due_at, attempt: *attempt, headers };
     let lateness = now.since(due_at);
     let Some(span) = tracer.sample(of, lateness, now) else { return headers.creator().map(|_| attempt_span(of)) };
-    tracer.end(HandOver { lateness, ..HandOver::new(of, span, shard.index, HandOverOutcome::Claimed) });
+    tracer.end(DeliveryEnd { lateness, ..DeliveryEnd::new(of, span, shard.index, DeliveryOutcome::Claimed) });
     Some(span)
 }
 

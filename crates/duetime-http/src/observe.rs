@@ -214,10 +214,9 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     }
     if let Some((code, mut detail)) = app.catalog.issues().not_ready() {
         if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
-            detail =
-                "topics vanished from the catalogue, or it is older than their shards; send a token for all topics \
+            detail = "topics vanished from the catalog, or it is older than their shards; send a token for all topics \
                       to see which"
-                    .to_owned();
+                .to_owned();
         }
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
     }

@@ -218,7 +218,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
             return match app.catalog.remains(topic).await? {
                 0 => Ok(()),
                 messages => {
-                    refuse(format!("topic {topic:?} is not in the catalogue, and {messages} messages of it are there"))
+                    refuse(format!("topic {topic:?} is not in the catalog, and {messages} messages of it are there"))
                 }
             };
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use duetime_core::trace::SpanRef;
-use duetime_core::tracer::{AttemptOf, HandOver, HandOverOutcome, Tracer, attempt_span, attempt_trace};
+use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, Tracer, attempt_span, attempt_trace};
 use duetime_core::{Clock, Timestamp};
 use duetime_metrics::SpanMeters;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
@@ -100,8 +100,8 @@ impl Tracer for Spans {
         span.sampled || failed && self.special.take(self.clock.now())
     }
 
-    fn end(&self, hand_over: HandOver) {
-        let span = span_of(&hand_over, &self.scope, present(&*self.clock));
+    fn end(&self, ended: DeliveryEnd) {
+        let span = span_of(&ended, &self.scope, present(&*self.clock));
         if self.to.try_send(span).is_err() {
             self.meters.queue_full.inc();
         }
@@ -124,18 +124,18 @@ fn link(to: Option<SpanRef>, what: &'static str) -> Option<Link> {
 }
 
 /// What is exported. A delivery that cost no attempt is a part of the attempt, whose own span follows.
-fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) -> SpanData {
-    let HandOver { topic, span, attempt, outcome, .. } = hand_over;
-    let (operation, kind) = match hand_over.sink {
+fn span_of(ended: &DeliveryEnd, scope: &InstrumentationScope, now: SystemTime) -> SpanData {
+    let DeliveryEnd { topic, span, attempt, outcome, .. } = ended;
+    let (operation, kind) = match ended.sink {
         Some(_) => ("send", SpanKind::Client),
         None => ("receive", SpanKind::Consumer),
     };
     let mut span = SpanRef { sampled: true, ..*span };
     let mut parent = SpanId::INVALID;
     let (verdict, status) = match outcome {
-        HandOverOutcome::Accepted => ("accepted", Status::Unset),
-        HandOverOutcome::Claimed => ("claimed", Status::Unset),
-        HandOverOutcome::Failed { kind, reason, free } => {
+        DeliveryOutcome::Accepted => ("accepted", Status::Unset),
+        DeliveryOutcome::Claimed => ("claimed", Status::Unset),
+        DeliveryOutcome::Failed { kind, reason, free } => {
             if *free {
                 parent = SpanId::from(span.span_id);
                 span.span_id = rand::random::<u64>().max(1);
@@ -146,31 +146,31 @@ fn span_of(hand_over: &HandOver, scope: &InstrumentationScope, now: SystemTime) 
     let mut attributes = vec![
         KeyValue::new(names::SYSTEM, "duetime"),
         KeyValue::new(names::DESTINATION, topic.as_str().to_owned()),
-        KeyValue::new(names::MESSAGE, hand_over.id.as_str().to_owned()),
+        KeyValue::new(names::MESSAGE, ended.id.as_str().to_owned()),
         KeyValue::new(names::OPERATION, operation),
         KeyValue::new(names::OPERATION_NAME, operation),
-        KeyValue::new(names::DELIVERY, hand_over.delivery_id.clone()),
+        KeyValue::new(names::DELIVERY, ended.delivery_id.clone()),
         KeyValue::new(names::ATTEMPT, i64::from(*attempt)),
-        KeyValue::new(names::DUE_AT, hand_over.due_at.as_millis()),
-        KeyValue::new(names::LATENESS, i64::try_from(hand_over.lateness.as_millis()).unwrap_or(i64::MAX)),
-        KeyValue::new(names::SHARD, i64::from(hand_over.shard)),
+        KeyValue::new(names::DUE_AT, ended.due_at.as_millis()),
+        KeyValue::new(names::LATENESS, i64::try_from(ended.lateness.as_millis()).unwrap_or(i64::MAX)),
+        KeyValue::new(names::SHARD, i64::from(ended.shard)),
         KeyValue::new(names::VERDICT, verdict),
     ];
-    attributes.extend(hand_over.sink.as_ref().map(|sink| KeyValue::new(names::SINK, sink.to_string())));
+    attributes.extend(ended.sink.as_ref().map(|sink| KeyValue::new(names::SINK, sink.to_string())));
     if matches!(status, Status::Error { .. }) {
         attributes.push(KeyValue::new(names::ERROR, verdict));
     }
-    let links = [link(hand_over.creator, "created_by"), link(hand_over.before, "attempt_before")];
+    let links = [link(ended.creator, "created_by"), link(ended.before, "attempt_before")];
     let mut span_links = SpanLinks::default();
     span_links.links.extend(links.into_iter().flatten());
-    let end_time = now.checked_sub(hand_over.ago).unwrap_or(now);
+    let end_time = now.checked_sub(ended.ago).unwrap_or(now);
     SpanData {
         span_context: context(span),
         parent_span_id: parent,
         parent_span_is_remote: false,
         span_kind: kind,
         name: format!("{operation} {topic}").into(),
-        start_time: end_time.checked_sub(hand_over.took).unwrap_or(end_time),
+        start_time: end_time.checked_sub(ended.took).unwrap_or(end_time),
         end_time,
         attributes,
         dropped_attributes_count: 0,

@@ -48,7 +48,7 @@ pub async fn finish(
             continue;
         }
         let destination = routing.shard(topic, batch.to);
-        match deps.store.put(&destination, &batch).await? {
+        match deps.store.apply_batch(&destination, &batch).await? {
             ApplyOutcome::Conflict { last } => {
                 let new = BatchId { number: last.number + 1, nonce: deps.draw.next() };
                 deps.store.rename_batch(&source, batch.name.nonce, new).await?;
@@ -118,7 +118,7 @@ async fn empty(deps: &MoveDeps, topic: &TopicName, routing: &Routing, index: u32
             return Ok(());
         }
         for (home, ids) in homes {
-            let batch = deps.store.take(&shard, home, &ids, deps.draw.next()).await?;
+            let batch = deps.store.freeze_batch(&shard, home, &ids, deps.draw.next()).await?;
             Box::pin(finish(deps, topic, routing, index, batch)).await?;
         }
     }

@@ -102,7 +102,7 @@ async fn move_to(
         context.throttle.take(ids.len()).await;
         context.deps.store.check_room(&routing.shard(topic, to)).await?;
         let nonce = context.deps.draw.next();
-        let Some(batch) = context.deps.store.take(&source, to, &ids, nonce).await? else { break };
+        let Some(batch) = context.deps.store.freeze_batch(&source, to, &ids, nonce).await? else { break };
         context.deps.steps.reached(Step::Taken).await;
         if batch.name.nonce == nonce {
             let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();

@@ -446,7 +446,7 @@ impl Catalog {
         Ok(self.put(name, &TopicChange::whole(config)).await?.created)
     }
 
-    /// How many messages there are of a topic that is not in the catalogue.
+    /// How many messages there are of a topic that is not in the catalog.
     ///
     /// # Errors
     ///

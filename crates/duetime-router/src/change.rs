@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::{PauseNote, SinkBinder, SinkRef, Timestamp, TopicConfig, TopicName, TopicRecord};
 use serde_json::{Map, Value};
 

@@ -120,13 +120,13 @@ impl ConsistencyChecker {
         let Dispatcher { catalog, context, reports, .. } = &*self.dispatcher;
         let known = |topic| catalog.get(&topic).map(|known| (topic, known.routing.epoch));
         let seen: Vec<_> = catalog.all_older().into_iter().filter_map(known).collect();
-        // A change may have been made while the catalogue was read.
+        // A change may have been made while the catalog was read.
         if seen.is_empty() || catalog.refresh().await.is_err() {
             return;
         }
         for (topic, epoch) in seen {
             if let Err(error) = accept_rollback(&*context.shards, catalog, reports, &topic, epoch).await {
-                debug!(%topic, %error, "the catalogue has an older record than is known");
+                debug!(%topic, %error, "the catalog has an older record than is known");
             }
         }
     }

@@ -70,7 +70,7 @@ impl Endings {
     pub fn note<'a>(&self, topic: &TopicName, settled: impl Iterator<Item = (&'a Settle, &'a Settled)>) {
         let end = |(settle, settled): (&Settle, &Settled)| {
             let end = match settled {
-                Settled::Ok => ClaimEnd::Settled(SettleKind::of(&settle.how)),
+                Settled::Ok => ClaimEnd::Settled(SettleKind::of(&settle.action)),
                 Settled::Extended(score) => ClaimEnd::Extended(*score),
                 Settled::Expired => return None,
             };
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Duration;
 
     fn noted(endings: &Endings, score: i64, how: Settlement, settled: Settled) {
-        let settle = Settle { id: MessageId::new("a").unwrap(), score: Score::from_raw(score), how };
+        let settle = Settle { id: MessageId::new("a").unwrap(), score: Score::from_raw(score), action: how };
         endings.note(&TopicName::new("orders").unwrap(), std::iter::once((&settle, &settled)));
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let endings = Endings::default();
         let many = i64::try_from(3 * REMEMBERED).unwrap();
         let (topic, id) = (TopicName::new("orders").unwrap(), MessageId::new("a").unwrap());
-        let settle = |score| Settle { id: id.clone(), score: Score::from_raw(score), how: Settlement::Release };
+        let settle = |score| Settle { id: id.clone(), score: Score::from_raw(score), action: Settlement::Release };
         for first in (0..many).step_by(256) {
             let batch: Vec<Settle> = (first..first + 256).map(settle).collect();
             endings.note(&topic, batch.iter().map(|settle| (settle, &Settled::Ok)));

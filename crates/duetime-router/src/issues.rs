@@ -43,7 +43,7 @@ fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
 }
 
 impl Issues {
-    /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalogue, or it is older
+    /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalog, or it is older
     /// than their shards.
     #[must_use]
     pub fn not_ready(&self) -> Option<(&'static str, String)> {
@@ -52,7 +52,7 @@ impl Issues {
             let all = inside.outdated.iter().map(|(topic, messages)| format!("{topic} ({messages} messages)"));
             let all = listed(all);
             let detail = format!(
-                "the catalogue is older than the shards of topics: {all}; put the later record of each back with POST \
+                "the catalog is older than the shards of topics: {all}; put the later record of each back with POST \
                  /v1/topics/{{topic}}/adopt"
             );
             return Some(("topic_outdated", detail));
@@ -61,7 +61,7 @@ impl Issues {
         let left: Vec<String> = left.map(|(topic, messages)| format!("{topic} ({messages} messages)")).collect();
         if !left.is_empty() {
             let detail = format!(
-                "topics vanished from the catalogue while their shards hold messages: {}; put each back with POST \
+                "topics vanished from the catalog while their shards hold messages: {}; put each back with POST \
                  /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}?force=true",
                 listed(left.iter())
             );

@@ -317,19 +317,20 @@ impl Op for SettleOp {
         let settled = done(items, &called.answers).map(|(settle, (answer, _))| (settle, answer));
         context.endings.note(&shard.topic, settled);
         let (meters, now) = (context.meters.topic(&shard.topic), context.clock.now());
-        let happened = done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.how, answer) {
-            (_, Settled::Expired) => None,
-            (Settlement::Ack, _) => Some(Event::Delivered),
-            (Settlement::Nack(wait), _) => {
-                meters.retry_later(now, *wait, 1);
-                Some(Event::Retried)
-            }
-            (Settlement::Bury(_), _) => Some(Event::Dead),
-            (
-                Settlement::Release | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..),
-                _,
-            ) => None,
-        });
+        let happened =
+            done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.action, answer) {
+                (_, Settled::Expired) => None,
+                (Settlement::Ack, _) => Some(Event::Delivered),
+                (Settlement::Nack(wait), _) => {
+                    meters.retry_later(now, *wait, 1);
+                    Some(Event::Retried)
+                }
+                (Settlement::Bury(_), _) => Some(Event::Dead),
+                (
+                    Settlement::Release | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..),
+                    _,
+                ) => None,
+            });
         count(context, shard, happened);
         called
     }

@@ -31,7 +31,7 @@ impl Reports {
             Some(messages) if issues.set_outdated(topic, messages) => {
                 error!(
                     %topic, messages,
-                    "the catalogue is older than the shards of this topic, which have a later record; adopt the topic"
+                    "the catalog is older than the shards of this topic, which have a later record; adopt the topic"
                 );
             }
             Some(_) => {}
@@ -56,7 +56,7 @@ impl Reports {
         self.meters.topic_issues("stranded", issues.count_stranded());
     }
 
-    /// Notes that a shard is of a later life than the record that the catalogue has, after it was read again.
+    /// Notes that a shard is of a later life than the record that the catalog has, after it was read again.
     pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
         // How many messages it is about, the next review says.
         self.later(topic, Some(self.catalog.issues().messages_of_later(topic)));

@@ -29,7 +29,7 @@ use crate::vanished::look_once;
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;
 
-/// What is known of a topic is good enough when the catalogue has not answered for this long.
+/// What is known of a topic is good enough when the catalog has not answered for this long.
 pub(crate) const FRESH_WAIT: Duration = Duration::from_secs(1);
 
 /// How often items are sent again because the shard or this node was behind with the routing, or
@@ -213,7 +213,7 @@ impl Dispatcher {
         Err(self.reports.unknown(name))
     }
 
-    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalog does
     /// not answer and shards may.
     pub(crate) async fn current_topic(&self, topic: &TopicName) -> Result<Arc<TopicRecord>, RouteError> {
         if self.catalog.get(topic).is_some()
@@ -395,7 +395,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// After the catalogue was read again: the store may have gone back to before `routing`.
+    /// After the catalog was read again: the store may have gone back to before `routing`.
     async fn accept_rollback(&self, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
         accept_rollback(&*self.context.shards, &self.catalog, &self.reports, topic, routing.epoch).await
     }
@@ -439,7 +439,7 @@ impl Dispatcher {
             StoreError::UnknownShard(_) => {
                 self.catalog.refresh().await?;
                 self.accept_rollback(topic, routing).await?;
-                // The catalogue has the topic as before: the shard should be there.
+                // The catalog has the topic as before: the shard should be there.
                 let same = self.catalog.get(topic).is_some_and(|present| present.routing == *routing);
                 if same && !routing.may_lack(index) { Err(self.reports.lost(topic, index)) } else { Ok(()) }
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{StreamTransfer, Streamed};
+use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::routing::life_of;
 use duetime_core::store::{AckWait, BatchReply, Claim, ClaimRequest, Settle, Settled, StoreError};
 use duetime_core::{ClaimStore, Lookup, Role, Shard, Timestamp};
@@ -65,8 +65,13 @@ impl ClaimStore for RoutedStore {
         self.by_present_record(shard, |shard| async move { self.inner.claim(&shard, now, request).await }).await
     }
 
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
-        self.by_present_record(shard, |shard| async move { self.inner.hand_over(&shard, now, ask).await }).await
+    async fn deliver_in_place(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
+        self.by_present_record(shard, |shard| async move { self.inner.deliver_in_place(&shard, now, ask).await }).await
     }
 
     fn has_streams(&self) -> bool {

@@ -163,7 +163,7 @@ impl Router {
         self.dispatcher.topic(name).await
     }
 
-    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalogue does
+    /// The topic as the store has it, whatever node changed it last; as it was known, where the catalog does
     /// not answer and shards may.
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl Router {
                 places.push(place);
             }
         }
-        let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.how)).collect();
+        let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.action)).collect();
         let of = |at: usize, settle: &Settle| {
             let receipt: &Receipt = &receipts[at];
             MessageRef::claimed(&settle.id, receipt.shard, receipt.epoch)
@@ -440,5 +440,5 @@ fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle
         }
         SettleAsk::Release => Settlement::Release,
     };
-    Settle { id: receipt.id.clone(), score: receipt.score, how }
+    Settle { id: receipt.id.clone(), score: receipt.score, action: how }
 }

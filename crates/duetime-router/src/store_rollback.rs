@@ -19,7 +19,7 @@ use crate::reports::Reports;
 ///
 /// # Errors
 ///
-/// [`StoreError::Outdated`] where shards know of a later change than the catalogue; the store's.
+/// [`StoreError::Outdated`] where shards know of a later change than the catalog; the store's.
 pub(crate) async fn accept_rollback(
     store: &dyn ResizeStore,
     catalog: &Catalog,

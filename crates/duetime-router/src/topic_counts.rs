@@ -141,7 +141,7 @@ impl TopicCounter {
     ///
     /// The store's. A topic that goes away meanwhile is left out.
     pub async fn count_all(&self) -> Result<Vec<TopicCounts>, RouteError> {
-        // As it was known, where the catalogue does not answer and shards may.
+        // As it was known, where the catalog does not answer and shards may.
         let _ = tokio::time::timeout(FRESH_WAIT, self.dispatcher.catalog.refresh()).await;
         let topics = self.dispatcher.catalog.all();
         let mut records: Vec<Arc<TopicRecord>> = topics.values().cloned().collect();

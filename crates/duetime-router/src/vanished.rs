@@ -1,4 +1,4 @@
-//! Says what became of a topic that this node knew and that is not in the catalogue any more: deleted, vanished
+//! Says what became of a topic that this node knew and that is not in the catalog any more: deleted, vanished
 //! while its shards hold messages, or gone with all of them.
 //!
 //! Upstream: `consistency`, once a second, and `route`, before it says that there is no such topic. Downstream: the
@@ -53,7 +53,7 @@ pub(crate) async fn look_into(store: &dyn TopicStore, catalog: &Catalog, topic: 
     Ok(())
 }
 
-/// What is left of a topic that is not in the catalogue: so many messages, or nothing at all although it was not
+/// What is left of a topic that is not in the catalog: so many messages, or nothing at all although it was not
 /// deleted. None: it was deleted, or is back.
 async fn left_of(
     store: &dyn TopicStore,
@@ -74,7 +74,7 @@ async fn left_of(
 fn tell(topic: &TopicName, messages: Option<u64>) {
     match messages {
         Some(messages) => {
-            error!(%topic, messages, "topic vanished from the catalogue while its shards hold messages");
+            error!(%topic, messages, "topic vanished from the catalog while its shards hold messages");
         }
         None => error!(
             %topic,

@@ -272,20 +272,20 @@ pub fn discard_batch(conn: &Connection, state: &ShardState, nonce: u64) -> rusql
 }
 
 /// Where an id is, to a caller who knows this as its source shard.
-pub fn place(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<LookupPlace> {
+pub fn place(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<IdLocation> {
     let is = |sql: &str| conn.prepare_cached(sql)?.exists(params![state.key, id.as_str()]);
     Ok(if is("SELECT 1 FROM frozen WHERE shard = ?1 AND id = ?2")? {
-        LookupPlace::Frozen
+        IdLocation::Frozen
     } else if is("SELECT 1 FROM message WHERE shard = ?1 AND id = ?2")? {
-        LookupPlace::There
+        IdLocation::There
     } else {
-        LookupPlace::Absent
+        IdLocation::Absent
     })
 }
 
 /// See [`place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupPlace {
+pub enum IdLocation {
     /// It lives here.
     There,
     /// It is not here.

@@ -20,7 +20,7 @@ use rusqlite::Connection;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::CommitMode;
-use crate::moves::LookupPlace;
+use crate::moves::IdLocation;
 use crate::shard::ShardState;
 use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
 use crate::write_context::WriteContext;
@@ -35,13 +35,13 @@ fn at_source<I, A>(
     act: impl FnOnce(&mut ShardState, Vec<I>) -> Result<Vec<A>, Fault>,
 ) -> Result<Vec<Lookup<A>>, Fault> {
     let places = items.iter().map(|item| moves::place(conn, state, id(item))).collect::<Result<Vec<_>, _>>()?;
-    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == LookupPlace::There).map(|(item, _)| item);
+    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == IdLocation::There).map(|(item, _)| item);
     let there: Vec<I> = there.collect();
     let mut answers = act(state, there)?.into_iter();
     let each = places.into_iter().map(|place| match place {
-        LookupPlace::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
-        LookupPlace::Absent => Lookup::Absent,
-        LookupPlace::Frozen => Lookup::Frozen,
+        IdLocation::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
+        IdLocation::Absent => Lookup::Absent,
+        IdLocation::Frozen => Lookup::Frozen,
     });
     Ok(each.collect())
 }
@@ -225,7 +225,13 @@ impl ResizeStore for EmbeddedStore {
         .await
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         let (index, ids) = (shard.index, ids.to_vec());
         self.step("take", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             moves::take(conn, state, index, to, &ids, nonce)
@@ -243,7 +249,7 @@ impl ResizeStore for EmbeddedStore {
         self.step("check_room", CommitMode::NewMessages, plain(1), shard, |_, _| Ok(())).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let bytes =
             |frozen: &duetime_core::resize_store::Frozen| frozen.body.as_ref().map_or(0, Bytes::len) + ITEM_BYTES;
         let size = (batch.messages.len(), batch.messages.iter().map(bytes).sum());

@@ -49,7 +49,7 @@ fn one(
     if !claimed.class().is_held() {
         return Ok(Settled::Expired);
     }
-    if item.how == Settlement::Ack {
+    if item.action == Settlement::Ack {
         let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3 RETURNING length(body)";
         let at = params![state.key, item.id.as_str(), claimed.raw()];
         let gone = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
@@ -64,7 +64,7 @@ fn one(
         .query_row(params![state.key, item.id.as_str(), claimed.raw()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((key, head)) = found else { return Ok(Settled::Expired) };
-    let (score, answer) = match &item.how {
+    let (score, answer) = match &item.action {
         Settlement::Ack => unreachable!("settled above"),
         Settlement::Bury(reason) => {
             bury(conn, state, now, key, item.id.as_str(), claimed, reason)?;

@@ -316,7 +316,7 @@ impl EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<Settled>, StoreError> {
-        let ends = |item: &Settle| matches!(item.how, Settlement::Ack | Settlement::Bury(_));
+        let ends = |item: &Settle| matches!(item.action, Settlement::Ack | Settlement::Bury(_));
         let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act = move |ctx: &mut WriteContext| {
@@ -430,7 +430,12 @@ impl ClaimStore for EmbeddedStore {
         role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
+    async fn deliver_in_place(
+        &self,
+        _shard: &Shard,
+        _now: Timestamp,
+        _ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -1,4 +1,4 @@
-//! Puts back the record of a topic that vanished from the catalogue, or that a restored catalogue has an older one of: its shards know its routing, and the
+//! Puts back the record of a topic that vanished from the catalog, or that a restored catalog has an older one of: its shards know its routing, and the
 //! first ones keep a copy of its settings.
 
 use std::collections::BTreeSet;
@@ -10,11 +10,11 @@ use duetime_core::{Routing, TopicName, TopicRecord, stored};
 use tracing::{info, warn};
 
 use crate::calls::Calls;
-use crate::catalogue::{Swap, parse};
+use crate::catalog::{Swap, parse};
 use crate::look::FoundShard;
 use crate::shard_creation::FenceMode;
 use crate::topic_lifecycle::TopicIntent;
-use crate::{catalogue, look, settings, shard_creation};
+use crate::{catalog, look, settings, shard_creation};
 
 /// Shards that should be there under `routing` and are not: missing, or another life's. `made`: of those that ids
 /// move into, the ones that were there.
@@ -34,8 +34,8 @@ fn newest_epoch(found: &[FoundShard]) -> u64 {
 
 pub(crate) async fn adopt(calls: &Calls, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
     let doing = "adopt a topic";
-    let there = catalogue::field(calls, doing, calls.keys.topics(), topic).await?;
-    let noted = catalogue::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
+    let there = catalog::field(calls, doing, calls.keys.topics(), topic).await?;
+    let noted = catalog::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
     let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
     let there = there.map(|text| Ok::<_, StoreError>((parse(&text)?, text))).transpose()?;
     let (record, restored) = match there {
@@ -101,7 +101,7 @@ async fn put_back(
         routing,
     };
     let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
-    if !catalogue::swap(calls, topic, swap).await? {
+    if !catalog::swap(calls, topic, swap).await? {
         return Err(StoreError::Conflict);
     }
     info!(%topic, life, shards = record.routing.shards, "topic is adopted: its record is put back");

@@ -56,7 +56,7 @@ async fn bury_unreadable(
     once: bool,
 ) -> Result<(), StoreError> {
     for item in &batch {
-        error!(%shard, id = %item.id, reason = ?item.how, "stored body cannot be read");
+        error!(%shard, id = %item.id, reason = ?item.action, "stored body cannot be read");
     }
     if !once {
         settle::settle_claims(calls, shard, now, &batch, AckWait::No).await?;
@@ -95,7 +95,7 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
                 payload: body.payload,
                 suspect,
             }),
-            Err(reason) => unreadable.push(Settle { id, score: claimed, how: Settlement::Bury(reason) }),
+            Err(reason) => unreadable.push(Settle { id, score: claimed, action: Settlement::Bury(reason) }),
         }
     }
     if again {

@@ -10,16 +10,16 @@ mod abandoned;
 mod adopt;
 mod caller_time;
 mod calls;
-mod catalogue;
+mod catalog;
 mod claim;
 mod config;
 mod edit;
 mod enqueue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod hand_over;
 mod health;
 mod held;
+mod in_place;
 mod keys;
 mod look;
 mod moves;

@@ -19,7 +19,7 @@ use crate::record::{name, nonce_text, outbox};
 use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
 use crate::retry::run_until_answered;
 use crate::shard_creation::FenceMode;
-use crate::{catalogue, look, seal, shard_creation};
+use crate::{catalog, look, seal, shard_creation};
 
 pub(crate) async fn fence_shard(
     calls: &Calls,
@@ -30,13 +30,13 @@ pub(crate) async fn fence_shard(
 ) -> Result<Fenced, StoreError> {
     let making = if record.may_lack(index) { FenceMode::New } else { FenceMode::Never };
     let shard = record.shard(topic, index);
-    if catalogue::life(calls, topic).await? != Some(record.life()) {
+    if catalog::life(calls, topic).await? != Some(record.life()) {
         return Err(StoreError::UnknownShard(shard.to_string()));
     }
     let fenced = match fence_once(calls, &shard, record, above, making, 0).await {
         // What a failover brought back of a topic that was deleted may go.
         Err(StoreError::Occupied { .. }) => {
-            let deleted = catalogue::deleted_life(calls, topic).await?;
+            let deleted = catalog::deleted_life(calls, topic).await?;
             fence_once(calls, &shard, record, above, making, deleted).await
         }
         fenced => fenced,
@@ -54,8 +54,8 @@ pub(crate) async fn fence_shard(
     }
     // The topic may have been deleted between the look above and the script. Where its record is gone without
     // that, the shard may hold messages by now, and stays for whoever adopts them.
-    if fenced.before.is_none() && catalogue::life(calls, topic).await? != Some(record.life()) {
-        if catalogue::deleted_life(calls, topic).await? >= record.life() {
+    if fenced.before.is_none() && catalog::life(calls, topic).await? != Some(record.life()) {
+        if catalog::deleted_life(calls, topic).await? >= record.life() {
             shard_creation::delete_shard(calls, &shard, record.life()).await?;
         }
         return Err(StoreError::UnknownShard(shard.to_string()));

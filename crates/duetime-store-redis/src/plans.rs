@@ -1,4 +1,4 @@
-//! Bulk plans: one hash in the slot of the catalogue.
+//! Bulk plans: one hash in the slot of the catalog.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use duetime_core::plans::{PLANS_MAX, PlanStore, check_length, too_many};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::catalogue;
+use crate::catalog;
 use crate::reply::{int, store_error, text, unexpected_reply};
 use crate::store::RedisStore;
 
@@ -42,7 +42,7 @@ impl PlanStore for RedisStore {
             cmd.arg(1).arg(&key).arg(id).arg(seen.unwrap_or_default()).arg(new.unwrap_or_default());
             cmd.arg(PLANS_MAX).arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
         };
-        let swapped = catalogue::kept(&self.calls, &self.calls.scripts.plan_swap, &key, fill).await;
+        let swapped = catalog::kept(&self.calls, &self.calls.scripts.plan_swap, &key, fill).await;
         match int(&swapped.map_err(|error| store_error("write a plan", None, error))?)? {
             1 => Ok(()),
             0 => Err(StoreError::Conflict),

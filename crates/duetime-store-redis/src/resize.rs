@@ -9,12 +9,12 @@ use duetime_core::resize_store::{
 use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, TopicName};
 
 use crate::store::RedisStore;
-use crate::{catalogue, moves};
+use crate::{catalog, moves};
 
 #[async_trait]
 impl RoutingAuthority for RedisStore {
     async fn routing(&self, topic: &TopicName) -> Result<Option<RoutingRecord>, StoreError> {
-        catalogue::read_routing(&self.calls, topic).await
+        catalog::read_routing(&self.calls, topic).await
     }
 
     async fn swap_routing(
@@ -23,7 +23,7 @@ impl RoutingAuthority for RedisStore {
         seen: &RoutingRecord,
         new: &RoutingRecord,
     ) -> Result<(), StoreError> {
-        catalogue::replace_routing(&self.calls, topic, seen, new).await
+        catalog::replace_routing(&self.calls, topic, seen, new).await
     }
 }
 
@@ -47,7 +47,13 @@ impl ResizeStore for RedisStore {
         moves::scan_shard(&self.calls, shard, from, limit).await
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         moves::take_messages(&self.calls, shard, to, ids, nonce).await
     }
 
@@ -55,7 +61,7 @@ impl ResizeStore for RedisStore {
         moves::read_outbox(&self.calls, shard).await
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         moves::put_batch(&self.calls, shard, batch).await
     }
 

@@ -16,7 +16,7 @@ use redis::Cmd;
 use tracing::debug;
 
 use crate::calls::Calls;
-use crate::catalogue::{self, SHARDS_AT_ONCE, shards};
+use crate::catalog::{self, SHARDS_AT_ONCE, shards};
 use crate::reply::{count, store_error, tuple};
 use crate::shard_creation::{self, FenceMode};
 
@@ -104,7 +104,7 @@ async fn open_all(calls: &Calls, record: &TopicRecord) {
 /// [`StoreError::UnknownShard`]: the topic was deleted.
 pub(crate) async fn lift(calls: &Calls, topic: &TopicName, closed: &Routing) -> Result<Routing, StoreError> {
     loop {
-        let seen = catalogue::read_routing(calls, topic).await?;
+        let seen = catalog::read_routing(calls, topic).await?;
         let Some(seen) = seen.filter(|seen| seen.routing.life() == closed.life()) else {
             return Err(StoreError::UnknownShard(topic.to_string()));
         };
@@ -114,7 +114,7 @@ pub(crate) async fn lift(calls: &Calls, topic: &TopicName, closed: &Routing) -> 
         let change_id = ChangeId(calls.draw.next());
         let routing = Routing { epoch: closed.epoch + 1, change_id, ..seen.routing.clone() };
         let new = RoutingRecord { routing: routing.clone(), desired: seen.desired };
-        match catalogue::replace_routing(calls, topic, &seen, &new).await {
+        match catalog::replace_routing(calls, topic, &seen, &new).await {
             Ok(()) => return Ok(routing),
             // Somebody else did it, or deleted the topic.
             Err(StoreError::Conflict) => {}

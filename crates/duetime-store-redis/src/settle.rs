@@ -25,7 +25,7 @@ fn cut(reason: &str) -> &str {
 /// Adds one settlement's arguments.
 pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
     cmd.arg(item.id.as_str()).arg(item.score.raw());
-    match &item.how {
+    match &item.action {
         Settlement::Ack => cmd.arg("a").arg("").arg(""),
         Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
         Settlement::Defer(delay) => cmd.arg("d").arg(millis(*delay)).arg(""),
@@ -58,7 +58,7 @@ pub(crate) async fn settle_claims(
     // A score that no claim can have proves nothing, whatever message happens to have it.
     let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
     for part in proofs.chunks(BATCH_ITEMS_MAX) {
-        if part.iter().all(|at| batch[*at].how == Settlement::Ack) {
+        if part.iter().all(|at| batch[*at].action == Settlement::Ack) {
             replicas = fewest(replicas, ack(calls, shard, now, batch, part, waits, &mut answers).await?);
         } else {
             let reached = settle_mixed(calls, shard, now, batch, part, waits, &mut answers).await?;

@@ -13,7 +13,7 @@ use duetime_redis::Sending;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::calls::Calls;
-use crate::catalogue;
+use crate::catalog;
 use crate::record::{floor, parity_word, routing, seed_word, state_word};
 use crate::reply::{array, int, store_error, text, unexpected_reply};
 
@@ -124,6 +124,6 @@ pub(crate) async fn delete_shard(calls: &Calls, shard: &Shard, life: u64) -> Res
         calls.keys.fill_whole(cmd, shard);
         cmd.arg(life).arg(REMEMBERED_FOR.as_millis().to_string()).arg(sending.not_after_ms);
     };
-    let removed = catalogue::kept(calls, &calls.scripts.unmake, &calls.keys.messages(shard), fill).await;
+    let removed = catalog::kept(calls, &calls.scripts.unmake, &calls.keys.messages(shard), fill).await;
     removed.map(drop).map_err(|error| store_error("remove a shard of a deleted topic", Some(shard), error))
 }

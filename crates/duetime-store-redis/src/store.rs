@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use duetime_core::hand_over::{StreamTransfer, Streamed};
+use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
@@ -32,7 +32,7 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalogue, claim, edit, enqueue, hand_over, read, settle, sizes, source, topic_lifecycle, topics};
+use crate::{adopt, catalog, claim, edit, enqueue, in_place, read, settle, sizes, source, topic_lifecycle, topics};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -149,7 +149,7 @@ impl TopicStore for RedisStore {
 
     async fn confirm(&self, record: &TopicRecord) -> Result<(), StoreError> {
         let routing = record.routing_record();
-        catalogue::replace_routing(&self.calls, &record.name, &routing, &routing).await
+        catalog::replace_routing(&self.calls, &record.name, &routing, &routing).await
     }
 
     async fn put_topic(&self, record: &TopicRecord, seen: Option<u64>) -> Result<TopicRecord, StoreError> {
@@ -165,7 +165,7 @@ impl TopicStore for RedisStore {
     }
 
     async fn was_deleted(&self, topic: &TopicName, life: u64) -> Result<bool, StoreError> {
-        Ok(catalogue::deleted_life(&self.calls, topic).await? >= life)
+        Ok(catalog::deleted_life(&self.calls, topic).await? >= life)
     }
 
     async fn adopt_topic(&self, topic: &TopicName, ask: &Adopt) -> Result<Adopted, StoreError> {
@@ -263,8 +263,13 @@ impl ClaimStore for RedisStore {
         claim::take(&self.calls, &self.abandoned, shard, now, request).await
     }
 
-    async fn hand_over(&self, shard: &Shard, now: Timestamp, ask: &StreamTransfer) -> Result<Streamed, StoreError> {
-        hand_over::move_to_stream(&self.calls, shard, now, ask).await
+    async fn deliver_in_place(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
+        in_place::move_to_stream(&self.calls, shard, now, ask).await
     }
 
     fn has_streams(&self) -> bool {

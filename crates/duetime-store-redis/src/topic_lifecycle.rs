@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::calls::Calls;
-use crate::catalogue::{SHARDS_AT_ONCE, SWAPS_MAX, Swap, damaged, parse, shards};
+use crate::catalog::{SHARDS_AT_ONCE, SWAPS_MAX, Swap, damaged, parse, shards};
 use crate::look::FoundShard;
 use crate::record::{seed_word, state_word};
 use crate::reply::{array, store_error, text, unexpected_reply};
 use crate::settings::{COPIES, copy};
-use crate::{catalogue, look, seal, shard_creation};
+use crate::{catalog, look, seal, shard_creation};
 
 /// A creation that is not finished after this belongs to a dead node. If the node is only slow, its creation is refused,
 /// since its incarnation is the earlier one.
@@ -93,20 +93,20 @@ pub(crate) async fn look_for(calls: &Calls, topic: &TopicName) -> Result<Vec<Fou
     Ok(found)
 }
 
-/// Messages of a topic that is not in the catalogue.
+/// Messages of a topic that is not in the catalog.
 pub(crate) async fn count_leftovers(calls: &Calls, topic: &TopicName) -> Result<u64, StoreError> {
     let doing = "look for a topic that vanished";
     let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
     for looks in 0..2 {
-        if catalogue::field(calls, doing, calls.keys.topics(), topic).await?.is_some() {
+        if catalog::field(calls, doing, calls.keys.topics(), topic).await?.is_some() {
             return Ok(0);
         }
-        if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await?
+        if let Some(text) = catalog::field(calls, doing, calls.keys.pending(), topic).await?
             && TopicIntent::read(&text)?.is_in_progress(now)
         {
             return Ok(0);
         }
-        let deleted = catalogue::deleted_life(calls, topic).await?;
+        let deleted = catalog::deleted_life(calls, topic).await?;
         let messages = left(&look_for(calls, topic).await?, deleted);
         // It may have been created or deleted during the first look.
         if messages == 0 || looks == 1 {
@@ -121,7 +121,7 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     let doing = "create a topic";
     let now = calls.link.clock().await.map_err(|error| store_error(doing, None, error))?;
     let mut noted = String::new();
-    if let Some(text) = catalogue::field(calls, doing, calls.keys.pending(), topic).await? {
+    if let Some(text) = catalog::field(calls, doing, calls.keys.pending(), topic).await? {
         let pending = TopicIntent::read(&text)?;
         if pending.deleting {
             finish_deletion(calls, &pending, &text).await?;
@@ -131,7 +131,7 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
             noted = text;
         }
     }
-    let deleted = catalogue::deleted_life(calls, topic).await?;
+    let deleted = catalog::deleted_life(calls, topic).await?;
     let found = look_for(calls, topic).await?;
     let messages = left(&found, deleted);
     if messages > 0 {
@@ -145,10 +145,10 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     }
     let rest = rest_of_note(false, now, record);
     let fill = |cmd: &mut Cmd, sending: &Sending| {
-        catalogue::name_catalogue(calls, cmd, topic);
+        catalog::name_catalog(calls, cmd, topic);
         cmd.arg(&noted).arg(&rest).arg(newest_life(&found)).arg(sending.not_after_ms);
     };
-    let life = catalogue::kept(calls, &calls.scripts.topic_note, &calls.keys.topics(), fill).await;
+    let life = catalog::kept(calls, &calls.scripts.topic_note, &calls.keys.topics(), fill).await;
     let life = life.map_err(|error| store_error(doing, None, error))?;
     let life = text(life).and_then(|life| life.parse().ok()).ok_or_else(|| unexpected_reply("the number of a life"))?;
     if life == 0 {
@@ -162,12 +162,12 @@ pub(crate) async fn create(calls: &Calls, record: &TopicRecord) -> Result<TopicR
     if let Err(error) = made {
         calls.refused(&error);
         // Nothing is under way any more, if this is not overtaken.
-        catalogue::swap(calls, topic, Swap { noted: &noted, ..Swap::default() }).await?;
+        catalog::swap(calls, topic, Swap { noted: &noted, ..Swap::default() }).await?;
         return Err(error);
     }
     // Refused, if another creator that took over in between has noted its own life.
     let swap = Swap { new: &stored::write(&record, None), noted: &noted, life, ..Swap::default() };
-    if catalogue::swap(calls, topic, swap).await? { Ok(record) } else { Err(StoreError::Conflict) }
+    if catalog::swap(calls, topic, swap).await? { Ok(record) } else { Err(StoreError::Conflict) }
 }
 
 async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted: u64) -> Result<(), StoreError> {
@@ -179,7 +179,7 @@ async fn create_shard(calls: &Calls, record: &TopicRecord, shard: Shard, deleted
         cmd.arg(state_word(routing.state)).arg(seed_word(routing)).arg(deleted).arg(&copy);
         cmd.arg(sending.not_after_ms);
     };
-    let made = catalogue::kept(calls, &calls.scripts.create, &calls.keys.messages(&shard), fill).await;
+    let made = catalog::kept(calls, &calls.scripts.create, &calls.keys.messages(&shard), fill).await;
     made.map(drop).map_err(|error| store_error("create a shard", Some(&shard), error))
 }
 
@@ -189,8 +189,8 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
     // The life that is to go: one that is created once it has gone is not meant.
     let mut meant = None;
     for _ in 0..SWAPS_MAX {
-        let there = catalogue::field(calls, doing, calls.keys.topics(), topic).await?;
-        let noted = catalogue::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
+        let there = catalog::field(calls, doing, calls.keys.topics(), topic).await?;
+        let noted = catalog::field(calls, doing, calls.keys.pending(), topic).await?.unwrap_or_default();
         let record = match &there {
             Some(text) => {
                 let record = parse(text)?;
@@ -202,7 +202,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
             None => {
                 let pending = if noted.is_empty() { None } else { Some(TopicIntent::read(&noted)?) };
                 let gone = match meant {
-                    Some(life) => catalogue::deleted_life(calls, topic).await? >= life,
+                    Some(life) => catalog::deleted_life(calls, topic).await? >= life,
                     None => false,
                 };
                 match pending {
@@ -215,7 +215,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
                     Some(pending) if pending.is_in_progress(now) => return Ok(false),
                     _ => match lost_record(calls, topic, now).await? {
                         Some(_) if how == Deletion::IfEmpty => {
-                            let why = "is not in the catalogue, although its shards are there".to_owned();
+                            let why = "is not in the catalog, although its shards are there".to_owned();
                             return Err(StoreError::NotEmpty { topic: topic.to_string(), why });
                         }
                         Some(record) => record,
@@ -237,7 +237,7 @@ pub(crate) async fn remove_topic(calls: &Calls, topic: &TopicName, how: Deletion
         let seen = there.as_deref().unwrap_or_default();
         let swap = Swap { seen, noted: &noted, note: &note, deletes: Some(life), ..Swap::default() };
         // Refused, if it was changed in between, or the answer to the first sending was lost.
-        if catalogue::swap(calls, topic, swap).await? {
+        if catalog::swap(calls, topic, swap).await? {
             let pending = TopicIntent { life, deleting: true, since_ms: now, record };
             finish_deletion(calls, &pending, &note).await?;
             return Ok(true);
@@ -275,7 +275,7 @@ async fn finish_deletion(calls: &Calls, pending: &TopicIntent, noted: &str) -> R
     .try_collect::<()>()
     .await?;
     // Refused, if somebody else has finished it.
-    catalogue::swap(calls, &pending.record.name, Swap { noted, ..Swap::default() }).await?;
+    catalog::swap(calls, &pending.record.name, Swap { noted, ..Swap::default() }).await?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The topics as they are kept in the catalogue: reading all, writing one.
+//! The topics as they are kept in the catalog: reading all, writing one.
 //!
 //! Upstream: the contract. A record that cannot be read is left
 //! out and reported; the others are not touched by it.
@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tracing::error;
 
 use crate::calls::Calls;
-use crate::catalogue::{Swap, parse};
+use crate::catalog::{Swap, parse};
 use crate::reply::{store_error, unexpected_reply};
-use crate::{catalogue, settings, topic_lifecycle};
+use crate::{catalog, settings, topic_lifecycle};
 
 /// All records that can be read; the names of the others are put into `unreadable`.
 pub(crate) async fn all_topics(calls: &Calls, unreadable: &Mutex<Vec<String>>) -> Result<Vec<TopicRecord>, StoreError> {
@@ -42,7 +42,7 @@ pub(crate) async fn store_topic(
     seen: Option<u64>,
 ) -> Result<TopicRecord, StoreError> {
     let topic = &record.name;
-    let there = catalogue::field(calls, "read a topic", calls.keys.topics(), topic).await?;
+    let there = catalog::field(calls, "read a topic", calls.keys.topics(), topic).await?;
     let Some(seen) = seen else {
         return match there.as_deref().map(parse).transpose()? {
             // The answer to the first sending of this very creation was lost.
@@ -59,7 +59,7 @@ pub(crate) async fn store_topic(
         return Ok(new);
     }
     let swap = Swap { seen: &text, new: &stored::write(&new, Some(&text)), ..Swap::default() };
-    if old.version != seen || !catalogue::swap(calls, topic, swap).await? {
+    if old.version != seen || !catalog::swap(calls, topic, swap).await? {
         return Err(StoreError::Conflict);
     }
     settings::copy_settings(calls, &new).await;

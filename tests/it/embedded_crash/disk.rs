@@ -105,7 +105,7 @@ async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old
     let claim = store.claim(shard, START, &asking(1)).await.unwrap();
     assert_eq!(claim.messages.len(), BATCH);
     let acks: Vec<Settle> =
-        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, action: Settlement::Ack }).collect();
     assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; BATCH]);
     let cancels: Vec<Edit> = (100..164).map(|n| Edit::Cancel(message(n, Due::At(START)).id)).collect();
     assert_eq!(store.edit(shard, START, &cancels).await.unwrap(), vec![Edited::Cancelled; 64]);
@@ -202,7 +202,7 @@ async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
     assert!(matches!(&refused, StoreError::Full(told) if told.contains("claims, acks and cancels go on")), "{refused}");
     let claim = store.claim(shard, START, &ClaimRequest { limit: 8, ..asking(1) }).await.unwrap();
     let acks: Vec<Settle> =
-        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, action: Settlement::Ack }).collect();
     assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; 8]);
     let cancel = [Edit::Cancel(batch[20].id.clone())];
     assert_eq!(store.edit(shard, START, &cancel).await.unwrap(), [Edited::Cancelled]);

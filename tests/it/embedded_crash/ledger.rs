@@ -103,7 +103,7 @@ impl Ledger {
                 }
                 let ack = |m: &duetime_core::store::ClaimedMessage| {
                     promised!(drained.insert(m.id.to_string()), "{} was claimed twice", m.id);
-                    Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }
+                    Settle { id: m.id.clone(), score: m.score, action: Settlement::Ack }
                 };
                 let acks: Vec<Settle> = claim.messages.iter().map(ack).collect();
                 let settled = store.settle(&shard, now, &acks).await.unwrap();

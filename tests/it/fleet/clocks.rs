@@ -171,7 +171,7 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
         "retried" => Settlement::Nack(Duration::from_millis(100)),
         _ => Settlement::Extend(Duration::from_secs(1), LeaseClass::TOPIC),
     };
-    let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, how: how(one.id.as_str()) });
+    let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, action: how(one.id.as_str()) });
     let settled = settled.collect::<Vec<_>>();
     let refused = store.settle(&shard, WallClock.now(), &settled).await;
     assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");

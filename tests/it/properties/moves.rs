@@ -95,13 +95,13 @@ impl Side {
                     return String::new();
                 }
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
-                let taken = self.store.take(&shard, to, &ids, number as u64 + 1).await.expect("answered");
+                let taken = self.store.freeze_batch(&shard, to, &ids, number as u64 + 1).await.expect("answered");
                 show_batch(case, taken.as_ref())
             }
             Step::Put => {
                 let Some(batch) = self.store.outbox(&shard).await.expect("answered") else { return String::new() };
                 let to = self.shard(batch.to);
-                let shown = match self.store.put(&to, &batch).await.expect("answered") {
+                let shown = match self.store.apply_batch(&to, &batch).await.expect("answered") {
                     ApplyOutcome::Done { fresh, .. } => format!("{fresh} put"),
                     conflict @ ApplyOutcome::Conflict { .. } => format!("{conflict:?}"),
                 };

@@ -155,7 +155,7 @@ impl Side {
         let last = self.receipts.len();
         let chosen = batch.iter().filter_map(|(back, how)| {
             let (id, score) = self.receipts.get(last.checked_sub(back + 1)?)?;
-            Some(Settle { id: id.clone(), score: *score, how: how.clone() })
+            Some(Settle { id: id.clone(), score: *score, action: how.clone() })
         });
         chosen.collect()
     }

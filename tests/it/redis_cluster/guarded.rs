@@ -16,7 +16,7 @@ use duetime_testkit::servers::{RedisCluster, Sentinel};
 const USER: &str = "watcher";
 const PASSWORD: &str = "canary-of-the-sentinels";
 /// A master that is about to be deposed takes the first step of a creation, and loses it with its other writes. The
-/// catalogue then begins anew, as is done here.
+/// catalog then begins anew, as is done here.
 const CREATIONS_MAX: usize = 3;
 
 async fn connect(config: RedisStoreConfig) -> Result<Arc<RedisStore>, String> {

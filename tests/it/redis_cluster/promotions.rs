@@ -184,7 +184,7 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
                 let (attempt, payload) = (message.attempt, digest(&message.payload));
                 history.note(TOPIC, message.id.as_str(), What::Handed { attempt, payload, until_ms: None });
                 history.note(TOPIC, message.id.as_str(), What::Settled { attempt, outcome: Outcome::Accepted });
-                batch.push(Settle { id: message.id.clone(), score: message.score, how: Settlement::Ack });
+                batch.push(Settle { id: message.id.clone(), score: message.score, action: Settlement::Ack });
             }
             until_answered(|| store.settle(shard, now(), &batch)).await;
         }
@@ -313,7 +313,7 @@ async fn what_is_answered_while_the_replica_is_cut_off_says_so_and_the_rest_outl
     let later = Due::At(now().plus(PUT_OFF * 2));
     let kept = store.edit_at(&shard, Role::Home, now(), &[Edit::Reschedule(b.id.clone(), later)]).await.unwrap();
     assert_eq!(kept.replicas, Some(0));
-    let nobodys = Settle { id: b.id.clone(), score: Score::from_raw(1_763_700_000_123_107), how: Settlement::Ack };
+    let nobodys = Settle { id: b.id.clone(), score: Score::from_raw(1_763_700_000_123_107), action: Settlement::Ack };
     let kept = store.settle_at(&shard, Role::Home, now(), &[nobodys], AckWait::ForReplicas).await.unwrap();
     assert_eq!((kept.answers, kept.replicas), (vec![Lookup::Found(Settled::Expired)], Some(0)));
     let kept = store

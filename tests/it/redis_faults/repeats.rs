@@ -133,7 +133,7 @@ impl World {
     }
 
     async fn settle(&self, claimed: &ClaimedMessage, how: Settlement) -> Settled {
-        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
+        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, action: how }];
         self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
     }
 
@@ -316,7 +316,7 @@ async fn a_message_that_was_taken_and_done_before_its_enqueue_was_answered_is_no
     let taken = async {
         let claimed = claim_by(&world.other, &world.shard, Duration::from_secs(30)).await.unwrap();
         let acks: Vec<Settle> =
-            claimed.iter().map(|m| Settle { id: m.id.clone(), score: m.score, how: Settlement::Ack }).collect();
+            claimed.iter().map(|m| Settle { id: m.id.clone(), score: m.score, action: Settlement::Ack }).collect();
         world.other.settle(&world.shard, now(), &acks).await.unwrap()
     };
     let (answers, settled) = world.losing_and(world.store.enqueue(&world.shard, now(), &batch), taken).await;
@@ -415,7 +415,7 @@ async fn a_redrive_that_is_repeated_after_the_message_died_again_counts_once() {
     // At the other node: it is claimed and refused again, before the redrive is sent again.
     let between = async {
         let held = claim_by(&world.other, &world.shard, Duration::from_secs(30)).await.unwrap().remove(0);
-        let bury = [Settle { id: held.id, score: held.score, how: Settlement::Bury("again".into()) }];
+        let bury = [Settle { id: held.id, score: held.score, action: Settlement::Bury("again".into()) }];
         world.other.settle(&world.shard, now(), &bury).await.unwrap()[0]
     };
     let ids = [id("a")];

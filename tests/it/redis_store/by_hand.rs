@@ -82,7 +82,7 @@ impl World {
     }
 
     pub(super) async fn settle(&self, message: &ClaimedMessage, how: Settlement) -> Settled {
-        let batch = [Settle { id: message.id.clone(), score: message.score, how }];
+        let batch = [Settle { id: message.id.clone(), score: message.score, action: how }];
         self.store.settle(&self.shard, now(), &batch).await.unwrap()[0]
     }
 

@@ -117,11 +117,11 @@ async fn a_claim_and_an_extension_hide_for_the_whole_time_whoever_s_clock_is_beh
         assert!(claim.later >= began.max(caller(began)) && claim.now <= ended.min(caller(began)), "{claim:?}");
         let how = Settlement::Extend(hidden, LeaseClass::for_visibility(hidden));
         let began = now();
-        let extend = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
+        let extend = [Settle { id: claimed.id.clone(), score: claimed.score, action: how }];
         let settled = world.store.settle(&world.shard, caller(began), &extend).await.unwrap().remove(0);
         let Settled::Extended(score) = settled else { panic!("{settled:?}") };
         assert!(score.visible_at() >= began.plus(hidden), "{apart_ms} ms apart: {score:?}");
-        let ack = [Settle { id: claimed.id.clone(), score, how: Settlement::Ack }];
+        let ack = [Settle { id: claimed.id.clone(), score, action: Settlement::Ack }];
         assert_eq!(world.store.settle(&world.shard, now(), &ack).await.unwrap(), [Settled::Ok]);
     }
 }

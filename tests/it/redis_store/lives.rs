@@ -273,7 +273,7 @@ async fn a_resize_that_was_interrupted_while_it_made_a_shard_goes_on() {
 }
 
 #[tokio::test]
-async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_its_shards_have() {
+async fn a_topic_of_which_an_older_catalog_was_restored_is_adopted_with_what_its_shards_have() {
     let mut world = World::new().await;
     let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
     let older: String = redis::from_redis_value(older).unwrap();
@@ -291,7 +291,7 @@ async fn a_topic_of_which_an_older_catalogue_was_restored_is_adopted_with_what_i
 }
 
 #[tokio::test]
-async fn a_topic_whose_shards_know_of_a_later_change_than_the_catalogue_is_adopted_with_that_change() {
+async fn a_topic_whose_shards_know_of_a_later_change_than_the_catalog_is_adopted_with_that_change() {
     let world = World::new().await;
     let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
     let older: String = redis::from_redis_value(older).unwrap();
@@ -303,7 +303,7 @@ async fn a_topic_whose_shards_know_of_a_later_change_than_the_catalogue_is_adopt
 }
 
 #[tokio::test]
-async fn a_node_says_that_the_catalogue_is_older_than_its_shards_until_the_topic_is_adopted() {
+async fn a_node_says_that_the_catalog_is_older_than_its_shards_until_the_topic_is_adopted() {
     let mut world = World::new().await;
     let older = ask(&world.server, "HGET duetime:topics orders").await.unwrap();
     let older: String = redis::from_redis_value(older).unwrap();

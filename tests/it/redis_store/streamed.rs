@@ -18,7 +18,7 @@ use crate::redis_faults::server::ask;
 impl World {
     async fn step(&self, request: u64) -> Streamed {
         let ask = StreamTransfer { request, limit: 256, how: InPlace::default() };
-        self.store.hand_over(&self.shard, now(), &ask).await.unwrap()
+        self.store.deliver_in_place(&self.shard, now(), &ask).await.unwrap()
     }
 
     /// Ids, attempts and payloads in the stream.
@@ -81,7 +81,7 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
     let state = FrozenState::Live(Score::new(due, LeaseClass::FREE, 3));
     let messages = vec![Frozen { id: id("moved"), state, body: Some(body) }];
     let batch = Batch { name: BatchId { number: 1, nonce: 5 }, from: 0, to: 1, messages };
-    assert!(matches!(world.store.put(&world.shard, &batch).await.unwrap(), ApplyOutcome::Done { fresh: 1, .. }));
+    assert!(matches!(world.store.apply_batch(&world.shard, &batch).await.unwrap(), ApplyOutcome::Done { fresh: 1, .. }));
     assert_eq!(world.step(1).await.count, 1);
     assert_eq!(world.entries().await, [entry("moved", "4")]);
 }

@@ -150,7 +150,7 @@ async fn settlements_at_the_old_home_whose_answers_are_lost_are_answered_as_done
     let held = moving.claim(0).await;
     let find = |text: &str| held.iter().find(|one| one.id.as_str() == text).unwrap();
     moving.cancel_old(&["warm"]).await.unwrap();
-    let warm = duetime_core::store::Settle { id: id("warm"), score: held[0].score, how: Settlement::Ack };
+    let warm = duetime_core::store::Settle { id: id("warm"), score: held[0].score, action: Settlement::Ack };
     moving.store.settle_at(&moving.shard(0), Role::Source, now(), &[warm], AckWait::No).await.unwrap();
     for (text, how) in [("acked", Settlement::Ack), ("buried", Settlement::Bury("why".to_owned()))] {
         lose_next(&way, &moving).await;

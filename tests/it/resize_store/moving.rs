@@ -83,11 +83,11 @@ impl MovingTopic {
 
     pub async fn take(&self, texts: &[&str]) -> Result<Option<Batch>, StoreError> {
         let ids: Vec<MessageId> = texts.iter().map(|text| id(text)).collect();
-        self.store.take(&self.shard(0), 4, &ids, rand::random()).await
+        self.store.freeze_batch(&self.shard(0), 4, &ids, rand::random()).await
     }
 
     pub async fn put(&self, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
-        self.store.put(&self.shard(batch.to), batch).await
+        self.store.apply_batch(&self.shard(batch.to), batch).await
     }
 
     pub async fn get(&self, index: u32, text: &str) -> Option<StoredMessage> {
@@ -100,7 +100,7 @@ impl MovingTopic {
     }
 
     pub async fn settle_old(&self, claimed: &ClaimedMessage, how: Settlement) -> Lookup<Settled> {
-        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, how }];
+        let batch = [Settle { id: claimed.id.clone(), score: claimed.score, action: how }];
         self.store.settle_at(&self.shard(0), Role::Source, now(), &batch, AckWait::No).await.unwrap().answers.remove(0)
     }
 }

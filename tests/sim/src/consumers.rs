@@ -151,7 +151,7 @@ impl Client {
                         .map(|(answer, _)| matches!(answer, SettleAnswer::Ok | SettleAnswer::Extended(_)))
                 }
                 Ask::Engine(how) => {
-                    let settle = Settle { id: message.id.clone(), score, how: how.clone() };
+                    let settle = Settle { id: message.id.clone(), score, action: how.clone() };
                     let answer = door.routed.settle(shard, shared.clock.now(), &[settle]).await;
                     answer.ok().map(|settled| settled[0] != Settled::Expired)
                 }

@@ -204,7 +204,7 @@ impl ResizeStore for SimStore {
         self.kept(shard, move |server, shard, _| at_once(server.mem.scan(shard, from.as_ref(), limit))).await
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
         let ids = ids.to_vec();
         self.kept(shard, move |server, shard, _| at_once(server.mem.take(shard, to, &ids, nonce))).await
     }
@@ -218,7 +218,7 @@ impl ResizeStore for SimStore {
         Ok(())
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let batch = batch.clone();
         let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
         if !self.alone {

@@ -215,7 +215,7 @@ impl Server {
 
     /// Takes down which acks of a batch are carried out, now: the consumer may hear of it long afterwards, or never.
     pub fn has_settled(&self, topic: &TopicName, batch: &[Settle], done: impl Iterator<Item = bool>) {
-        for (settle, _) in batch.iter().zip(done).filter(|(settle, done)| *done && settle.how == Settlement::Ack) {
+        for (settle, _) in batch.iter().zip(done).filter(|(settle, done)| *done && settle.action == Settlement::Ack) {
             let what = What::Settled { attempt: settle.score.attempts(), outcome: Outcome::Accepted };
             self.history.note(topic.as_str(), settle.id.as_str(), what);
         }

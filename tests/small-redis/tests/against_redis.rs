@@ -323,7 +323,7 @@ async fn drawn(recorded: &Recorded, seed: u64, operations: usize) {
                         3 => Settlement::Release,
                         _ => Settlement::Bury("for a test".to_owned()),
                     };
-                    batch.push(Settle { id, score, how });
+                    batch.push(Settle { id, score, action: how });
                 }
                 let _ = store.settle(&shard, now, &batch).await;
             }

@@ -107,7 +107,7 @@ async fn consume(store: Arc<EmbeddedStore>, mut draw: Draw, now: Timestamp) {
             .messages
             .into_iter()
             .filter(|_| draw.below(5) > 0)
-            .map(|m| Settle { id: m.id, score: m.score, how: Settlement::Ack })
+            .map(|m| Settle { id: m.id, score: m.score, action: Settlement::Ack })
             .collect();
         if settles.is_empty() {
             let_pass(Duration::from_millis(1), Because::AskedAgain).await;

@@ -99,7 +99,7 @@ async fn a_message_that_kills_its_consumers_takes_nobody_along() {
         for batch in handed {
             let acks = batch.messages.iter().map(|one| {
                 let (id, score) = (one.id.clone(), one.score);
-                Settle { id, score, how: Settlement::Ack }
+                Settle { id, score, action: Settlement::Ack }
             });
             if !has_poison {
                 let acks: Vec<Settle> = acks.collect();

@@ -277,7 +277,12 @@ impl ClaimStore for WiredStore {
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
+    async fn deliver_in_place(
+        &self,
+        _shard: &Shard,
+        _now: Timestamp,
+        _ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -206,7 +206,7 @@ async fn what_a_sink_that_is_down_gave_back_is_not_listed_as_scheduled_and_the_f
         delivery: record.config.delivery,
     };
     let claimed = api.store.claim(&shard, api.clock.now(), &ask).await.unwrap().messages.remove(0);
-    let settle = Settle { id, score: claimed.score, how: Settlement::Defer(Duration::from_secs(30)) };
+    let settle = Settle { id, score: claimed.score, action: Settlement::Defer(Duration::from_secs(30)) };
     api.store.settle(&shard, api.clock.now(), &[settle]).await.unwrap();
 
     let listed = async |query: &str| -> Vec<(String, String)> {

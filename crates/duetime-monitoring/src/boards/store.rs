@@ -17,7 +17,7 @@ pub(super) fn board() -> Board {
             "Danger",
             vec![
                 Panel::new(Shape::Number, "Topics with issues", "short",
-                    "Vanished from the catalogue while their shards hold messages, or with a record that cannot be read.")
+                    "Vanished from the catalog while their shards hold messages, or with a record that cannot be read.")
                     .warn(1.0, 1.0)
                     .query(format!("sum({})", max(&TOPIC_ISSUES, "kind", NODES)), ""),
                 Panel::new(Shape::Number, "Shards lost", "short", "Shards whose server came back without them. 0 where there is no such series.")

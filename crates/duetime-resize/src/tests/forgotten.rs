@@ -18,11 +18,11 @@ async fn no_change_ends_while_messages_are_on_their_way_to_a_shard_that_the_topi
         let page = world.store.scan(&routing.shard(&world.topic, from.min(1)), None, 10).await.unwrap();
         let ids: Vec<MessageId> = page.found.into_iter().map(|scanned| scanned.id).collect();
         if from == 3 {
-            let batch = world.store.take(&routing.shard(&world.topic, 1), 3, &ids, 70).await.unwrap().unwrap();
-            world.store.put(&routing.shard(&world.topic, 3), &batch).await.unwrap();
+            let batch = world.store.freeze_batch(&routing.shard(&world.topic, 1), 3, &ids, 70).await.unwrap().unwrap();
+            world.store.apply_batch(&routing.shard(&world.topic, 3), &batch).await.unwrap();
             world.store.discard_batch(&routing.shard(&world.topic, 1), 70).await.unwrap();
         }
-        world.store.take(&routing.shard(&world.topic, from), 7, &ids, 77).await.unwrap().unwrap();
+        world.store.freeze_batch(&routing.shard(&world.topic, from), 7, &ids, 77).await.unwrap().unwrap();
     }
     world.request(&resizer, 3).await.unwrap();
     assert_eq!(world.settle(&resizer).await.shards, 3);
@@ -43,7 +43,7 @@ async fn the_scrubber_brings_messages_home_that_are_on_their_way_to_no_shard() {
     let world = World::with(2, 100).await;
     let routing = world.record().await.routing;
     let ids: Vec<MessageId> = (0..100).map(|n| MessageId::new(&n.to_string()).unwrap()).collect();
-    let frozen = world.store.take(&routing.shard(&world.topic, 1), 7, &ids, 77).await.unwrap().unwrap();
+    let frozen = world.store.freeze_batch(&routing.shard(&world.topic, 1), 7, &ids, 77).await.unwrap().unwrap();
     assert!(!frozen.messages.is_empty());
     let resizer = world.resizer(ResizeConfig::default());
     world.look().await;
@@ -52,14 +52,14 @@ async fn the_scrubber_brings_messages_home_that_are_on_their_way_to_no_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalogue_went_back() {
+async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalog_went_back() {
     let world = World::with(4, 100).await;
     let resizer = world.resizer(ResizeConfig::default());
     let before = world.store.routing(&world.topic).await.unwrap().unwrap();
     world.request(&resizer, 8).await.unwrap();
     world.settle(&resizer).await;
     world.look().await;
-    // The catalogue and shard 6 were on a master that came back as it was before; the node knows the later record.
+    // The catalog and shard 6 were on a master that came back as it was before; the node knows the later record.
     let later = world.store.routing(&world.topic).await.unwrap().unwrap();
     world.store.swap_routing(&world.topic, &later, &before).await.unwrap();
     assert!(world.store.remove_shard(&world.topic, 6));
@@ -100,7 +100,7 @@ impl Steps for ClaimsAtTheSource {
         };
         let claimed = store.claim(&source, now, &request).await.unwrap().messages.remove(0);
         *deadline.lock() = Some(claimed.score.visible_at());
-        let ack = Settle { id: claimed.id, score: claimed.score, how: Settlement::Ack };
+        let ack = Settle { id: claimed.id, score: claimed.score, action: Settlement::Ack };
         store.settle(&source, now, &[ack]).await.unwrap();
     }
 }

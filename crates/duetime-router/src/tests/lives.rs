@@ -96,7 +96,7 @@ async fn a_receipt_of_a_later_life_is_settled_by_a_node_that_has_not_heard_of_it
 }
 
 #[tokio::test]
-async fn a_receipt_of_a_life_that_the_catalogue_does_not_know_is_refused_as_such() {
+async fn a_receipt_of_a_life_that_the_catalog_does_not_know_is_refused_as_such() {
     let remade = Remade::with(DeliveryMode::AtLeastOnce).await;
     let later = Shard { epoch: remade.first.epoch + duetime_core::routing::LIFE, ..remade.first.clone() };
     let ask = vec![(remade.receipt(&later, &remade.claimed), SettleAsk::Ack)];
@@ -117,7 +117,7 @@ async fn what_the_engine_claimed_in_an_earlier_life_settles_nothing() {
         let mine = &remade.claimed.messages[0];
         for router in [&other, &remade.fixture.router] {
             let store = RoutedStore::new(router.clone());
-            let settle = |score| Settle { id: mine.id.clone(), score, how: Settlement::Ack };
+            let settle = |score| Settle { id: mine.id.clone(), score, action: Settlement::Ack };
             let early = [settle(claimed.messages[0].score)];
             let now = remade.fixture.clock.now();
             let kept = store.settle_at(&remade.first, Role::Home, now, &early, AckWait::No).await.unwrap();

@@ -63,7 +63,7 @@ async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forg
 }
 
 #[tokio::test]
-async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_the_catalogue_has() {
+async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_the_catalog_has() {
     let fixture = Fixture::with_shards(2).await;
     fixture.enqueue(all()).await;
     let rival = Routing { change_id: ChangeId(8), ..fixture.catalog.get(&fixture.topic).unwrap().routing.clone() };
@@ -86,10 +86,10 @@ async fn messages_on_their_way_to_a_shard_that_the_topic_does_not_have_are_broug
         let routing = fixture.catalog.get(&fixture.topic).unwrap().routing.clone();
         let source = routing.shard(&fixture.topic, 0);
         let ids: Vec<MessageId> = all().into_iter().map(|message| message.id).collect();
-        let batch = fixture.store.take(&source, 6, &ids, 77).await.unwrap().unwrap();
+        let batch = fixture.store.freeze_batch(&source, 6, &ids, 77).await.unwrap().unwrap();
         if was_put {
             fixture.mem.make_shard(&fixture.topic, 6, &routing);
-            fixture.store.put(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
+            fixture.store.apply_batch(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
         }
         fixture.router.consistency.check_shards().await;
         assert!(fixture.catalog.issues().of_topics()[0].contains("on their way"));

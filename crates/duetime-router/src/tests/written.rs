@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Does `write` to the catalogue while a read that began before it ends after it.
+/// Does `write` to the catalog while a read that began before it ends after it.
 async fn write_beside_a_slow_read<T: Send + 'static>(
     fixture: &Fixture,
     write: impl Future<Output = T> + Send + 'static,

@@ -94,7 +94,7 @@ async fn what_was_acknowledged_is_there_when_the_folder_is_opened_again() {
     let again = store.claim(&shard(), later, &asking(1, 1)).await.unwrap();
     assert_eq!(again.messages, claim.messages, "the answer to a repeated request outlives the process");
     let one = &claim.messages[0];
-    let ack = [Settle { id: one.id.clone(), score: one.score, how: Settlement::Ack }];
+    let ack = [Settle { id: one.id.clone(), score: one.score, action: Settlement::Ack }];
     assert_eq!(store.settle(&shard(), later, &ack).await.unwrap(), [Settled::Ok]);
     assert_eq!(store.settle(&shard(), later, &ack).await.unwrap(), [Settled::Expired]);
 }
@@ -194,7 +194,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let held = store.claim(&shard(), NOW, &asking(1, 2)).await.unwrap().messages;
     let (dead, held) = held.into_iter().partition::<Vec<_>, _>(|message| message.id.as_str() == "dead");
     let bury = Settlement::Bury("too old".to_owned());
-    let bury = [Settle { id: dead[0].id.clone(), score: dead[0].score, how: bury }];
+    let bury = [Settle { id: dead[0].id.clone(), score: dead[0].score, action: bury }];
     assert_eq!(store.settle(&shard(), NOW, &bury).await.unwrap(), [Settled::Ok]);
     drop(store);
     downgrade(folder.path());
@@ -218,10 +218,10 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     }
     let (source, destination) = (new.routing.shard(&record.name, 0), new.routing.shard(&record.name, 2));
     let ids = batch.map(|message| message.id);
-    let taken = store.take(&source, 2, &ids, 7).await.unwrap().unwrap();
-    assert!(matches!(store.put(&destination, &taken).await.unwrap(), ApplyOutcome::Done { fresh: 4, .. }));
+    let taken = store.freeze_batch(&source, 2, &ids, 7).await.unwrap().unwrap();
+    assert!(matches!(store.apply_batch(&destination, &taken).await.unwrap(), ApplyOutcome::Done { fresh: 4, .. }));
     assert!(store.discard_batch(&source, 7).await.unwrap());
-    let ack = [Settle { id: held[0].id.clone(), score: held[0].score, how: Settlement::Ack }];
+    let ack = [Settle { id: held[0].id.clone(), score: held[0].score, action: Settlement::Ack }];
     assert_eq!(store.settle(&destination, NOW, &ack).await.unwrap(), [Settled::Ok]);
     let there: Vec<_> = store.get(&destination, &ids).await.unwrap().into_iter().flatten().collect();
     let dead = there.iter().find(|message| message.id.as_str() == "dead").unwrap();

@@ -127,7 +127,7 @@ fn by_id(mut received: Vec<Received>) -> Vec<Received> {
 }
 
 /// Hands all over in calls as large as the sink takes, as many at once as it takes.
-async fn hand_over(sink: &Arc<dyn Sink>, messages: &[Delivery], within: Duration) -> Vec<Verdict> {
+async fn deliver(sink: &Arc<dyn Sink>, messages: &[Delivery], within: Duration) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let calls: Vec<&[Delivery]> = messages.chunks(sink.batch_max()).collect();
     for round in calls.chunks(sink.calls_max()) {
@@ -175,7 +175,7 @@ pub async fn each_message_has_one_verdict_and_arrives_once(world: &mut impl Sink
     let count = 300.max(sink.batch_max() + 1);
     let messages: Vec<Delivery> =
         (0..count).map(|n| message(&format!("many-{n:05}"), format!("payload {n}"))).collect();
-    let verdicts = hand_over(&sink, &messages, world.verdict_within()).await;
+    let verdicts = deliver(&sink, &messages, world.verdict_within()).await;
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
     if let Some(received) = world.received().await {
         assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
@@ -188,7 +188,7 @@ pub async fn what_arrives_is_what_was_given(world: &mut impl SinkWorld) {
     let payloads = [Vec::new(), vec![0], b"\r\n\0\xff\xfe".to_vec(), every_byte.clone(), every_byte.repeat(400)];
     let messages: Vec<Delivery> =
         payloads.into_iter().enumerate().map(|(n, payload)| message(&format!("bits-{n}"), payload)).collect();
-    let verdicts = hand_over(&world.sink(), &messages, world.verdict_within()).await;
+    let verdicts = deliver(&world.sink(), &messages, world.verdict_within()).await;
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
     if let Some(received) = world.received().await {
         assert_eq!(by_id(received), messages.iter().map(as_received).collect::<Vec<_>>());
@@ -213,7 +213,7 @@ pub async fn any_id_and_any_header_can_be_handed_over(world: &mut impl SinkWorld
     let headers = headers.expect("the suite's headers are valid");
     let messages: Vec<Delivery> =
         ids.iter().map(|id| Delivery { headers: headers.clone(), ..message(id, "x") }).collect();
-    let verdicts = hand_over(&world.sink(), &messages, world.verdict_within()).await;
+    let verdicts = deliver(&world.sink(), &messages, world.verdict_within()).await;
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
     if let Some(received) = world.received().await {
         assert_eq!(by_id(received), by_id(messages.iter().map(as_received).collect()));
@@ -227,7 +227,7 @@ pub async fn a_second_attempt_has_the_same_delivery_id_and_another_life_has_anot
     let other_life = Delivery { attempt: 3, nonce: Nonce(7), ..first.clone() };
     let sink = world.sink();
     for attempt in [&first, &second, &other_life] {
-        let verdicts = hand_over(&sink, std::slice::from_ref(attempt), world.verdict_within()).await;
+        let verdicts = deliver(&sink, std::slice::from_ref(attempt), world.verdict_within()).await;
         assert_eq!(verdicts, [Verdict::Accepted]);
     }
     if let Some(received) = world.received().await {
@@ -247,7 +247,7 @@ pub async fn a_refused_message_takes_no_other_along(world: &mut impl SinkWorld) 
     let sink = world.sink();
     let mut messages: Vec<Delivery> = (0..9).map(|n| message(&format!("good-{n}"), "x")).collect();
     messages.insert(4, refused);
-    let verdicts = hand_over(&sink, &messages, world.verdict_within()).await;
+    let verdicts = deliver(&sink, &messages, world.verdict_within()).await;
     for (n, verdict) in verdicts.iter().enumerate() {
         let own = matches!(verdict, Verdict::Rejected { .. } | Verdict::Refused { .. } | Verdict::Retry { .. });
         assert!(if n == 4 { own } else { *verdict == Verdict::Accepted }, "message {n}: {verdict:?}");
@@ -305,14 +305,14 @@ pub async fn all_calls_are_under_way_at_once_and_wait_for_their_own_answers(worl
 /// See its name.
 pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(world: &mut impl SinkWorld) {
     let sink = world.sink();
-    assert_eq!(hand_over(&sink, &[message("before", "x")], world.verdict_within()).await, [Verdict::Accepted]);
+    assert_eq!(deliver(&sink, &[message("before", "x")], world.verdict_within()).await, [Verdict::Accepted]);
     let is_down = world.take_down().await;
     if is_left_out(world, Part::TakeDown, is_down) {
         return;
     }
     let messages: Vec<Delivery> = (0..20).map(|n| message(&format!("away-{n}"), "x")).collect();
     for again in [&sink, &world.sink()] {
-        for verdict in hand_over(again, &messages, world.verdict_within()).await {
+        for verdict in deliver(again, &messages, world.verdict_within()).await {
             let (Verdict::Unavailable { reason } | Verdict::NoAnswer { reason }) = &verdict else {
                 panic!("{verdict:?}")
             };
@@ -327,7 +327,7 @@ pub async fn a_target_that_is_away_is_unavailable_and_its_return_is_noticed(worl
     let _ = world.received().await;
     let back = Instant::now();
     loop {
-        let verdict = hand_over(&sink, &[message("after", "x")], world.verdict_within()).await;
+        let verdict = deliver(&sink, &[message("after", "x")], world.verdict_within()).await;
         if verdict == [Verdict::Accepted] {
             break;
         }

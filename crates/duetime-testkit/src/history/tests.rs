@@ -71,7 +71,7 @@ fn tell(topic: &str, id: &str, life: &Life, history: &mut Vec<Event>, state: &mu
     }
     let mut at_ms = due_at_ms;
     let mut attempt = 0;
-    let mut hand_over = |at_ms: i64, attempt: u8, outcome: Outcome| {
+    let mut deliver = |at_ms: i64, attempt: u8, outcome: Outcome| {
         note(at_ms, What::Handed { attempt, payload, until_ms: Some(at_ms + 300) });
         note(at_ms + 5, What::Settled { attempt, outcome });
     };
@@ -86,15 +86,15 @@ fn tell(topic: &str, id: &str, life: &Life, history: &mut Vec<Event>, state: &mu
     };
     for _ in 0..life.retries {
         attempt += 1;
-        hand_over(at_ms, attempt, Outcome::Retry);
+        deliver(at_ms, attempt, Outcome::Retry);
         at_ms += 50;
     }
     match life.end {
         End::Accepted => {
-            hand_over(at_ms, attempt + 1, Outcome::Accepted);
+            deliver(at_ms, attempt + 1, Outcome::Accepted);
             if life.again {
                 let fault = FaultFields { kind: FaultKind::NodeKilled };
-                hand_over(at_ms + 700, attempt + 2, Outcome::Accepted);
+                deliver(at_ms + 700, attempt + 2, Outcome::Accepted);
                 history.push(event(at_ms + 6, "", "", What::FaultBegins(fault)));
                 history.push(event(at_ms + 300, "", "", What::FaultEnds(fault)));
             }
@@ -104,7 +104,7 @@ fn tell(topic: &str, id: &str, life: &Life, history: &mut Vec<Event>, state: &mu
             note(at_ms + 2, answered("cancelled"));
         }
         End::Dead => {
-            hand_over(at_ms, attempt + 1, Outcome::Rejected);
+            deliver(at_ms, attempt + 1, Outcome::Rejected);
             note(at_ms + 20, What::Dead { attempts: attempt + 1, reason: "410".to_owned() });
             left("dead", Some("410"));
         }

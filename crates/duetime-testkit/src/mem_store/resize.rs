@@ -188,7 +188,13 @@ impl ResizeStore for MemStore {
         self.on_shard(shard, |state| Ok(state.scan(from, limit)))
     }
 
-    async fn take(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         self.on_shard(shard, |state| Ok(state.take(shard.index, to, ids, nonce)))
     }
 
@@ -200,7 +206,7 @@ impl ResizeStore for MemStore {
         self.on_shard(shard, |_| Ok(()))
     }
 
-    async fn put(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
+    async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         self.on_shard(shard, |state| Ok(state.put(batch)))
     }
 

@@ -25,7 +25,7 @@ impl ShardState {
             return Settled::Expired;
         }
         let attempts = item.score.attempts();
-        match &item.how {
+        match &item.action {
             Settlement::Ack => self.forget(id),
             Settlement::Nack(delay) => {
                 self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts));

@@ -246,7 +246,12 @@ impl ClaimStore for MemStore {
         .await
     }
 
-    async fn hand_over(&self, _shard: &Shard, _now: Timestamp, _ask: &StreamTransfer) -> Result<Streamed, StoreError> {
+    async fn deliver_in_place(
+        &self,
+        _shard: &Shard,
+        _now: Timestamp,
+        _ask: &StreamTransfer,
+    ) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -22,7 +22,7 @@ pub enum TopicCommand {
     List(NodeArgs),
     /// Deletes a topic with everything in it.
     Delete(DeleteArgs),
-    /// Puts back a topic that vanished from the catalogue while its shards hold messages.
+    /// Puts back a topic that vanished from the catalog while its shards hold messages.
     ///
     /// It has the number of shards they know of, and the settings it had; where no copy of these is left, name
     /// them here.
@@ -95,7 +95,7 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
         return Ok(adopted.lost.is_empty());
     }
     let name = &adopted.name;
-    let done = if adopted.restored { "is put back" } else { "is in the catalogue" };
+    let done = if adopted.restored { "is put back" } else { "is in the catalog" };
     output::line(&format!("topic {name} {done}, with {}", output::count(adopted.shard_count.into(), "shard")))?;
     if !adopted.recreated.is_empty() {
         output::line(&format!("recreated, empty: shards {:?}", adopted.recreated))?;

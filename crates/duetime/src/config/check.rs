@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use duetime_core::hand_over::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::names::refuse_dots;
 use duetime_core::{SinkBinder as _, TopicName};
 use duetime_sinks::{SinkConfig, SinkRegistry};

@@ -262,7 +262,7 @@ async fn a_damaged_dead_letter_hides_no_other() {
     let ends = claimed.iter().map(|one| Settle {
         id: one.id.clone(),
         score: one.score,
-        how: Settlement::Bury("refused".into()),
+        action: Settlement::Bury("refused".into()),
     });
     store.settle(&shard(), NOW, &ends.collect::<Vec<_>>()).await.unwrap();
     drop(store);

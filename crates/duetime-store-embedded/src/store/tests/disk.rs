@@ -68,7 +68,7 @@ async fn drain(store: &EmbeddedStore) -> usize {
         let ack = |one: &duetime_core::store::ClaimedMessage| Settle {
             id: one.id.clone(),
             score: one.score,
-            how: Settlement::Ack,
+            action: Settlement::Ack,
         };
         let acks: Vec<Settle> = claim.messages.iter().map(ack).collect();
         let settled = store.settle(&shard(), NOW, &acks).await.unwrap();

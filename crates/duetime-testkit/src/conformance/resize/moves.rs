@@ -218,7 +218,7 @@ pub async fn a_batch_that_is_not_above_the_last_is_a_conflict(factory: &dyn Stor
     for number in [last.number, last.number.saturating_sub(1)] {
         let again = BatchId { number, nonce: last.nonce ^ 1 };
         batch.name = again;
-        assert_eq!(world.store.put(&shard, &batch).await.unwrap(), ApplyOutcome::Conflict { last });
+        assert_eq!(world.store.apply_batch(&shard, &batch).await.unwrap(), ApplyOutcome::Conflict { last });
         assert_eq!(world.get(3, "b").await, None, "nothing was written");
     }
     assert_eq!(world.store.last_applied_batch(&shard, 0).await.unwrap(), Some(last));

@@ -108,8 +108,8 @@ pub async fn an_outbox_that_is_not_empty_is_answered_instead(factory: &dyn Store
 pub async fn a_take_of_what_is_not_there_takes_nothing(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", world.ago(1000)).await;
-    assert_eq!(world.store.take(&world.shard(0), 3, &ids(&["x", "y"]), 1).await.unwrap(), None);
-    assert_eq!(world.store.take(&world.shard(0), 3, &[], 1).await.unwrap(), None);
+    assert_eq!(world.store.freeze_batch(&world.shard(0), 3, &ids(&["x", "y"]), 1).await.unwrap(), None);
+    assert_eq!(world.store.freeze_batch(&world.shard(0), 3, &[], 1).await.unwrap(), None);
     assert_eq!(world.store.outbox(&world.shard(0)).await.unwrap(), None);
     assert_eq!(world.take(0, 3, &["a", "a"]).await.messages.len(), 1);
 }
@@ -142,7 +142,7 @@ pub async fn a_batch_of_the_largest_size_goes_whole(factory: &dyn StoreFactory) 
     let batch: Vec<Enqueue> = (0..BATCH_ITEMS_MAX).map(|n| message(&format!("m{n:03}"), world.ago(1000))).collect();
     world.store.enqueue(&world.shard(0), world.now(), &batch).await.unwrap();
     let all: Vec<_> = batch.iter().map(|one| one.id.clone()).collect();
-    let taken = world.store.take(&world.shard(0), 3, &all, 5).await.unwrap().unwrap();
+    let taken = world.store.freeze_batch(&world.shard(0), 3, &all, 5).await.unwrap().unwrap();
     assert_eq!(taken.messages.len(), BATCH_ITEMS_MAX);
     assert_eq!(world.put_batch(&taken).await, BATCH_ITEMS_MAX as u64);
     assert_eq!(world.claim(3, BATCH_ITEMS_MAX).await.messages.len(), BATCH_ITEMS_MAX);
@@ -180,7 +180,7 @@ pub async fn only_the_batch_that_was_seen_is_renumbered(factory: &dyn StoreFacto
 pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn StoreFactory) {
     let world = World::moving(factory).await;
     world.put(0, "a", Due::At(world.moment(-1000))).await;
-    let batch = world.store.take(&world.shard(0), 3, &ids(&["a"]), u64::MAX).await.unwrap().unwrap();
+    let batch = world.store.freeze_batch(&world.shard(0), 3, &ids(&["a"]), u64::MAX).await.unwrap().unwrap();
     assert_eq!(batch.name.nonce, u64::MAX);
     world.put_batch(&batch).await;
     assert_eq!(world.store.last_applied_batch(&world.shard(3), 0).await.unwrap(), Some(batch.name));

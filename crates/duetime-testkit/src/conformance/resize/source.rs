@@ -146,7 +146,7 @@ pub async fn a_read_finds_what_lives_there(factory: &dyn StoreFactory) {
 pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFactory) {
     let (world, held) = source_shard(factory).await;
     let shard = world.shard(0);
-    let settle = |text: &str, score: Score, how: Settlement| Settle { id: id(text), score, how };
+    let settle = |text: &str, score: Score, how: Settlement| Settle { id: id(text), score, action: how };
     let later = world.get(0, "later").await.unwrap();
     let scheduled = Score::new(later.visible_at, duetime_core::LeaseClass::FREE, 0);
     let batch = [
@@ -171,12 +171,12 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFac
 pub async fn an_extension_there_has_a_new_receipt(factory: &dyn StoreFactory) {
     let (world, held) = source_shard(factory).await;
     let how = Settlement::Extend(Duration::from_secs(90), duetime_core::LeaseClass::TOPIC);
-    let batch = [Settle { id: held.id.clone(), score: held.score, how }];
+    let batch = [Settle { id: held.id.clone(), score: held.score, action: how }];
     let answers =
         world.store.settle_at(&world.shard(0), Role::Source, world.now(), &batch, AckWait::No).await.unwrap().answers;
     let Lookup::Found(Settled::Extended(score)) = answers[0] else { panic!("{answers:?}") };
     assert!(score > held.score);
-    let ack = [Settle { id: held.id, score, how: Settlement::Ack }];
+    let ack = [Settle { id: held.id, score, action: Settlement::Ack }];
     assert_eq!(
         world.store.settle_at(&world.shard(0), Role::Source, world.now(), &ack, AckWait::No).await.unwrap().answers,
         [Lookup::Found(Settled::Ok)]

@@ -139,7 +139,7 @@ impl World {
     }
 
     pub async fn settle(&self, index: u32, claimed: &ClaimedMessage, how: Settlement) -> Settled {
-        let settle = Settle { id: claimed.id.clone(), score: claimed.score, how };
+        let settle = Settle { id: claimed.id.clone(), score: claimed.score, action: how };
         self.store.settle(&self.shard(index), self.now(), &[settle]).await.expect("settle is answered")[0]
     }
 
@@ -154,13 +154,13 @@ impl World {
     }
 
     pub async fn take(&self, from: u32, to: u32, texts: &[&str]) -> Batch {
-        let taken = self.store.take(&self.shard(from), to, &ids(texts), rand::random()).await;
+        let taken = self.store.freeze_batch(&self.shard(from), to, &ids(texts), rand::random()).await;
         taken.expect("take is answered").expect("something is there")
     }
 
     /// Puts a batch, which must be new there; how many messages were inserted.
     pub async fn put_batch(&self, batch: &Batch) -> u64 {
-        match self.store.put(&self.shard(batch.to), batch).await.expect("put is answered") {
+        match self.store.apply_batch(&self.shard(batch.to), batch).await.expect("put is answered") {
             ApplyOutcome::Done { fresh, .. } => fresh,
             ApplyOutcome::Conflict { last } => panic!("in the way: {last:?}"),
         }

@@ -60,8 +60,8 @@ pub async fn a_receipt_settles_only_its_own_message(factory: &dyn StoreFactory) 
     let a = world.claim_one().await;
     let b = world.claim_one().await;
     for how in every_settlement() {
-        let crossed = Settle { id: b.id.clone(), score: a.score, how: how.clone() };
-        let absent = Settle { id: id("none"), score: a.score, how };
+        let crossed = Settle { id: b.id.clone(), score: a.score, action: how.clone() };
+        let absent = Settle { id: id("none"), score: a.score, action: how };
         assert_eq!(world.settle_all(&[crossed, absent]).await, [Settled::Expired, Settled::Expired]);
     }
     assert_eq!(world.survey().await.in_flight, 2);
@@ -75,7 +75,7 @@ pub async fn a_score_nobody_was_given_proves_nothing(factory: &dyn StoreFactory)
         [Score::new(visible_at, LeaseClass::FREE, 0), Score::new(visible_at, LeaseClass::TOPIC, 0), Receipt::SETTLED];
     for score in forged {
         for how in every_settlement() {
-            let answer = world.settle_all(&[Settle { id: id("free"), score, how: how.clone() }]).await;
+            let answer = world.settle_all(&[Settle { id: id("free"), score, action: how.clone() }]).await;
             assert_eq!(answer, [Settled::Expired], "{score:?} {how:?}");
         }
     }

@@ -20,8 +20,8 @@ async fn stored(world: &World, record: &TopicRecord) -> Option<TopicRecord> {
 /// The error of each operation on a shard, in a row.
 pub(super) async fn every_refusal(world: &World, shard: &Shard) -> Vec<StoreError> {
     let (store, now) = (&world.store, world.now());
-    let settle = Settle { id: id("a"), score: Score::new(now, LeaseClass::TOPIC, 1), how: Settlement::Ack };
-    let nack = Settle { how: Settlement::Nack(Duration::ZERO), ..settle.clone() };
+    let settle = Settle { id: id("a"), score: Score::new(now, LeaseClass::TOPIC, 1), action: Settlement::Ack };
+    let nack = Settle { action: Settlement::Nack(Duration::ZERO), ..settle.clone() };
     vec![
         store.enqueue(shard, now, &[message("a", world.ago(1))]).await.unwrap_err(),
         store.edit(shard, now, &[Edit::Cancel(id("a"))]).await.unwrap_err(),

@@ -260,7 +260,7 @@ impl World {
 }
 
 pub(super) fn settle(claimed: &ClaimedMessage, how: Settlement) -> Settle {
-    Settle { id: claimed.id.clone(), score: claimed.score, how }
+    Settle { id: claimed.id.clone(), score: claimed.score, action: how }
 }
 
 /// Each way to settle a claim.

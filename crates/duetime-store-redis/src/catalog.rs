@@ -1,4 +1,4 @@
-//! The catalogue: one hash of the topics' records, the notes of work on them, and the swaps that change both.
+//! The catalog: one hash of the topics' records, the notes of work on them, and the swaps that change both.
 //!
 //! Upstream: `topics`, `topic_lifecycle` (creation and deletion), `seal`, `adopt`.
 
@@ -72,18 +72,18 @@ where
     }
 }
 
-pub(crate) fn name_catalogue(calls: &Calls, cmd: &mut redis::Cmd, topic: &TopicName) {
+pub(crate) fn name_catalog(calls: &Calls, cmd: &mut redis::Cmd, topic: &TopicName) {
     cmd.arg(3).arg(calls.keys.topics()).arg(calls.keys.pending()).arg(calls.keys.lives()).arg(topic.as_str());
 }
 
 pub(crate) fn name_swap(calls: &Calls, cmd: &mut redis::Cmd, topic: &TopicName, swap: Swap<'_>, sending: &Sending) {
-    name_catalogue(calls, cmd, topic);
+    name_catalog(calls, cmd, topic);
     cmd.arg(swap.seen).arg(swap.new).arg(swap.noted).arg(swap.note).arg(swap.life);
     cmd.arg(swap.deletes.map_or_else(String::new, |life| life.to_string())).arg(u8::from(sending.repeated));
     cmd.arg(sending.not_after_ms);
 }
 
-/// The present life of the topic; `None`: it is not in the catalogue.
+/// The present life of the topic; `None`: it is not in the catalog.
 pub(crate) async fn life(calls: &Calls, topic: &TopicName) -> Result<Option<u64>, StoreError> {
     let there = field(calls, "look up a topic", calls.keys.topics(), topic).await?;
     there.map(|text| Ok(parse(&text)?.routing.life())).transpose()

@@ -1,6 +1,6 @@
 //! Delivery in place: from the shard to its own stream, in the same cluster slot.
 
-use duetime_core::hand_over::{StreamTransfer, Streamed};
+use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::StoreError;
 use duetime_core::{Score, Shard, Timestamp};

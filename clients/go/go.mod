@@ -1,0 +1,3 @@
+module duetime.example/go/duetime
+
+go 1.19

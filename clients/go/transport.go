@@ -1,0 +1,264 @@
+package duetime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// The header that says until when a request may be begun, in milliseconds since the Unix epoch.
+	notAfter = "Duetime-Not-After"
+	// Pauses between two tries, before jitter. Jitter: "full jitter", AWS Architecture Blog, 2015.
+	pauseMax   = 5 * time.Second
+	pauseFirst = 100 * time.Millisecond
+	// Clocks that differ by less than this agree.
+	clocksApart = 3 * time.Second
+
+	jsonType   = "application/json"
+	ndjsonType = "application/x-ndjson"
+)
+
+// transport sends requests to one address.
+type transport struct {
+	base, token       string
+	timeout, retryFor time.Duration
+	http              *http.Client
+	// How far the node's clock is ahead of this machine's, by the Date of an answer.
+	ahead atomic.Int64
+}
+
+// request is one call of the API.
+type request struct {
+	method, path, contentType string
+	body                      []byte
+	// How long the node may wait before it answers.
+	wait time.Duration
+	// Instead of those of the transport; retryFor below zero: not at all.
+	timeout, retryFor time.Duration
+}
+
+// tries says when to try again: with full jitter, not before the node asks for it, and not after its end.
+type tries struct {
+	end   time.Time
+	count int
+}
+
+func (t *transport) tries(retryFor time.Duration) *tries {
+	if retryFor == 0 {
+		retryFor = t.retryFor
+	}
+	return &tries{end: time.Now().Add(retryFor)}
+}
+
+// pause waits for the next try; false if there is none.
+func (t *tries) pause(ctx context.Context, err error) bool {
+	d := pauseAfter(t.count, err)
+	t.count++
+	return !time.Now().Add(d).After(t.end) && sleep(ctx, d)
+}
+
+// pauseAfter draws the pause before the next try.
+func pauseAfter(failures int, err error) time.Duration {
+	ceiling := pauseMax
+	if failures < 10 && pauseFirst<<failures < pauseMax {
+		ceiling = pauseFirst << failures
+	}
+	d := time.Duration(rand.Int63n(int64(ceiling)))
+	var refused *APIError
+	if errors.As(err, &refused) {
+		d += refused.RetryAfter
+	}
+	return d
+}
+
+// sleep waits; false if ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// isPassing is true for an error that the same request may not meet later.
+func isPassing(err error) bool {
+	var refused *APIError
+	var lost *NoAnswerError
+	return errors.As(err, &lost) || errors.As(err, &refused) && refused.Retryable()
+}
+
+// mayBeDone is true if the node may have carried out a request that ended so.
+func mayBeDone(err error) bool {
+	var refused *APIError
+	var lost *NoAnswerError
+	if errors.As(err, &lost) {
+		return lost.MaybeDone
+	}
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code {
+	case "store_unavailable", "timeout", "":
+		// Without a code the answer is a balancer's.
+		return refused.Retryable()
+	}
+	return refused.Status != 429 && refused.Status != 503
+}
+
+// do sends a request until it is answered, or its time is up. It also says whether an earlier try may have been carried
+// out.
+func (t *transport) do(ctx context.Context, r request) (body []byte, repeated bool, err error) {
+	tries, isClockKnown := t.tries(r.retryFor), false
+	for {
+		body, status, err := t.send(ctx, r)
+		if err == nil {
+			return body, repeated, nil
+		}
+		if status == http.StatusPreconditionFailed && !isClockKnown {
+			isClockKnown = true
+			continue
+		}
+		var lost *NoAnswerError
+		if errors.As(err, &lost) {
+			lost.MaybeDone = lost.MaybeDone || repeated
+		}
+		repeated = repeated || mayBeDone(err)
+		if ctx.Err() != nil || !isPassing(err) || !tries.pause(ctx, err) {
+			return nil, repeated, err
+		}
+	}
+}
+
+func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
+	limit := r.timeout
+	if limit == 0 {
+		limit = t.timeout
+	}
+	limit += r.wait
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	sent, err := http.NewRequestWithContext(ctx, r.method, t.base+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, 0, err
+	}
+	sent.Header.Set("Accept", jsonType)
+	sent.Header.Set("User-Agent", "duetime-go/0.1.0")
+	if t.token != "" {
+		sent.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	if r.body != nil {
+		sent.Header.Set("Content-Type", r.contentType)
+	}
+	if r.method != http.MethodGet {
+		end := time.Now().Add(limit + time.Duration(t.ahead.Load()))
+		sent.Header.Set(notAfter, strconv.FormatInt(end.UnixMilli(), 10))
+	}
+	answer, err := t.http.Do(sent)
+	if err != nil {
+		return nil, 0, &NoAnswerError{MaybeDone: !isUnconnected(err), Err: err}
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, 0, &NoAnswerError{MaybeDone: true, Err: err}
+	}
+	t.seeClock(answer.Header)
+	return body, answer.StatusCode, problem(answer.StatusCode, answer.Header, body)
+}
+
+// isUnconnected is true if no connection was made, so that nothing was sent.
+func isUnconnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func (t *transport) seeClock(headers http.Header) {
+	date, err := http.ParseTime(headers.Get("date"))
+	if err != nil {
+		return
+	}
+	// The Date has whole seconds, some of which passed on the way.
+	ahead := time.Until(date)
+	if ahead > -clocksApart && ahead < clocksApart {
+		ahead = 0
+	}
+	t.ahead.Store(int64(ahead))
+}
+
+func (t *transport) json(ctx context.Context, method, path string, body any, to any) error {
+	r := request{method: method, path: path, contentType: jsonType}
+	if body != nil {
+		var err error
+		if r.body, err = encode(body); err != nil {
+			return err
+		}
+	}
+	found, _, err := t.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	return read(found, to)
+}
+
+// outcome is what became of one item, and whether an earlier try may have been carried out.
+type outcome struct {
+	answerItem
+	repeated bool
+}
+
+// results sends items and answers an outcome for each; items that failed for a passing reason are sent again.
+func results[T any](ctx context.Context, t *transport, r request, items []T, bodyOf func([]T) ([]byte, error)) ([]outcome, error) {
+	all := make([]outcome, len(items))
+	open := make([]int, len(items))
+	for at := range open {
+		open[at] = at
+	}
+	tries := t.tries(r.retryFor)
+	for len(open) > 0 {
+		some := make([]T, len(open))
+		for number, at := range open {
+			some[number] = items[at]
+		}
+		var err error
+		if r.body, err = bodyOf(some); err != nil {
+			return nil, err
+		}
+		body, repeated, err := t.do(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		var answer struct{ Results []answerItem }
+		if err := read(body, &answer); err != nil {
+			return nil, err
+		}
+		if len(answer.Results) != len(open) {
+			shown := fmt.Sprintf("%s did not answer one result for each of %d items", r.path, len(open))
+			return nil, &ForeignAnswerError{shown}
+		}
+		var failed []int
+		for number, at := range open {
+			found := answer.Results[number]
+			all[at] = outcome{found, repeated || all[at].isPassing()}
+			if found.isPassing() {
+				failed = append(failed, at)
+			}
+		}
+		open = failed
+		if len(open) > 0 && !tries.pause(ctx, nil) {
+			break
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,244 @@
+// Package duetime is the client of Duetime: messages delivered at their due time, and cancelled before it.
+package duetime
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// EnqueueOutcome says what became of an enqueue.
+type EnqueueOutcome string
+
+// CancelOutcome says what became of a cancel.
+type CancelOutcome string
+
+// RescheduleOutcome says what became of a reschedule.
+type RescheduleOutcome string
+
+// SettleOutcome says what became of an ack, nack, release or extend.
+type SettleOutcome string
+
+// The outcomes. After CancelDone a message is never delivered; SettleCancelled: undo what was done.
+const (
+	EnqueueScheduled EnqueueOutcome = "scheduled"
+	EnqueueReplaced  EnqueueOutcome = "replaced"
+	EnqueueDuplicate EnqueueOutcome = "duplicate"
+
+	CancelDone     CancelOutcome = "cancelled"
+	CancelInFlight CancelOutcome = "in_flight"
+	CancelUnknown  CancelOutcome = "unknown"
+
+	RescheduleDone     RescheduleOutcome = "rescheduled"
+	RescheduleInFlight RescheduleOutcome = "in_flight"
+	RescheduleDead     RescheduleOutcome = "dead"
+	RescheduleUnknown  RescheduleOutcome = "unknown"
+
+	SettleOK        SettleOutcome = "ok"
+	SettleAlready   SettleOutcome = "already"
+	SettleCancelled SettleOutcome = "cancelled"
+	SettleExpired   SettleOutcome = "expired"
+	SettleGone      SettleOutcome = "gone"
+)
+
+// retryable holds the codes of a refusal that time alone may cure.
+var retryable = map[string]bool{
+	"busy": true, "clock_skew": true, "draining": true, "rate_limited": true, "routing_changing": true,
+	"store_unavailable": true, "timeout": true,
+}
+
+// NewMessage is a message to enqueue. The client makes an ID if there is none, so that a repetition is a duplicate.
+type NewMessage struct {
+	ID string
+	// Payload: a string and []byte are delivered as they are, nil as nothing, any other value as its JSON.
+	Payload any
+	// Delay until it falls due; not together with DueAt.
+	Delay time.Duration
+	// DueAt is when it falls due; the zero time: after Delay.
+	DueAt   time.Time
+	Headers map[string]string
+	// Replace replaces a message of the same id; else it stays, and the outcome is EnqueueDuplicate.
+	Replace bool
+}
+
+// Enqueued is what became of an enqueue. Of a duplicate the earlier message stays as it was.
+type Enqueued struct {
+	ID      string
+	Outcome EnqueueOutcome
+	Shard   int
+	// DueAt is when it falls due; of a duplicate the zero time where the store does not know it.
+	DueAt time.Time
+	// Smeared is how much later than asked for that is, where the topic has a smear.
+	Smeared time.Duration
+	// LateBy is how much the DueAt that was asked for was past already.
+	LateBy time.Duration
+	// InFlight: it was replaced while a consumer or sink held it, which may deliver the old content.
+	InFlight bool
+	// Replicas of Redis that have it, where the node waits for them.
+	Replicas *int
+	// Repeated: an earlier try of this call may have been carried out, so a duplicate may be this very message.
+	Repeated bool
+}
+
+// Cancelled is what became of a cancel.
+type Cancelled struct {
+	ID       string
+	Outcome  CancelOutcome
+	Replicas *int
+	// Repeated: an earlier try of this call may have been carried out; with CancelUnknown, it may have cancelled it.
+	Repeated bool
+}
+
+// Rescheduled is what became of a reschedule.
+type Rescheduled struct {
+	ID       string
+	Outcome  RescheduleOutcome
+	DueAt    time.Time
+	Smeared  time.Duration
+	LateBy   time.Duration
+	Replicas *int
+}
+
+// Settled is what became of an ack, nack, release or extend. SettleAlready counts as SettleOK.
+type Settled struct {
+	Outcome SettleOutcome
+	ID      string
+	// Receipt counts from now on, after an extension.
+	Receipt  string
+	Replicas *int
+}
+
+// Result is what became of one item of many: Value, or Err if it was refused or failed.
+type Result[T any] struct {
+	Value T
+	Err   *ItemError
+}
+
+// ItemError is one item of many that was refused or failed; the others were not.
+type ItemError struct {
+	Code   string
+	Detail string
+	// Index is which item of the call it was, from 0.
+	Index int
+	ID    string
+	Field string
+}
+
+func (e *ItemError) Error() string { return fmt.Sprintf("item %d: %s (%s)", e.Index, e.Detail, e.Code) }
+
+// Retryable is true if the same item may succeed later.
+func (e *ItemError) Retryable() bool { return retryable[e.Code] }
+
+// Death says why and when a message became a dead letter.
+type Death struct {
+	At     time.Time
+	Reason string
+}
+
+// Message is a message as its shard holds it.
+type Message struct {
+	ID string
+	// State is scheduled, in_flight or dead.
+	State string
+	DueAt time.Time
+	// VisibleAt is when it may be claimed (again).
+	VisibleAt time.Time
+	Attempts  int
+	Redrives  int
+	Shard     int
+	Payload   []byte
+	Headers   map[string]string
+	Death     *Death
+}
+
+// ClaimedMessage is a claimed message. Settle it by its receipt before its visibility timeout ends.
+type ClaimedMessage struct {
+	ID      string
+	Receipt string
+	DueAt   time.Time
+	// Attempt is which attempt this is, from 1.
+	Attempt int
+	// DeliveryID is the same for every attempt of one message: compare it to see a message once.
+	DeliveryID string
+	Payload    []byte
+	Headers    map[string]string
+	// Deadline is when others may have it, by the store's clock; zero where nothing is to be settled (at-most-once).
+	Deadline time.Time
+	// Traceparent is the span that handling it belongs to (W3C Trace Context).
+	Traceparent string
+}
+
+// Settings of a topic, in the names of the API: "visibility_timeout": "30s", "shards": 8.
+type Settings map[string]any
+
+// TopicInfo is a topic: its settings as they apply, and its counts.
+type TopicInfo struct {
+	Name       string
+	ShardCount int
+	// Version grows by one with every change.
+	Version   int64
+	CreatedAt time.Time
+	Scheduled int64
+	Due       int64
+	InFlight  int64
+	Dead      int64
+	// OldestDueAt is when the first message that is due fell due; zero when none is.
+	OldestDueAt time.Time
+	// Raw has the settings and all else that the node answered.
+	Raw json.RawMessage
+}
+
+// Nack says how a message goes back that was not done.
+type Nack struct {
+	// Delay until the next attempt; the topic's backoff if nil.
+	Delay *time.Duration
+	// Reason for people, of up to 400 characters.
+	Reason string
+	// Dead makes it a dead letter at once.
+	Dead bool
+}
+
+// APIError is a refusal by the node: RFC 9457 problem details. Code is for programs, Detail says what to do.
+type APIError struct {
+	Status int
+	Code   string
+	Title  string
+	Detail string
+	// Field of the request that is to blame.
+	Field string
+	// RetryAfter is how long to wait, as the node said.
+	RetryAfter time.Duration
+}
+
+func (e *APIError) Error() string {
+	return fmt.Sprintf("duetime: %s (%d %s)", e.Detail, e.Status, e.Code)
+}
+
+// Retryable is true if the same request may succeed later.
+func (e *APIError) Retryable() bool {
+	return e.Status == 429 || e.Status == 502 || e.Status == 503 || e.Status == 504
+}
+
+// NoAnswerError says that no answer came: no connection, one that broke, or none in time.
+type NoAnswerError struct {
+	// MaybeDone: the node may have carried the request out.
+	MaybeDone bool
+	Err       error
+}
+
+func (e *NoAnswerError) Error() string {
+	doubt := "nothing was done"
+	if e.MaybeDone {
+		doubt = "whether it was done is unknown"
+	}
+	return fmt.Sprintf("duetime: no answer: %v; %s", e.Err, doubt)
+}
+
+func (e *NoAnswerError) Unwrap() error { return e.Err }
+
+// ForeignAnswerError says that the answer is not one of a node; most likely the address is another server's.
+type ForeignAnswerError struct{ Shown string }
+
+func (e *ForeignAnswerError) Error() string {
+	return fmt.Sprintf("duetime: this is no answer of a node (%s); is the address right?", e.Shown)
+}

@@ -1,0 +1,314 @@
+package duetime
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// How much of an answer that is not understood is shown.
+	shownMax = 200
+	// Longest reason of a nack.
+	reasonCharsMax = 400
+)
+
+// makeID makes a UUID of version 7.
+func makeID() string {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("duetime: no random numbers: " + err.Error())
+	}
+	var now [8]byte
+	binary.BigEndian.PutUint64(now[:], uint64(time.Now().UnixMilli()))
+	copy(b[:6], now[2:])
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// part encodes one part of a path once. Proxies take one of dots for a step in the path.
+func part(text string) (string, error) {
+	if text == "." || text == ".." {
+		return "", fmt.Errorf("duetime: %q cannot be a part of a path; cancel a message of that id with CancelMany", text)
+	}
+	return strings.ReplaceAll(url.QueryEscape(text), "+", "%20"), nil
+}
+
+// millis writes a duration; parts of a millisecond are rounded up.
+func millis(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10) + "ms"
+}
+
+// moment writes a time in milliseconds since the Unix epoch, rounded up.
+func moment(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) != 0 {
+		ms++
+	}
+	return ms
+}
+
+func due(delay time.Duration, at time.Time) (map[string]any, error) {
+	if delay < 0 {
+		return nil, fmt.Errorf("duetime: the delay %v is negative", delay)
+	}
+	if delay != 0 && !at.IsZero() {
+		return nil, errors.New("duetime: Delay and DueAt are both given; give one of them")
+	}
+	if delay != 0 {
+		return map[string]any{"delay": millis(delay)}, nil
+	}
+	if at.IsZero() {
+		return map[string]any{}, nil
+	}
+	return map[string]any{"due_at": moment(at)}, nil
+}
+
+// line is a message as JSON on one line, and its id.
+type line struct {
+	text   []byte
+	isMade bool
+}
+
+func lineOf(m NewMessage) (line, error) {
+	id, isMade := m.ID, m.ID == ""
+	if isMade {
+		id = makeID()
+	}
+	fields, err := due(m.Delay, m.DueAt)
+	if err != nil {
+		return line{}, err
+	}
+	fields["id"] = id
+	switch payload := m.Payload.(type) {
+	case nil:
+	case []byte:
+		if len(payload) > 0 {
+			fields["payload_base64"] = base64.StdEncoding.EncodeToString(payload)
+		}
+	default:
+		fields["payload"] = payload
+	}
+	if m.Headers != nil {
+		fields["headers"] = m.Headers
+	}
+	if m.Replace {
+		fields["on_conflict"] = "replace"
+	}
+	text, err := encode(fields)
+	return line{text, isMade}, err
+}
+
+// encode writes JSON as the value is: signs that HTML knows stay as they are.
+func encode(value any) ([]byte, error) {
+	var out bytes.Buffer
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(value); err != nil {
+		return nil, fmt.Errorf("duetime: %w", err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+func nackFields(n Nack) map[string]any {
+	fields := map[string]any{}
+	if n.Delay != nil {
+		fields["delay"] = millis(*n.Delay)
+	}
+	if n.Reason != "" {
+		reason := []rune(n.Reason)
+		if len(reason) > reasonCharsMax {
+			reason = reason[:reasonCharsMax]
+		}
+		fields["reason"] = string(reason)
+	}
+	if n.Dead {
+		fields["dead"] = true
+	}
+	return fields
+}
+
+// ms is a time in milliseconds since the Unix epoch.
+type ms int64
+
+func (m *ms) time() time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(*m)).UTC()
+}
+
+// answerItem is any of the small answers; fields that a newer node adds are ignored.
+type answerItem struct {
+	ID        string  `json:"id"`
+	Outcome   string  `json:"outcome"`
+	Shard     int     `json:"shard"`
+	DueAt     *ms     `json:"due_at"`
+	SmearedMs int64   `json:"smeared_ms"`
+	LateByMs  int64   `json:"late_by_ms"`
+	InFlight  bool    `json:"in_flight"`
+	Receipt   string  `json:"receipt"`
+	Replicas  *int    `json:"replicas"`
+	Error     *refusal `json:"error"`
+}
+
+type refusal struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Field  string `json:"field"`
+}
+
+func (a answerItem) isPassing() bool { return a.Error != nil && retryable[a.Error.Code] }
+
+func (a answerItem) err(index int) *ItemError {
+	if a.Error == nil {
+		return nil
+	}
+	return &ItemError{Code: a.Error.Code, Detail: a.Error.Detail, Field: a.Error.Field, Index: index, ID: a.ID}
+}
+
+func (a answerItem) enqueued(repeated, isMade bool) Enqueued {
+	outcome := EnqueueOutcome(a.Outcome)
+	if outcome == EnqueueDuplicate && isMade && repeated {
+		// No one else has an id that was made here: an earlier try stored it.
+		outcome = EnqueueScheduled
+	}
+	return Enqueued{
+		ID: a.ID, Outcome: outcome, Shard: a.Shard, DueAt: a.DueAt.time(), Smeared: asMillis(a.SmearedMs),
+		LateBy: asMillis(a.LateByMs), InFlight: a.InFlight, Replicas: a.Replicas, Repeated: repeated,
+	}
+}
+
+func (a answerItem) cancelled(id string, repeated bool) Cancelled {
+	return Cancelled{ID: id, Outcome: CancelOutcome(a.Outcome), Replicas: a.Replicas, Repeated: repeated}
+}
+
+func (a answerItem) rescheduled(id string) Rescheduled {
+	return Rescheduled{
+		ID: id, Outcome: RescheduleOutcome(a.Outcome), DueAt: a.DueAt.time(), Smeared: asMillis(a.SmearedMs),
+		LateBy: asMillis(a.LateByMs), Replicas: a.Replicas,
+	}
+}
+
+func (a answerItem) settled() Settled {
+	return Settled{Outcome: SettleOutcome(a.Outcome), ID: a.ID, Receipt: a.Receipt, Replicas: a.Replicas}
+}
+
+func asMillis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+type answerMessage struct {
+	ID            string            `json:"id"`
+	State         string            `json:"state"`
+	Receipt       string            `json:"receipt"`
+	DueAt         *ms               `json:"due_at"`
+	VisibleAt     *ms               `json:"visible_at"`
+	Deadline      *ms               `json:"deadline"`
+	Attempt       int               `json:"attempt"`
+	Attempts      int               `json:"attempts"`
+	Redrives      int               `json:"redrives"`
+	Shard         int               `json:"shard"`
+	DeliveryID    string            `json:"delivery_id"`
+	Payload       *string           `json:"payload"`
+	PayloadBase64 []byte            `json:"payload_base64"`
+	Headers       map[string]string `json:"headers"`
+	Traceparent   string            `json:"traceparent"`
+	Death         *struct {
+		At     *ms    `json:"at"`
+		Reason string `json:"reason"`
+	} `json:"death"`
+}
+
+func (a answerMessage) payload() []byte {
+	if a.Payload != nil {
+		return []byte(*a.Payload)
+	}
+	return a.PayloadBase64
+}
+
+func (a answerMessage) message() *Message {
+	m := &Message{
+		ID: a.ID, State: a.State, DueAt: a.DueAt.time(), VisibleAt: a.VisibleAt.time(), Attempts: a.Attempts,
+		Redrives: a.Redrives, Shard: a.Shard, Payload: a.payload(), Headers: a.Headers,
+	}
+	if a.Death != nil {
+		m.Death = &Death{At: a.Death.At.time(), Reason: a.Death.Reason}
+	}
+	return m
+}
+
+func (a answerMessage) claimed() ClaimedMessage {
+	return ClaimedMessage{
+		ID: a.ID, Receipt: a.Receipt, DueAt: a.DueAt.time(), Attempt: a.Attempt, DeliveryID: a.DeliveryID,
+		Payload: a.payload(), Headers: a.Headers, Deadline: a.Deadline.time(), Traceparent: a.Traceparent,
+	}
+}
+
+type answerTopic struct {
+	Name        string `json:"name"`
+	ShardCount  int    `json:"shard_count"`
+	Version     int64  `json:"version"`
+	CreatedAt   *ms    `json:"created_at"`
+	Scheduled   int64  `json:"scheduled"`
+	Due         int64  `json:"due"`
+	InFlight    int64  `json:"in_flight"`
+	Dead        int64  `json:"dead"`
+	OldestDueAt *ms    `json:"oldest_due_at"`
+}
+
+func topicInfo(raw json.RawMessage) (*TopicInfo, error) {
+	var a answerTopic
+	if err := read(raw, &a); err != nil {
+		return nil, err
+	}
+	return &TopicInfo{
+		Name: a.Name, ShardCount: a.ShardCount, Version: a.Version, CreatedAt: a.CreatedAt.time(), Scheduled: a.Scheduled,
+		Due: a.Due, InFlight: a.InFlight, Dead: a.Dead, OldestDueAt: a.OldestDueAt.time(), Raw: raw,
+	}, nil
+}
+
+func read(body []byte, to any) error {
+	if err := json.Unmarshal(body, to); err != nil {
+		return foreign(0, body)
+	}
+	return nil
+}
+
+func foreign(status int, body []byte) error {
+	if len(body) > shownMax {
+		body = body[:shownMax]
+	}
+	return &ForeignAnswerError{fmt.Sprintf("status %d, %q", status, body)}
+}
+
+// problem returns the refusal that an answer is; nil if it is an outcome.
+func problem(status int, headers http.Header, body []byte) error {
+	kind, after := headers.Get("content-type"), time.Duration(0)
+	if seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31); err == nil {
+		after = time.Duration(seconds) * time.Second
+	}
+	if strings.HasPrefix(kind, "application/problem+json") {
+		var p struct{ Code, Title, Detail, Field string }
+		if err := read(body, &p); err != nil {
+			return err
+		}
+		return &APIError{status, p.Code, p.Title, p.Detail, p.Field, after}
+	}
+	if status >= 502 && status <= 504 {
+		// A balancer in front of the node.
+		return &APIError{Status: status, Detail: "no node answered", RetryAfter: after}
+	}
+	if !strings.Contains(kind, "json") {
+		return foreign(status, body)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+"""Client of Duetime: messages delivered at their due time, and cancelled before it."""
+
+from ._async import AsyncDuetime, AsyncTopic
+from ._consume import Delivery
+from ._consume_async import AsyncDelivery
+from ._shards import shard_of
+from ._sync import Duetime, Topic
+from ._types import (
+    ApiError,
+    Cancelled,
+    ClaimedMessage,
+    Death,
+    DuetimeError,
+    Enqueued,
+    ForeignAnswer,
+    InvalidSignature,
+    ItemError,
+    Message,
+    NewMessage,
+    NoAnswer,
+    Rescheduled,
+    Settled,
+    TopicInfo,
+)
+from ._verify import verify
+
+__all__ = [
+    "ApiError",
+    "AsyncDelivery",
+    "AsyncDuetime",
+    "AsyncTopic",
+    "Cancelled",
+    "ClaimedMessage",
+    "Death",
+    "Delivery",
+    "Duetime",
+    "DuetimeError",
+    "Enqueued",
+    "ForeignAnswer",
+    "InvalidSignature",
+    "ItemError",
+    "Message",
+    "NewMessage",
+    "NoAnswer",
+    "Rescheduled",
+    "Settled",
+    "Topic",
+    "TopicInfo",
+    "shard_of",
+    "verify",
+]

@@ -1,0 +1,160 @@
+"""Reads what a node answers. Fields that a newer node adds are ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import _wire
+from ._types import (
+    RETRYABLE,
+    ApiError,
+    Cancelled,
+    ClaimedMessage,
+    Death,
+    Enqueued,
+    ForeignAnswer,
+    ItemError,
+    Message,
+    Rescheduled,
+    Settled,
+    TopicInfo,
+)
+
+#: How much of an answer that is not understood is shown.
+_SHOWN_MAX = 200
+
+
+def read(content: bytes) -> Any:
+    try:
+        return _wire.loads(content)
+    except ValueError:
+        raise _foreign(content) from None
+
+
+def _foreign(content: bytes, status: int | None = None) -> ForeignAnswer:
+    shown = content[:_SHOWN_MAX].decode(errors="replace")
+    code = "" if status is None else f"status {status}, "
+    return ForeignAnswer(f"this is no answer of a node ({code}{shown!r}); is the address right?")
+
+
+def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError | None:
+    """The refusal that an answer is; None if it is an outcome."""
+    kind = headers.get("content-type", "")
+    if kind.startswith("application/problem+json"):
+        found = read(content)
+        return ApiError(
+            status,
+            str(found.get("code", "")),
+            str(found.get("detail", "")),
+            title=str(found.get("title", "")),
+            field=found.get("field"),
+            retry_after=_retry_after(headers),
+        )
+    if status in (502, 503, 504):
+        # A balancer in front of the node.
+        return ApiError(status, "", "no node answered", retry_after=_retry_after(headers))
+    if "json" not in kind:
+        raise _foreign(content, status)
+    return None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def is_retryable_item(found: Mapping[str, Any]) -> bool:
+    return "error" in found and found["error"]["code"] in RETRYABLE
+
+
+def item_error(found: Mapping[str, Any], index: int) -> ItemError | None:
+    if (error := found.get("error")) is None:
+        return None
+    return ItemError(error["code"], error["detail"], index, found.get("id"), error.get("field"))
+
+
+def enqueued(found: Mapping[str, Any], repeated: bool, is_made: bool) -> Enqueued:
+    outcome = found["outcome"]
+    if outcome == "duplicate" and is_made and repeated:
+        # Nobody else has an id that was made here: an earlier try stored it.
+        outcome = "scheduled"
+    return Enqueued(
+        id=found["id"],
+        outcome=outcome,
+        shard=found["shard"],
+        due_at=_time(found, "due_at"),
+        smeared_ms=found.get("smeared_ms"),
+        late_by_ms=found.get("late_by_ms"),
+        in_flight=found.get("in_flight", False),
+        replicas=found.get("replicas"),
+        repeated=repeated,
+    )
+
+
+def cancelled(found: Mapping[str, Any], id: str, repeated: bool) -> Cancelled:
+    return Cancelled(id, found["outcome"], found.get("replicas"), repeated)
+
+
+def rescheduled(found: Mapping[str, Any], id: str) -> Rescheduled:
+    return Rescheduled(
+        id=id,
+        outcome=found["outcome"],
+        due_at=_time(found, "due_at"),
+        smeared_ms=found.get("smeared_ms"),
+        late_by_ms=found.get("late_by_ms"),
+        replicas=found.get("replicas"),
+    )
+
+
+def settled(found: Mapping[str, Any]) -> Settled:
+    return Settled(found["outcome"], found.get("id"), found.get("receipt"), found.get("replicas"))
+
+
+def _time(found: Mapping[str, Any], name: str) -> Any:
+    return None if found.get(name) is None else _wire.time_of(found[name])
+
+
+def message(found: Mapping[str, Any]) -> Message:
+    death = found.get("death")
+    return Message(
+        id=found["id"],
+        state=found["state"],
+        due_at=_wire.time_of(found["due_at"]),
+        visible_at=_wire.time_of(found["visible_at"]),
+        attempts=found["attempts"],
+        redrives=found["redrives"],
+        shard=found["shard"],
+        payload=_wire.payload_of(found),
+        headers=found["headers"],
+        death=death and Death(_wire.time_of(death["at"]), death["reason"]),
+    )
+
+
+def claimed(found: Mapping[str, Any]) -> ClaimedMessage:
+    return ClaimedMessage(
+        id=found["id"],
+        receipt=found["receipt"],
+        due_at=_wire.time_of(found["due_at"]),
+        attempt=found["attempt"],
+        delivery_id=found["delivery_id"],
+        payload=_wire.payload_of(found),
+        headers=found["headers"],
+        deadline=_time(found, "deadline"),
+        traceparent=found.get("traceparent"),
+    )
+
+
+def topic(found: Mapping[str, Any]) -> TopicInfo:
+    return TopicInfo(
+        name=found["name"],
+        shard_count=found["shard_count"],
+        version=found["version"],
+        created_at=_wire.time_of(found["created_at"]),
+        scheduled=found["scheduled"],
+        due=found["due"],
+        in_flight=found["in_flight"],
+        dead=found["dead"],
+        oldest_due_at=_time(found, "oldest_due_at"),
+        raw=found,
+    )

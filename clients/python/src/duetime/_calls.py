@@ -1,0 +1,346 @@
+"""Every operation as a generator of steps, without I/O. The synchronous and the asynchronous client drive the same.
+
+A generator yields `Send` and gets a `Reply` or a `Lost`, or yields `Pause` and gets None.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias, TypeVar
+
+from . import _answers, _wire
+from ._types import (
+    ApiError,
+    Cancelled,
+    ClaimedMessage,
+    DuetimeError,
+    Duration,
+    Enqueued,
+    ForeignAnswer,
+    ItemError,
+    Message,
+    NewMessage,
+    NoAnswer,
+    Rescheduled,
+    Settled,
+    TopicInfo,
+)
+
+T = TypeVar("T")
+
+#: The header that says until when a request may be begun, in milliseconds since the Unix epoch.
+NOT_AFTER = "Duetime-Not-After"
+#: Longest pause between two tries, before jitter. Jitter: "full jitter", AWS Architecture Blog, 2015.
+PAUSE_MAX_S = 5.0
+PAUSE_FIRST_S = 0.1
+#: Codes of a 503 that leaves open whether the request was carried out; without a code it is a balancer's.
+_MAYBE_DONE = ("store_unavailable", "timeout", "")
+#: Clocks that differ by less than this agree.
+CLOCKS_APART_S = 3.0
+#: Messages, and bytes of JSON, in one request of a stream.
+BATCH_ITEMS = 500
+BATCH_BYTES = 1 << 20
+#: Ids or receipts in one request.
+IDS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes | None
+    #: Seconds to wait for the answer.
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No answer came. `maybe_done`: the request may have reached the node."""
+
+    reason: str
+    maybe_done: bool
+
+
+Steps: TypeAlias = Generator[Send | Pause, Reply | Lost | None, T]
+
+
+class Calls:
+    """What the node is asked, and how often."""
+
+    def __init__(self, token: str | None, timeout: float, retry_for: float) -> None:
+        self.timeout, self.retry_for = timeout, retry_for
+        self._headers = {"user-agent": "duetime-python/0.1.0", "accept": "application/json"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token.strip()}"
+        #: How far the node's clock is ahead of this machine's, by the Date of an answer.
+        self._ahead_s = 0.0
+
+    # One request.
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        wait: float = 0.0,
+        timeout: float | None = None,
+        retry_for: float | None = None,
+    ) -> Steps[tuple[Reply, bool]]:
+        """Sends a request until it is answered, or `retry_for` has passed.
+
+        Returns the answer, and whether an earlier try may have been carried out. `wait`: how long the node may wait.
+        """
+        headers = dict(self._headers)
+        if content is not None:
+            headers["content-type"] = content_type
+        limit = (self.timeout if timeout is None else timeout) + wait
+        tries, repeated, is_clock_known = _Tries(self.retry_for if retry_for is None else retry_for), False, False
+        while True:
+            if method != "GET":
+                headers[NOT_AFTER] = str(int((time.time() + self._ahead_s + limit) * 1000))
+            answer = yield Send(method, path, headers, content, limit)
+            error: DuetimeError
+            if isinstance(answer, Reply):
+                self._see_clock(answer)
+                if answer.status == 412 and not is_clock_known:
+                    is_clock_known = True
+                    continue
+                problem = _answers.problem(answer.status, answer.headers, answer.content)
+                if problem is None:
+                    return answer, repeated
+                if not problem.retryable:
+                    raise problem
+                error = problem
+                repeated |= problem.status not in (429, 503) or problem.code in _MAYBE_DONE
+                pause = tries.pause(problem.retry_after)
+            elif isinstance(answer, Lost):
+                error = NoAnswer(answer.reason, answer.maybe_done or repeated)
+                repeated |= answer.maybe_done
+                pause = tries.pause(None)
+            else:
+                raise AssertionError("a driver answers each request")
+            if pause is None:
+                raise error
+            yield Pause(pause)
+
+    def _see_clock(self, answer: Reply) -> None:
+        try:
+            ahead = parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()
+        except (KeyError, ValueError, TypeError):
+            return
+        # The Date has whole seconds, some of which passed on the way.
+        self._ahead_s = ahead if abs(ahead) > CLOCKS_APART_S else 0.0
+
+    def _json(self, method: str, path: str, body: object = None) -> Steps[Any]:
+        content = None if body is None else _wire.dumps(body)
+        reply, _ = yield from self.request(method, path, content)
+        return _answers.read(reply.content)
+
+    def _results(
+        self,
+        path: str,
+        items: Sequence[T],
+        content_of: Callable[[list[T]], bytes],
+        content_type: str = "application/json",
+        retry_for: float | None = None,
+    ) -> Steps[list[tuple[Any, bool]]]:
+        """Sends items and returns a result for each; items that failed for a passing reason are sent again."""
+        results: list[tuple[Any, bool]] = [({}, False)] * len(items)
+        retry_for = self.retry_for if retry_for is None else retry_for
+        open_ones, tries, again = list(range(len(items))), _Tries(retry_for), set[int]()
+        while open_ones:
+            content = content_of([items[at] for at in open_ones])
+            reply, repeated = yield from self.request(
+                "POST", path, content, content_type=content_type, retry_for=retry_for
+            )
+            found = _answers.read(reply.content)
+            answers = found.get("results") if isinstance(found, dict) else None
+            if not isinstance(answers, list) or len(answers) != len(open_ones):
+                raise ForeignAnswer(f"{path} did not answer one result for each of {len(open_ones)} items")
+            failed = []
+            for at, answer in zip(open_ones, answers, strict=True):
+                results[at] = (answer, repeated or at in again)
+                if _answers.is_retryable_item(answer):
+                    failed.append(at)
+            pause = tries.pause(None) if failed else None
+            if pause is None:
+                break
+            again.update(failed)
+            open_ones = failed
+            yield Pause(pause)
+        return results
+
+    # Topics.
+
+    def topics(self) -> Steps[list[TopicInfo]]:
+        found = yield from self._json("GET", "/v1/topics")
+        return [_answers.topic(each) for each in found["topics"]]
+
+    def put_topic(self, topic: str, settings: Mapping[str, Any]) -> Steps[TopicInfo]:
+        found = yield from self._json("PUT", _path(topic), dict(settings))
+        return _answers.topic(found)
+
+    def get_topic(self, topic: str) -> Steps[TopicInfo]:
+        found = yield from self._json("GET", _path(topic))
+        return _answers.topic(found)
+
+    def delete_topic(self, topic: str, force: bool) -> Steps[str]:
+        path = _path(topic) + ("?force=true" if force else "")
+        try:
+            found = yield from self._json("DELETE", path)
+        except ApiError as error:
+            if error.code == "unknown_topic":
+                return "unknown"
+            raise
+        return str(found["outcome"])
+
+    # Messages.
+
+    def enqueue(self, topic: str, message: NewMessage) -> Steps[Enqueued]:
+        path = f"{_path(topic)}/messages"
+        reply, repeated = yield from self.request("POST", path, message.line)
+        return _answers.enqueued(_answers.read(reply.content), repeated, message.has_made_id)
+
+    def enqueue_batch(self, topic: str, messages: Sequence[NewMessage], first: int) -> Steps[list[Enqueued | ItemError]]:
+        """`first`: the index of the first of them in the call of the user."""
+
+        def lines(some: list[NewMessage]) -> bytes:
+            return b"".join(message.line + b"\n" for message in some)
+
+        path, content_type = f"{_path(topic)}/messages", "application/x-ndjson"
+        results = yield from self._results(path, messages, lines, content_type)
+        return [
+            _answers.item_error(found, first + at)
+            or _answers.enqueued(found, repeated, messages[at].has_made_id)
+            for at, (found, repeated) in enumerate(results)
+        ]
+
+    def get(self, topic: str, id: str) -> Steps[Message | None]:
+        try:
+            found = yield from self._json("GET", f"{_path(topic)}/messages/{_wire.part(id)}")
+        except ApiError as error:
+            if error.code == "unknown_message":
+                return None
+            raise
+        return _answers.message(found)
+
+    def cancel(self, topic: str, ids: Sequence[str]) -> Steps[list[Cancelled | ItemError]]:
+        results: list[Cancelled | ItemError] = []
+        for begin in range(0, len(ids), IDS_MAX):
+            some = ids[begin : begin + IDS_MAX]
+            found = yield from self._results(f"{_path(topic)}/cancel", some, lambda part: _wire.dumps({"ids": part}))
+            results += [
+                _answers.item_error(answer, begin + at) or _answers.cancelled(answer, some[at], repeated)
+                for at, (answer, repeated) in enumerate(found)
+            ]
+        return results
+
+    def reschedule(self, topic: str, id: str, delay: Duration | None, due_at: datetime | None) -> Steps[Rescheduled]:
+        body = _wire.due(delay, due_at)
+        found = yield from self._json("PATCH", f"{_path(topic)}/messages/{_wire.part(id)}", body)
+        return _answers.rescheduled(found, id)
+
+    # Consumers.
+
+    def claim(
+        self, topic: str, max: int, wait: float, visibility: Duration | None, retry_for: float | None = None
+    ) -> Steps[list[ClaimedMessage]]:
+        body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
+        if visibility is not None:
+            body["visibility_timeout"] = _wire.duration(visibility)
+        path, content = f"{_path(topic)}/claim", _wire.dumps(body)
+        reply, _ = yield from self.request("POST", path, content, wait=wait, retry_for=retry_for)
+        return [_answers.claimed(each) for each in _answers.read(reply.content)["messages"]]
+
+    def settle(
+        self, topic: str, verb: str, receipts: Sequence[str], more: Mapping[str, object], retry_for: float | None = None
+    ) -> Steps[list[Settled | ItemError]]:
+        results: list[Settled | ItemError] = []
+        for begin in range(0, len(receipts), IDS_MAX):
+            some = receipts[begin : begin + IDS_MAX]
+            content_of = lambda part: _wire.dumps({"receipts": part, **more})  # noqa: E731
+            found = yield from self._results(f"{_path(topic)}/{verb}", some, content_of, retry_for=retry_for)
+            results += [
+                _answers.item_error(answer, begin + at) or _answers.settled(answer)
+                for at, (answer, _) in enumerate(found)
+            ]
+        return results
+
+    def extend_once(
+        self, topic: str, receipts: Sequence[str], visibility: Duration, timeout: float
+    ) -> Steps[list[Settled | ItemError]]:
+        """One try: the beat after it is the next."""
+        content = _wire.dumps({"receipts": list(receipts), "visibility_timeout": _wire.duration(visibility)})
+        path = f"{_path(topic)}/extend"
+        reply, _ = yield from self.request("POST", path, content, timeout=timeout, retry_for=0)
+        results = _answers.read(reply.content)["results"]
+        return [_answers.item_error(each, at) or _answers.settled(each) for at, each in enumerate(results)]
+
+
+def one(results: Sequence[T | ItemError]) -> T:
+    """The only result; an error of the item is raised."""
+    (result,) = results
+    if isinstance(result, ItemError):
+        status = 503 if result.retryable else 400
+        raise ApiError(status, result.code, result.detail, field=result.field)
+    return result
+
+
+class Batcher:
+    """Cuts a stream of messages into batches of bounded size."""
+
+    def __init__(self) -> None:
+        self._batch: list[NewMessage] = []
+        self._bytes = 0
+        self._taken = 0
+
+    def add(self, message: NewMessage) -> bool:
+        """Returns True if the batch is full."""
+        self._batch.append(message)
+        self._bytes += len(message.line)
+        return len(self._batch) >= BATCH_ITEMS or self._bytes >= BATCH_BYTES
+
+    def take(self) -> tuple[list[NewMessage], int]:
+        """The batch, and the index of its first message in the stream."""
+        batch, first = self._batch, self._taken
+        self._batch, self._bytes, self._taken = [], 0, first + len(batch)
+        return batch, first
+
+
+class _Tries:
+    """When to try again: with full jitter, not before the node asks for it, and not after `retry_for`."""
+
+    def __init__(self, retry_for: float) -> None:
+        self._end = time.monotonic() + retry_for
+        self._count = 0
+
+    def pause(self, at_least: float | None) -> float | None:
+        """Seconds until the next try; None if there is none."""
+        ceiling = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0**self._count)
+        self._count += 1
+        pause = (at_least or 0.0) + random.uniform(0, ceiling)
+        return pause if time.monotonic() + pause <= self._end else None
+
+
+def _path(topic: str) -> str:
+    return f"/v1/topics/{_wire.part(topic)}"

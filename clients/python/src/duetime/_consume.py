@@ -1,0 +1,210 @@
+"""Consumes a topic with threads. Upstream: `Topic.consume`. Downstream: claim, extend, ack, nack, release."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Condition, Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from . import _hold, _http, _wire
+from ._calls import one
+from ._hold import Hold, log
+from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
+
+if TYPE_CHECKING:
+    from ._sync import Topic
+
+#: How often a consumer whose hands are all full looks whether it is to stop.
+_STOP_POLL_S = 0.2
+
+
+class Delivery(Hold):
+    """A message in the hands of a handler."""
+
+    def __init__(self, loop: _Loop, message: ClaimedMessage, claimed_at: float) -> None:
+        super().__init__(message, claimed_at, loop.visibility)
+        self._loop = loop
+        #: Held while the claim is extended or settled: a receipt ends with each extension.
+        self._lock = Lock()
+
+    def ack(self) -> SettleOutcome:
+        """Done. `cancelled`: the message was cancelled meanwhile, undo what was done."""
+        return self._settle("ack", {})
+
+    def nack(
+        self, *, delay: Duration | None = None, reason: str | None = None, dead: bool = False
+    ) -> SettleOutcome:
+        """Not done: again after `delay` or the topic's backoff, or, with `dead`, a dead letter at once."""
+        return self._settle("nack", _http.nack(delay, reason, dead))
+
+    def release(self) -> SettleOutcome:
+        """Not begun: due again at once, and the claim costs no attempt."""
+        return self._settle("release", {})
+
+    def _settle(self, verb: str, more: dict[str, object], retry_for: float | None = None) -> SettleOutcome:
+        with self._lock:
+            self._check_open()
+            if self._is_bound:
+                self._settled = self._loop.settle(verb, self._receipt, more, retry_for)
+            else:
+                self._settled = "ok"
+        if self._settled not in ("ok", "already"):
+            self._loop.lose(self, self._settled)
+        return self._settled
+
+
+class _Loop:
+    def __init__(
+        self,
+        topic: Topic,
+        handler: Callable[[Delivery], object],
+        concurrency: int,
+        visibility: float,
+        on_lost: Callable[[Delivery, SettleOutcome], object] | None,
+    ) -> None:
+        _hold.check(concurrency, visibility)
+        self.visibility = visibility
+        self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
+        self._held: set[Delivery] = set()
+        self._changed = Condition()
+        self._ended = Event()
+
+    def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
+        calls = self._topic._calls
+        return one(self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
+
+    def lose(self, delivery: Delivery, outcome: SettleOutcome) -> None:
+        if delivery._lost is not None:
+            return
+        delivery._lost = outcome
+        log.warning("message %r is not held any more: %s", delivery.id, outcome)
+        if self._on_lost is not None:
+            try:
+                self._on_lost(delivery, outcome)
+            except Exception:
+                log.exception("on_lost failed for message %r", delivery.id)
+
+    def run(self, wait: float, grace: float, stop: Event) -> None:
+        beats = Thread(target=self._beat, name="duetime-beats", daemon=True)
+        beats.start()
+        try:
+            self._claim_until(stop, wait)
+        finally:
+            self._drain(grace)
+            self._ended.set()
+            beats.join()
+
+    def _claim_until(self, stop: Event, wait: float) -> None:
+        failures = 0
+        while not stop.is_set():
+            with self._changed:
+                free = self._concurrency - len(self._held)
+                if free == 0:
+                    self._changed.wait(_STOP_POLL_S)
+                    continue
+            claimed_at = time.monotonic()
+            try:
+                count = min(free, _hold.CLAIM_MAX)
+                visibility = timedelta(seconds=self.visibility)
+                calls = self._topic._calls
+                claimed = self._topic._run(calls.claim(self._topic.name, count, wait, visibility, retry_for=0))
+            except DuetimeError as error:
+                stop.wait(_hold.pause_after(error, failures))
+                failures += 1
+                continue
+            failures = 0
+            for message in claimed:
+                self._begin(Delivery(self, message, claimed_at), stop)
+
+    def _begin(self, delivery: Delivery, stop: Event) -> None:
+        if stop.is_set() and delivery._is_bound:
+            self._release(delivery)
+            return
+        with self._changed:
+            self._held.add(delivery)
+        Thread(target=self._handle, args=[delivery], name=f"duetime-{delivery.id}", daemon=True).start()
+
+    def _handle(self, delivery: Delivery) -> None:
+        try:
+            try:
+                self._handler(delivery)
+            except Exception as error:
+                log.exception("handler failed for message %r", delivery.id)
+                if delivery._is_open:
+                    delivery.nack(reason=_hold.reason_of(error))
+            else:
+                if delivery._is_open:
+                    delivery.ack()
+        except DuetimeError as error:
+            log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
+        finally:
+            with self._changed:
+                self._held.discard(delivery)
+                self._changed.notify_all()
+
+    def _beat(self) -> None:
+        step = self.visibility / _hold.STEPS
+        while not self._ended.wait(step):
+            now = time.monotonic()
+            with self._changed:
+                held = [delivery for delivery in self._held if delivery._is_open]
+            # What is being settled is left alone: its receipt ends.
+            due = [each for each in held if each._beat_at <= now and each._lock.acquire(blocking=False)]
+            try:
+                self._extend([each for each in due if each._is_open])
+            finally:
+                for each in due:
+                    each._lock.release()
+            for each in held:
+                if each._is_open and each.is_lost and not each._lock.locked():
+                    self.lose(each, "expired")
+
+    def _extend(self, due: list[Delivery]) -> None:
+        if not due:
+            return
+        since, results = time.monotonic(), None
+        calls, visibility = self._topic._calls, timedelta(seconds=self.visibility)
+        receipts = [each._receipt for each in due]
+        try:
+            # Short, so that several tries fit into one claim.
+            timeout = min(calls.timeout, self.visibility / 6)
+            results = self._topic._run(calls.extend_once(self._topic.name, receipts, visibility, timeout))
+        except DuetimeError as error:
+            log.warning("claims could not be extended, next try in %.1f s: %s", self.visibility / _hold.STEPS, error)
+        for each, result in zip(due, _hold.zipped(due, results), strict=True):
+            if (outcome := each._beaten(result, since)) is not None:
+                self.lose(each, outcome)
+
+    def _drain(self, grace: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held, grace)
+            rest = list(self._held)
+        for delivery in rest:
+            if delivery._is_open:
+                self._release(delivery)
+
+    def _release(self, delivery: Delivery) -> None:
+        try:
+            delivery._settle("release", {}, _hold.RELEASE_FOR_S)
+        except DuetimeError as error:
+            log.warning("message %r could not be released; it comes after its visibility: %s", delivery.id, error)
+        except RuntimeError:
+            # Its handler settled it at this moment.
+            pass
+
+
+def consume(
+    topic: Topic,
+    handler: Callable[[Delivery], object],
+    concurrency: int,
+    visibility: timedelta | float,
+    wait: timedelta | float,
+    grace: timedelta | float,
+    stop: Event,
+    on_lost: Callable[[Delivery, SettleOutcome], object] | None,
+) -> None:
+    """See `Topic.consume`."""
+    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost)
+    loop.run(_wire.seconds(wait), _wire.seconds(grace), stop)

@@ -1,0 +1,234 @@
+"""Consumes a topic with tasks. Upstream: `AsyncTopic.consume`. Downstream: claim, extend, ack, nack, release."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from . import _hold, _http, _wire
+from ._calls import one
+from ._hold import Hold, log
+from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
+
+if TYPE_CHECKING:
+    from ._async import AsyncTopic
+
+#: How long a handler that was cancelled may take to end.
+_CANCEL_MAX_S = 5.0
+
+
+class AsyncDelivery(Hold):
+    """A message in the hands of a handler."""
+
+    def __init__(self, loop: _Loop, message: ClaimedMessage, claimed_at: float) -> None:
+        super().__init__(message, claimed_at, loop.visibility)
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        #: Held while the claim is extended or settled: a receipt ends with each extension.
+        self._lock = asyncio.Lock()
+        self._is_settling = False
+
+    async def ack(self) -> SettleOutcome:
+        """Done. `cancelled`: the message was cancelled meanwhile, undo what was done."""
+        return await self._settle("ack", {})
+
+    async def nack(
+        self, *, delay: Duration | None = None, reason: str | None = None, dead: bool = False
+    ) -> SettleOutcome:
+        """Not done: again after `delay` or the topic's backoff, or, with `dead`, a dead letter at once."""
+        return await self._settle("nack", _http.nack(delay, reason, dead))
+
+    async def release(self) -> SettleOutcome:
+        """Not begun: due again at once, and the claim costs no attempt."""
+        return await self._settle("release", {})
+
+    async def _settle(self, verb: str, more: dict[str, object], retry_for: float | None = None) -> SettleOutcome:
+        self._is_settling = True
+        try:
+            async with self._lock:
+                self._check_open()
+                if self._is_bound:
+                    self._settled = await self._loop.settle(verb, self._receipt, more, retry_for)
+                else:
+                    self._settled = "ok"
+        finally:
+            self._is_settling = False
+        if self._settled not in ("ok", "already"):
+            self._loop.lose(self, self._settled)
+        return self._settled
+
+
+class _Loop:
+    def __init__(
+        self,
+        topic: AsyncTopic,
+        handler: Callable[[AsyncDelivery], Awaitable[object]],
+        concurrency: int,
+        visibility: float,
+        on_lost: Callable[[AsyncDelivery, SettleOutcome], object] | None,
+    ) -> None:
+        _hold.check(concurrency, visibility)
+        self.visibility = visibility
+        self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
+        self._held: set[AsyncDelivery] = set()
+        self._freed = asyncio.Event()
+        self._is_aborting = False
+
+    async def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
+        calls = self._topic._calls
+        return one(await self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
+
+    def lose(self, delivery: AsyncDelivery, outcome: SettleOutcome) -> None:
+        """The claim is over: the handler is cancelled, unless it has settled the message itself."""
+        if delivery._lost is not None:
+            return
+        delivery._lost = outcome
+        log.warning("message %r is not held any more: %s", delivery.id, outcome)
+        if delivery._settled is None and delivery._task is not None:
+            delivery._task.cancel()
+        if self._on_lost is not None:
+            try:
+                self._on_lost(delivery, outcome)
+            except Exception:
+                log.exception("on_lost failed for message %r", delivery.id)
+
+    async def run(self, wait: float, grace: float, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        beats = asyncio.create_task(self._beat())
+        try:
+            await self._claim_until(stop, stopping, wait)
+        except asyncio.CancelledError:
+            grace = 0
+            raise
+        finally:
+            stopping.cancel()
+            await self._drain(grace)
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
+
+    async def _claim_until(self, stop: asyncio.Event, stopping: asyncio.Task[bool], wait: float) -> None:
+        failures = 0
+        while not stop.is_set():
+            free = self._concurrency - len(self._held)
+            if free == 0:
+                self._freed.clear()
+                freed = asyncio.create_task(self._freed.wait())
+                await asyncio.wait([freed, stopping], return_when=asyncio.FIRST_COMPLETED)
+                freed.cancel()
+                continue
+            claimed_at = time.monotonic()
+            try:
+                count = min(free, _hold.CLAIM_MAX)
+                visibility = timedelta(seconds=self.visibility)
+                calls = self._topic._calls
+                claimed = await self._topic._run(calls.claim(self._topic.name, count, wait, visibility, retry_for=0))
+            except DuetimeError as error:
+                await asyncio.wait([stopping], timeout=_hold.pause_after(error, failures))
+                failures += 1
+                continue
+            failures = 0
+            for message in claimed:
+                await self._begin(AsyncDelivery(self, message, claimed_at), stop)
+
+    async def _begin(self, delivery: AsyncDelivery, stop: asyncio.Event) -> None:
+        if stop.is_set() and delivery._is_bound:
+            await self._release(delivery)
+            return
+        self._held.add(delivery)
+        delivery._task = asyncio.create_task(self._handle(delivery))
+
+    async def _handle(self, delivery: AsyncDelivery) -> None:
+        try:
+            try:
+                await self._handler(delivery)
+            except asyncio.CancelledError as error:
+                if delivery._lost is None and not self._is_aborting:
+                    await delivery.nack(reason=_hold.reason_of(error))
+            except Exception as error:
+                log.exception("handler failed for message %r", delivery.id)
+                if delivery._is_open:
+                    await delivery.nack(reason=_hold.reason_of(error))
+            else:
+                if delivery._is_open:
+                    await delivery.ack()
+        except DuetimeError as error:
+            log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
+        finally:
+            if not self._is_aborting:
+                self._held.discard(delivery)
+            self._freed.set()
+
+    async def _beat(self) -> None:
+        step = self.visibility / _hold.STEPS
+        extending: asyncio.Task[None] | None = None
+        while True:
+            await asyncio.sleep(step)
+            now = time.monotonic()
+            for each in list(self._held):
+                if each._is_open and each.is_lost and not each._is_settling:
+                    self.lose(each, "expired")
+            if extending is None or extending.done():
+                # What is being settled is left alone: its receipt ends.
+                due = [each for each in self._held if each._is_open and each._beat_at <= now and not each._lock.locked()]
+                for each in due:
+                    # No one holds or awaits the lock, so this does not wait.
+                    await each._lock.acquire()
+                extending = asyncio.create_task(self._extend(due)) if due else None
+
+    async def _extend(self, due: list[AsyncDelivery]) -> None:
+        since, results = time.monotonic(), None
+        calls, visibility = self._topic._calls, timedelta(seconds=self.visibility)
+        try:
+            receipts = [each._receipt for each in due]
+            # Short, so that several tries fit into one claim.
+            timeout = min(calls.timeout, self.visibility / 6)
+            results = await self._topic._run(calls.extend_once(self._topic.name, receipts, visibility, timeout))
+        except DuetimeError as error:
+            log.warning("claims could not be extended, next try in %.1f s: %s", self.visibility / _hold.STEPS, error)
+        finally:
+            for each in due:
+                each._lock.release()
+        for each, result in zip(due, _hold.zipped(due, results), strict=True):
+            if (outcome := each._beaten(result, since)) is not None:
+                self.lose(each, outcome)
+
+    async def _drain(self, grace: float) -> None:
+        tasks = [each._task for each in self._held if each._task is not None]
+        if not tasks:
+            return
+        await asyncio.wait(tasks, timeout=grace)
+        self._is_aborting = True
+        rest = [each for each in self._held if each._task is not None and not each._task.done()]
+        for each in rest:
+            if each._task is not None and not each._is_settling:
+                each._task.cancel()
+        if rest:
+            await asyncio.wait([each._task for each in rest if each._task is not None], timeout=_CANCEL_MAX_S)
+        await asyncio.gather(*[self._release(each) for each in rest if each._is_open])
+
+    async def _release(self, delivery: AsyncDelivery) -> None:
+        try:
+            await delivery._settle("release", {}, _hold.RELEASE_FOR_S)
+        except DuetimeError as error:
+            log.warning("message %r could not be released; it comes after its visibility: %s", delivery.id, error)
+        except RuntimeError:
+            # Its handler settled it at this moment.
+            pass
+
+
+async def consume(
+    topic: AsyncTopic,
+    handler: Callable[[AsyncDelivery], Awaitable[object]],
+    concurrency: int,
+    visibility: timedelta | float,
+    wait: timedelta | float,
+    grace: timedelta | float,
+    stop: asyncio.Event,
+    on_lost: Callable[[AsyncDelivery, SettleOutcome], object] | None,
+) -> None:
+    """See `AsyncTopic.consume`."""
+    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost)
+    await loop.run(_wire.seconds(wait), _wire.seconds(grace), stop)

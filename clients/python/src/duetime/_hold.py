@@ -1,0 +1,109 @@
+"""A claim that is held: its receipt, until when, and how it ended. Both consumers keep one for each message."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ._calls import PAUSE_FIRST_S, PAUSE_MAX_S
+from ._types import ApiError, ClaimedMessage, DuetimeError, ItemError, NoAnswer, Settled, SettleOutcome
+
+log = logging.getLogger("duetime")
+
+#: Most messages that one consumer handles at a time, and most that one claim may bring.
+CONCURRENCY_MAX = 1000
+CLAIM_MAX = 256
+#: Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
+BEAT_SHARE = 3
+STEPS = 12
+#: How long the release of what is held is tried at a stop.
+RELEASE_FOR_S = 5.0
+
+
+class Hold:
+    """The claim of one message, counted from before it was asked for by this machine's monotonic clock."""
+
+    def __init__(self, message: ClaimedMessage, claimed_at: float, visibility: float) -> None:
+        #: What was claimed.
+        self.message = message
+        self._receipt = message.receipt
+        #: An at-most-once message has nothing to extend or settle.
+        self._is_bound = message.deadline is not None
+        self._visibility = visibility
+        self._lost: SettleOutcome | None = None
+        self._settled: SettleOutcome | None = None
+        self._renew(claimed_at)
+
+    @property
+    def id(self) -> str:
+        """The id of the message."""
+        return self.message.id
+
+    @property
+    def payload(self) -> bytes:
+        """The payload, bit for bit."""
+        return self.message.payload
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.message.attempt
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        return self.message.json()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the message is not this consumer's any more: cancelled, or in other hands."""
+        return self._lost is not None or (self._is_open and time.monotonic() >= self._held_until)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._is_bound and self._lost is None and self._settled is None
+
+    def _renew(self, since: float) -> None:
+        self._held_until = since + self._visibility
+        self._beat_at = since + self._visibility / BEAT_SHARE
+
+    def _beaten(self, result: Settled | ItemError | None, since: float) -> SettleOutcome | None:
+        """Takes what an extension answered; returns how the claim ended, if it did."""
+        if isinstance(result, Settled) and result.receipt is not None:
+            self._receipt = result.receipt
+            self._renew(since)
+            return None
+        self._beat_at = time.monotonic() + self._visibility / STEPS
+        return result.outcome if isinstance(result, Settled) else None
+
+    def _check_open(self) -> None:
+        if self._settled is not None:
+            raise RuntimeError(f"message {self.id!r} is settled already ({self._settled})")
+
+
+def check(concurrency: int, visibility: float) -> None:
+    if not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise ValueError(f"concurrency is {concurrency}; give 1 to {CONCURRENCY_MAX}")
+    if visibility < 0.1:
+        raise ValueError(f"visibility is {visibility} s; give 100 ms or more")
+
+
+def pause_after(error: DuetimeError, failures: int) -> float:
+    """Seconds until the next claim; an error that no pause cures is raised."""
+    if not isinstance(error, NoAnswer) and not (isinstance(error, ApiError) and error.retryable):
+        raise error
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    pause = (asked or 0.0) + random.uniform(0, min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0**failures))
+    log.warning("claim failed, next try in %.1f s: %s", pause, error)
+    return pause
+
+
+def reason_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def zipped(holds: Sequence[Hold], results: Sequence[Settled | ItemError] | None) -> Sequence[Settled | ItemError | None]:
+    """A result for each; None where there was no answer, or not one for each."""
+    return results if results is not None and len(results) == len(holds) else [None] * len(holds)

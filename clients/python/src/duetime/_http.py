@@ -1,0 +1,56 @@
+"""What both clients have in common about httpx and arguments."""
+
+from __future__ import annotations
+
+import httpx
+
+from . import _wire
+from ._calls import Lost, Reply, Send
+from ._types import Duration
+
+#: Idle connections kept per client.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256)
+#: Longest wait for a connection.
+CONNECT_MAX_S = 5.0
+
+seconds = _wire.seconds
+
+
+def base(url: str) -> str:
+    """The address of a node without its last slash. What is none is a ValueError."""
+    text = (url if "://" in url else f"http://{url}").rstrip("/")
+    parsed = httpx.URL(text)
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+        raise ValueError("this is not the address of a node; write it like 'http://127.0.0.1:3830', and give token=")
+    return text
+
+
+def build(http: httpx.Client | httpx.AsyncClient, base: str, step: Send) -> httpx.Request:
+    timeout = httpx.Timeout(step.timeout, connect=min(step.timeout, CONNECT_MAX_S))
+    return http.build_request(
+        step.method, base + step.path, headers=step.headers, content=step.content, timeout=timeout
+    )
+
+
+def reply(response: httpx.Response) -> Reply:
+    return Reply(response.status_code, response.headers, response.content)
+
+
+def lost(error: httpx.TransportError) -> Lost:
+    maybe_done = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+    return Lost(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, maybe_done)
+
+
+def nack(delay: Duration | None, reason: str | None, dead: bool) -> dict[str, object]:
+    given: dict[str, object] = {} if delay is None else {"delay": _wire.duration(delay)}
+    if reason is not None:
+        given["reason"] = reason[:REASON_CHARS_MAX]
+    return {**given, "dead": True} if dead else given
+
+
+def extend(visibility: Duration | None) -> dict[str, object]:
+    return {} if visibility is None else {"visibility_timeout": _wire.duration(visibility)}
+
+
+#: Longest reason of a nack.
+REASON_CHARS_MAX = 400

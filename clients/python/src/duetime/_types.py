@@ -1,0 +1,243 @@
+"""The nouns of the API: what is sent, what is answered, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from . import _wire
+
+#: A `timedelta`, or a string with a unit such as `"500ms"`, `"30m"`, `"1h 30m"`.
+Duration: TypeAlias = timedelta | str
+
+EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "duplicate"]
+CancelOutcome: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
+RescheduleOutcome: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
+SettleOutcome: TypeAlias = Literal["ok", "already", "cancelled", "expired", "gone"]
+OnConflict: TypeAlias = Literal["reject", "replace"]
+
+#: Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again.
+RETRYABLE = frozenset(
+    ["busy", "clock_skew", "draining", "rate_limited", "routing_changing", "store_unavailable", "timeout"]
+)
+
+
+class DuetimeError(Exception):
+    """The base class of all errors of this package."""
+
+
+class ApiError(DuetimeError):
+    """A refusal by the node: RFC 9457 problem details. `code` is for programs, `detail` says what to do."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        title: str = "",
+        field: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{detail or title} ({code or status})")
+        self.status, self.code, self.detail, self.title = status, code, detail, title
+        #: The field of the request that is to blame.
+        self.field = field
+        #: Seconds after which the request may be sent again, as the node said.
+        self.retry_after = retry_after
+
+    @property
+    def retryable(self) -> bool:
+        """True if the same request may succeed later."""
+        return self.status in (429, 502, 503, 504)
+
+
+class NoAnswer(DuetimeError):
+    """No connection, or a connection that broke, or no answer in time."""
+
+    def __init__(self, reason: str, maybe_done: bool) -> None:
+        doubt = "; whether it was done is unknown" if maybe_done else "; nothing was done"
+        super().__init__(f"no answer: {reason}{doubt}")
+        self.reason = reason
+        #: True if the node may have carried the request out.
+        self.maybe_done = maybe_done
+
+
+class ForeignAnswer(DuetimeError):
+    """The answer is not one of a node; most likely the address is another server's."""
+
+
+class InvalidSignature(DuetimeError):
+    """A webhook that is not signed with any of the secrets, or is too old, or comes from the future."""
+
+
+class NewMessage:
+    """A message to enqueue. Its id is made here if none is given, so sending it again is a `duplicate`.
+
+    `payload`: bytes and text are delivered as they are, any other value as its JSON. Neither `delay` nor `due_at`:
+    due at once.
+    """
+
+    def __init__(
+        self,
+        payload: object = b"",
+        *,
+        id: str | None = None,
+        delay: Duration | None = None,
+        due_at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        on_conflict: OnConflict | None = None,
+    ) -> None:
+        self.id = _wire.make_id() if id is None else id
+        self.has_made_id = id is None
+        fields: dict[str, object] = {"id": self.id, **_wire.due(delay, due_at), **_wire.payload(payload)}
+        if headers is not None:
+            fields["headers"] = dict(headers)
+        if on_conflict is not None:
+            fields["on_conflict"] = on_conflict
+        #: The message as JSON, in UTF-8 and on one line.
+        self.line = _wire.dumps(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of an enqueue. Of a `duplicate` the earlier message stays as it was."""
+
+    id: str
+    outcome: EnqueueOutcome
+    shard: int
+    #: When it falls due; of a duplicate, where the store knows it.
+    due_at: datetime | None = None
+    #: How many milliseconds later than asked for that is, where the topic has a `smear`.
+    smeared_ms: int | None = None
+    #: How many milliseconds the `due_at` that was asked for was past already.
+    late_by_ms: int | None = None
+    #: True if it was replaced while a consumer or sink held it, which may deliver the old content.
+    in_flight: bool = False
+    #: Replicas of Redis that have it, where the node waits for them.
+    replicas: int | None = None
+    #: True if an earlier try of this call may have been carried out: a `duplicate` may be this very message.
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What became of a cancel. After `cancelled` the message is never delivered."""
+
+    id: str
+    outcome: CancelOutcome
+    replicas: int | None = None
+    #: True if an earlier try of this call may have been carried out: with `unknown`, it may have cancelled it.
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """What became of a reschedule."""
+
+    id: str
+    outcome: RescheduleOutcome
+    due_at: datetime | None = None
+    smeared_ms: int | None = None
+    late_by_ms: int | None = None
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of an ack, nack, release or extend. `already` counts as `ok`; `cancelled`: undo what was done."""
+
+    outcome: SettleOutcome
+    id: str | None = None
+    #: The receipt that counts from now on, after an extension.
+    receipt: str | None = None
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """One item of many that was refused or failed; the others were not."""
+
+    code: str
+    detail: str
+    #: Which item of the call it was, from 0.
+    index: int
+    id: str | None = None
+    field: str | None = None
+
+    @property
+    def retryable(self) -> bool:
+        """True if the same item may succeed later."""
+        return self.code in RETRYABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why and when a message became a dead letter."""
+
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as its shard holds it."""
+
+    id: str
+    state: Literal["scheduled", "in_flight", "dead"]
+    due_at: datetime
+    #: When it may be claimed (again): its due time, the time of a retry, or the deadline of a claim.
+    visible_at: datetime
+    attempts: int
+    redrives: int
+    shard: int
+    payload: bytes
+    headers: Mapping[str, str]
+    death: Death | None = None
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        return _wire.loads(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedMessage:
+    """A claimed message. Settle it by its receipt before its visibility timeout ends."""
+
+    id: str
+    receipt: str
+    due_at: datetime
+    #: Which attempt this is, from 1.
+    attempt: int
+    #: The same for every attempt of one message: compare it to see a message once.
+    delivery_id: str
+    payload: bytes
+    headers: Mapping[str, str]
+    #: When others may have it, by the store's clock; None where nothing is to be settled (at-most-once).
+    deadline: datetime | None = None
+    #: The span that handling it belongs to (W3C Trace Context).
+    traceparent: str | None = None
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        return _wire.loads(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic: its settings as they apply, and its counts."""
+
+    name: str
+    shard_count: int
+    #: Grows by one with every change.
+    version: int
+    created_at: datetime
+    scheduled: int
+    due: int
+    in_flight: int
+    dead: int
+    #: The settings (`visibility_timeout`, `retry`, …) and all else that the node answered.
+    raw: Mapping[str, Any]
+    oldest_due_at: datetime | None = None

@@ -1,0 +1,260 @@
+/** The client: topics, messages, and consumers by hand. */
+
+import { type Claims, consume, type ConsumeOptions, type Handler } from "./consume.js";
+import { Transport } from "./transport.js";
+import {
+  ApiError,
+  type Cancelled,
+  type ClaimedMessage,
+  type Due,
+  type Duration,
+  type Enqueued,
+  type ItemError,
+  type Message,
+  type MessageOptions,
+  type NackOptions,
+  type NewMessage,
+  type Receipt,
+  type Rescheduled,
+  type Settled,
+  type TopicInfo,
+} from "./types.js";
+import * as wire from "./wire.js";
+
+/** Messages, and characters of JSON, in one request of a stream. */
+const BATCH_ITEMS = 500;
+const BATCH_CHARS = 1 << 20;
+/** Ids or receipts in one request. */
+const IDS_MAX = 10_000;
+
+export interface DuetimeOptions {
+  /** The token that the node asks for. */
+  token?: string;
+  /** How long an answer is waited for; 10 s if absent. */
+  timeoutMs?: number;
+  /** For how long a call that found no node, or was asked to come back, is sent again; 30 s if absent, 0: never. */
+  retryForMs?: number;
+  /** Instead of the `fetch` of the runtime. */
+  fetch?: typeof globalThis.fetch;
+}
+
+/** A client of Duetime. `url`: of a node, or of a balancer in front of several, such as `"http://127.0.0.1:3830"`. */
+export class Duetime {
+  readonly #transport: Transport;
+
+  constructor(url: string, { token, timeoutMs = 10_000, retryForMs = 30_000, fetch }: DuetimeOptions = {}) {
+    const base = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
+    const parsed = URL.canParse(base) ? new URL(base) : undefined;
+    if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password) {
+      throw new RangeError('this is not the address of a node; write it like "http://127.0.0.1:3830", and give token');
+    }
+    const fetching = fetch ?? ((input, init) => globalThis.fetch(input, init));
+    this.#transport = new Transport(base, token, timeoutMs, retryForMs, fetching);
+  }
+
+  /** The topic of that name. Asks the node nothing. */
+  topic(name: string): Topic {
+    return new Topic(this.#transport, name);
+  }
+
+  /** Every topic that the token is for. */
+  async topics(): Promise<TopicInfo[]> {
+    const found = await this.#transport.json({ method: "GET", path: "/v1/topics" });
+    return found.topics.map(wire.topicInfo);
+  }
+}
+
+/** A topic: what is enqueued into it, cancelled, and consumed. */
+export class Topic implements Claims {
+  readonly #path: string;
+
+  constructor(
+    private readonly transport: Transport,
+    readonly name: string,
+  ) {
+    this.#path = `/v1/topics/${wire.part(name)}`;
+  }
+
+  /** Creates or changes the topic: `{ visibility_timeout: "30s", retry: { max_attempts: 5 } }`, `{ shards: 8 }`, … */
+  async create(settings: Record<string, unknown> = {}): Promise<TopicInfo> {
+    const body = JSON.stringify(settings);
+    return wire.topicInfo(await this.transport.json({ method: "PUT", path: this.#path, body }));
+  }
+
+  /** Its settings and counts. */
+  async info(): Promise<TopicInfo> {
+    return wire.topicInfo(await this.transport.json({ method: "GET", path: this.#path }));
+  }
+
+  /** Deletes it. `force`: with the messages in it. */
+  async delete({ force = false } = {}): Promise<"deleted" | "deleting" | "unknown"> {
+    const path = force ? `${this.#path}?force=true` : this.#path;
+    const found = await orNot("unknown_topic", this.transport.json({ method: "DELETE", path }));
+    return found?.outcome ?? "unknown";
+  }
+
+  /** Enqueues one message. Safe to send again: the id is made here if there is none. */
+  async enqueue(payload: unknown, options: MessageOptions = {}): Promise<Enqueued> {
+    const { text: body, isMade } = lineOf({ ...options, payload });
+    const { text, repeated } = await this.transport.request({ method: "POST", path: `${this.#path}/messages`, body });
+    return wire.enqueued(wire.read(text), repeated, isMade);
+  }
+
+  /** Enqueues many messages; a result for each, in order. One that is refused takes no other along. */
+  async enqueueMany(messages: Iterable<NewMessage> | AsyncIterable<NewMessage>): Promise<(Enqueued | ItemError)[]> {
+    const results: (Enqueued | ItemError)[] = [];
+    for await (const result of this.enqueueStream(messages)) results.push(result);
+    return results;
+  }
+
+  /** Enqueues a stream of any length as NDJSON, batch by batch; the results come while it is read. */
+  async *enqueueStream(
+    messages: Iterable<NewMessage> | AsyncIterable<NewMessage>,
+  ): AsyncGenerator<Enqueued | ItemError, void, undefined> {
+    let batch: Line[] = [];
+    let [chars, first] = [0, 0];
+    for await (const message of messages) {
+      const line = lineOf(message);
+      batch.push(line);
+      chars += line.text.length;
+      if (batch.length >= BATCH_ITEMS || chars >= BATCH_CHARS) {
+        yield* await this.#enqueueBatch(batch, first);
+        first += batch.length;
+        [batch, chars] = [[], 0];
+      }
+    }
+    yield* await this.#enqueueBatch(batch, first);
+  }
+
+  async #enqueueBatch(batch: Line[], first: number): Promise<(Enqueued | ItemError)[]> {
+    const found = await this.transport.results(batch, (lines) => ({
+      method: "POST",
+      path: `${this.#path}/messages`,
+      contentType: "application/x-ndjson",
+      body: lines.map((line) => `${line.text}\n`).join(""),
+    }));
+    return found.map(
+      ([answer, repeated], at) =>
+        wire.itemError(answer, first + at) ?? wire.enqueued(answer, repeated, batch[at]?.isMade ?? false),
+    );
+  }
+
+  /** The message of that id; undefined if there is none: never enqueued, cancelled, or delivered already. */
+  async get(id: string): Promise<Message | undefined> {
+    const request = { method: "GET", path: `${this.#path}/messages/${wire.part(id)}` };
+    const found = await orNot("unknown_message", this.transport.json(request));
+    return found && wire.message(found);
+  }
+
+  /** Cancels a message. After `cancelled` it is never delivered; `in_flight`: it may be delivered just now. */
+  async cancel(id: string): Promise<Cancelled> {
+    return wire.one(await this.cancelMany([id]));
+  }
+
+  /** Cancels many messages; a result for each, in order. */
+  async cancelMany(ids: readonly string[]): Promise<(Cancelled | ItemError)[]> {
+    return this.#each("cancel", "ids", ids, {}, (found, id, repeated) => wire.cancelled(found, id, repeated));
+  }
+
+  /** Gives a message another due time. */
+  async reschedule(id: string, due: Due): Promise<Rescheduled> {
+    const path = `${this.#path}/messages/${wire.part(id)}`;
+    const body = JSON.stringify(wire.dueFields(due));
+    return wire.rescheduled(await this.transport.json({ method: "PATCH", path, body }), id);
+  }
+
+  /** Claims up to `max` due messages, and waits up to `waitMs` (60 s at most) for the first to fall due. */
+  async claim(
+    max = 1,
+    options: { waitMs?: number; visibilityMs?: number; retryForMs?: number } = {},
+  ): Promise<ClaimedMessage[]> {
+    const { waitMs = 0, visibilityMs, retryForMs } = options;
+    const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
+    const asked = { max, wait: `${waitMs}ms`, ...visibility };
+    const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
+    const found = await this.transport.json(retryForMs === undefined ? request : { ...request, retryForMs });
+    return found.messages.map(wire.claimed);
+  }
+
+  /** Done. */
+  ack(receipts: readonly Receipt[]): Promise<(Settled | ItemError)[]> {
+    return this.settle("ack", receipts, {});
+  }
+
+  /** Not done: again after `delay` or the topic's backoff, or, with `dead`, a dead letter at once. */
+  nack(receipts: readonly Receipt[], options: NackOptions = {}): Promise<(Settled | ItemError)[]> {
+    return this.settle("nack", receipts, wire.nackFields(options));
+  }
+
+  /** More time, from now on. Answers new receipts; the old ones end. */
+  extend(receipts: readonly Receipt[], visibility?: Duration): Promise<(Settled | ItemError)[]> {
+    return this.settle("extend", receipts, visibility === undefined ? {} : { visibility_timeout: visibility });
+  }
+
+  /** Not begun: due again at once, and the claim costs no attempt. */
+  release(receipts: readonly Receipt[]): Promise<(Settled | ItemError)[]> {
+    return this.settle("release", receipts, {});
+  }
+
+  /**
+   * Handles what falls due, up to `concurrency` messages at a time, until `signal` is aborted; see ConsumeOptions.
+   *
+   * A message is acked when `handler` ends and nacked when it throws, unless the handler settled it.
+   */
+  consume(handler: Handler, options: ConsumeOptions = {}): Promise<void> {
+    return consume(this, handler, options);
+  }
+
+  /** @internal */
+  settle(
+    verb: string,
+    receipts: readonly Receipt[],
+    more: object,
+    limits: { timeoutMs?: number; retryForMs?: number } = {},
+  ): Promise<(Settled | ItemError)[]> {
+    return this.#each(verb, "receipts", receipts, more, wire.settled, limits);
+  }
+
+  async #each<T>(
+    verb: string,
+    field: string,
+    items: readonly string[],
+    more: object,
+    read: (found: wire.Json, item: string, repeated: boolean) => T,
+    limits: { timeoutMs?: number; retryForMs?: number } = {},
+  ): Promise<(T | ItemError)[]> {
+    const results: (T | ItemError)[] = [];
+    for (let begin = 0; begin < items.length; begin += IDS_MAX) {
+      const some = items.slice(begin, begin + IDS_MAX);
+      const found = await this.transport.results(some, (part) => ({
+        method: "POST",
+        path: `${this.#path}/${verb}`,
+        body: JSON.stringify({ [field]: part, ...more }),
+        ...limits,
+      }));
+      found.forEach(([answer, repeated], at) =>
+        results.push(wire.itemError(answer, begin + at) ?? read(answer, some[at] as string, repeated)),
+      );
+    }
+    return results;
+  }
+}
+
+interface Line {
+  text: string;
+  isMade: boolean;
+}
+
+function lineOf(message: NewMessage): Line {
+  return { text: wire.messageLine(message, message.id ?? wire.makeId()), isMade: message.id === undefined };
+}
+
+/** Waits for an answer; undefined if it is a problem of that code. */
+async function orNot(code: string, answer: Promise<wire.Json>): Promise<wire.Json> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof ApiError && error.code === code) return undefined;
+    throw error;
+  }
+}

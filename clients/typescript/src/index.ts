@@ -1,0 +1,32 @@
+/** Client of Duetime: messages delivered at their due time, and cancelled before it. */
+
+export { Duetime, type DuetimeOptions, type Topic } from "./client.js";
+export type { ConsumeOptions, Delivery, Handler } from "./consume.js";
+export { shardOf } from "./shards.js";
+export {
+  ApiError,
+  type Cancelled,
+  type CancelOutcome,
+  type ClaimedMessage,
+  type Due,
+  DuetimeError,
+  type Duration,
+  type Enqueued,
+  type EnqueueOutcome,
+  ForeignAnswer,
+  InvalidSignature,
+  type ItemError,
+  type Message,
+  type MessageOptions,
+  type NackOptions,
+  type NewMessage,
+  NoAnswer,
+  type Payload,
+  type Receipt,
+  type Rescheduled,
+  type RescheduleOutcome,
+  type Settled,
+  type SettleOutcome,
+  type TopicInfo,
+} from "./types.js";
+export { verify, type VerifyOptions } from "./verify.js";

@@ -1,0 +1,180 @@
+/** One request and its answer: until when it is waited for, and how often it is sent. */
+
+import { ApiError, DuetimeError, ForeignAnswer, NoAnswer } from "./types.js";
+import { isPassing, type Json, problem, read } from "./wire.js";
+
+/** The header that says until when a request may be begun, in milliseconds since the Unix epoch. */
+export const NOT_AFTER = "Duetime-Not-After";
+/** Pauses between two tries, before jitter. Jitter: "full jitter", AWS Architecture Blog, 2015. */
+export const PAUSE_MAX_MS = 5_000;
+export const PAUSE_FIRST_MS = 100;
+/** Clocks that differ by less than this agree. */
+const CLOCKS_APART_MS = 3_000;
+/** Codes of a 503 that leaves open whether the request was carried out; without a code it is a balancer's. */
+const MAYBE_DONE = ["store_unavailable", "timeout", ""];
+/** Codes of a connection that was never made, in Node, Deno and Bun. */
+const NO_CONNECTION = [
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "UND_ERR_CONNECT_TIMEOUT",
+  "ConnectionRefused",
+];
+
+export interface Request {
+  method: string;
+  path: string;
+  body?: string;
+  contentType?: string;
+  /** How long the node may wait before it answers. */
+  waitMs?: number;
+  timeoutMs?: number;
+  retryForMs?: number;
+}
+
+export interface Answer {
+  text: string;
+  /** True if an earlier try may have been carried out. */
+  repeated: boolean;
+}
+
+/** Resolves after `ms`, or as soon as `signal` is aborted. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    if (signal?.aborted) done();
+    else signal?.addEventListener("abort", done);
+  });
+}
+
+/** The pause before try `count` + 1: with full jitter, and not shorter than the node asks for. */
+export function pauseMs(count: number, error?: unknown): number {
+  const asked = error instanceof ApiError ? (error.retryAfterMs ?? 0) : 0;
+  return asked + Math.random() * Math.min(PAUSE_MAX_MS, PAUSE_FIRST_MS * 2 ** count);
+}
+
+/** When to try again, and not after `retryForMs`. */
+class Tries {
+  readonly #end: number;
+  #count = 0;
+
+  constructor(retryForMs: number) {
+    this.#end = performance.now() + retryForMs;
+  }
+
+  /** Waits for the next try; false if there is none. */
+  async pause(error?: unknown): Promise<boolean> {
+    const pause = pauseMs(this.#count++, error);
+    if (performance.now() + pause > this.#end) return false;
+    await sleep(pause);
+    return true;
+  }
+}
+
+export class Transport {
+  /** How far the node's clock is ahead of this machine's, by the Date of an answer. */
+  #aheadMs = 0;
+  readonly #headers: Record<string, string>;
+
+  constructor(
+    readonly base: string,
+    token: string | undefined,
+    readonly timeoutMs: number,
+    readonly retryForMs: number,
+    readonly fetch: typeof globalThis.fetch,
+  ) {
+    this.#headers = { accept: "application/json", ...(token && { authorization: `Bearer ${token.trim()}` }) };
+  }
+
+  /** Sends a request until it is answered, or its time is up. Refusals are thrown. */
+  async request(request: Request): Promise<Answer> {
+    const tries = new Tries(request.retryForMs ?? this.retryForMs);
+    let repeated = false;
+    let isClockKnown = false;
+    for (;;) {
+      let error: DuetimeError;
+      const answer = await this.#send(request);
+      if (answer instanceof NoAnswer) {
+        error = answer.maybeDone || !repeated ? answer : new NoAnswer(answer.message, true, answer.cause);
+        repeated ||= answer.maybeDone;
+      } else {
+        this.#seeClock(answer.headers);
+        if (answer.status === 412 && !isClockKnown) {
+          isClockKnown = true;
+          continue;
+        }
+        const refusal = problem(answer.status, answer.headers, answer.text);
+        if (!refusal) return { text: answer.text, repeated };
+        if (!refusal.retryable) throw refusal;
+        repeated ||= ![429, 503].includes(refusal.status) || MAYBE_DONE.includes(refusal.code);
+        error = refusal;
+      }
+      if (!(await tries.pause(error))) throw error;
+    }
+  }
+
+  async json(request: Request): Promise<Json> {
+    return read((await this.request(request)).text);
+  }
+
+  /**
+   * Sends items and answers a result for each, and whether it may have been carried out before; items that failed for a
+   * passing reason are sent again.
+   */
+  async results<T>(items: readonly T[], requestOf: (items: T[]) => Request): Promise<[Json, boolean][]> {
+    const results: [Json, boolean][] = items.map(() => [{}, false]);
+    const again = new Set<number>();
+    let open = items.map((_, at) => at);
+    let tries: Tries | undefined;
+    while (open.length > 0) {
+      const request = requestOf(open.map((at) => items[at] as T));
+      tries ??= new Tries(request.retryForMs ?? this.retryForMs);
+      const { text, repeated } = await this.request(request);
+      const answers = read(text)?.results;
+      if (!Array.isArray(answers) || answers.length !== open.length) {
+        throw new ForeignAnswer(`${request.path} did not answer one result for each of ${open.length} items`);
+      }
+      open.forEach((at, number) => (results[at] = [answers[number], repeated || again.has(at)]));
+      open = open.filter((at) => isPassing(results[at]?.[0]));
+      open.forEach((at) => again.add(at));
+      if (open.length > 0 && !(await tries.pause())) break;
+    }
+    return results;
+  }
+
+  async #send(request: Request): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
+    const limitMs = (request.timeoutMs ?? this.timeoutMs) + (request.waitMs ?? 0);
+    const headers = { ...this.#headers };
+    if (request.body !== undefined) headers["content-type"] = request.contentType ?? "application/json";
+    if (request.method !== "GET") headers[NOT_AFTER] = String(Math.floor(Date.now() + this.#aheadMs + limitMs));
+    const ending = new AbortController();
+    const timer = setTimeout(() => ending.abort(), limitMs);
+    try {
+      const { method, path, body = null } = request;
+      const init: RequestInit = { method, headers, body, signal: ending.signal, redirect: "manual" };
+      const response = await this.fetch(this.base + path, init);
+      return { status: response.status, headers: response.headers, text: await response.text() };
+    } catch (error) {
+      if (ending.signal.aborted) return new NoAnswer(`none within ${limitMs} ms`, true, error);
+      const cause = (error as { cause?: { code?: string; message?: string } }).cause;
+      const code = cause?.code ?? (error as { code?: string }).code ?? "";
+      const reason = cause?.message || code || String(error);
+      return new NoAnswer(reason, !NO_CONNECTION.includes(code), error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #seeClock(headers: Headers): void {
+    const ahead = Date.parse(headers.get("date") ?? "") - Date.now();
+    // The Date has whole seconds, some of which passed on the way.
+    if (!Number.isNaN(ahead)) this.#aheadMs = Math.abs(ahead) > CLOCKS_APART_MS ? ahead : 0;
+  }
+}

@@ -1,0 +1,228 @@
+/** The nouns of the API: what is sent, what is answered, and what goes wrong. */
+
+type Span = `${number}${"ms" | "s" | "m" | "h" | "d"}`;
+
+/** A duration with its unit: `"500ms"`, `"30m"`, `"1h 30m"`. */
+export type Duration = Span | `${Span} ${Span}` | `${Span} ${Span} ${Span}`;
+
+declare const receiptBrand: unique symbol;
+
+/** Proof of a claim. It ends with the next extension, which answers a new one. */
+export type Receipt = string & { readonly [receiptBrand]: true };
+
+export type EnqueueOutcome = "scheduled" | "replaced" | "duplicate";
+export type CancelOutcome = "cancelled" | "in_flight" | "unknown";
+export type RescheduleOutcome = "rescheduled" | "in_flight" | "dead" | "unknown";
+export type SettleOutcome = "ok" | "already" | "cancelled" | "expired" | "gone";
+
+/** Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again. */
+export const RETRYABLE: readonly string[] = [
+  "busy",
+  "clock_skew",
+  "draining",
+  "rate_limited",
+  "routing_changing",
+  "store_unavailable",
+  "timeout",
+];
+
+/** The base class of all errors of this package. */
+export class DuetimeError extends Error {
+  override name = "DuetimeError";
+}
+
+/** A refusal by the node: RFC 9457 problem details. `code` is for programs, `detail` says what to do. */
+export class ApiError extends DuetimeError {
+  override name = "ApiError";
+
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    readonly detail: string,
+    /** The field of the request that is to blame. */
+    readonly field?: string,
+    /** After how many milliseconds the request may be sent again, as the node said. */
+    readonly retryAfterMs?: number,
+  ) {
+    super(`${detail} (${code || status})`);
+  }
+
+  /** True if the same request may succeed later. */
+  get retryable(): boolean {
+    return [429, 502, 503, 504].includes(this.status);
+  }
+}
+
+/** No connection, or a connection that broke, or no answer in time. */
+export class NoAnswer extends DuetimeError {
+  override name = "NoAnswer";
+
+  constructor(
+    reason: string,
+    /** True if the node may have carried the request out. */
+    readonly maybeDone: boolean,
+    cause?: unknown,
+  ) {
+    super(`no answer: ${reason}; ${maybeDone ? "whether it was done is unknown" : "nothing was done"}`, { cause });
+  }
+}
+
+/** The answer is not one of a node; most likely the address is another server's. */
+export class ForeignAnswer extends DuetimeError {
+  override name = "ForeignAnswer";
+}
+
+/** A webhook that is not signed with any of the secrets, or is too old, or comes from the future. */
+export class InvalidSignature extends DuetimeError {
+  override name = "InvalidSignature";
+}
+
+/** When a message falls due; neither: at once. */
+export type Due = { delay?: Duration; dueAt?: never } | { delay?: never; dueAt?: Date };
+
+/** How a message is enqueued. An id is made in the client if none is given. */
+export type MessageOptions = Due & {
+  id?: string;
+  headers?: Record<string, string>;
+  onConflict?: "reject" | "replace";
+};
+
+/**
+ * A message to enqueue. Bytes and text are delivered as they are, any other value as its JSON; without a payload it
+ * is empty.
+ */
+export type NewMessage = MessageOptions & { payload?: unknown };
+
+/** What became of an enqueue. Of a `duplicate` the earlier message stays as it was. */
+export interface Enqueued {
+  readonly id: string;
+  readonly outcome: EnqueueOutcome;
+  readonly shard: number;
+  /** When it falls due; of a duplicate, where the store knows it. */
+  readonly dueAt?: Date;
+  /** How many milliseconds later than asked for that is, where the topic has a `smear`. */
+  readonly smearedMs?: number;
+  /** How many milliseconds the `dueAt` that was asked for was past already. */
+  readonly lateByMs?: number;
+  /** True if it was replaced while a consumer or sink held it, which may deliver the old content. */
+  readonly inFlight?: boolean;
+  /** Replicas of Redis that have it, where the node waits for them. */
+  readonly replicas?: number;
+  /** True if an earlier try of this call may have been carried out: a `duplicate` may be this very message. */
+  readonly repeated?: boolean;
+}
+
+/** What became of a cancel. After `cancelled` the message is never delivered. */
+export interface Cancelled {
+  readonly id: string;
+  readonly outcome: CancelOutcome;
+  readonly replicas?: number;
+  /** True if an earlier try of this call may have been carried out: with `unknown`, it may have cancelled it. */
+  readonly repeated?: boolean;
+}
+
+/** What became of a reschedule. */
+export interface Rescheduled {
+  readonly id: string;
+  readonly outcome: RescheduleOutcome;
+  readonly dueAt?: Date;
+  readonly smearedMs?: number;
+  readonly lateByMs?: number;
+  readonly replicas?: number;
+}
+
+/** What became of an ack, nack, release or extend. `already` counts as `ok`; `cancelled`: undo what was done. */
+export interface Settled {
+  readonly outcome: SettleOutcome;
+  readonly id?: string;
+  /** The receipt that counts from now on, after an extension. */
+  readonly receipt?: Receipt;
+  readonly replicas?: number;
+}
+
+/** One item of many that was refused or failed; the others were not. */
+export interface ItemError {
+  readonly outcome: "refused";
+  readonly code: string;
+  readonly detail: string;
+  /** Which item of the call it was, from 0. */
+  readonly index: number;
+  readonly id?: string;
+  readonly field?: string;
+  /** True if the same item may succeed later. */
+  readonly retryable: boolean;
+}
+
+/** A payload: bytes, and what is read from them. */
+export class Payload {
+  constructor(readonly bytes: Uint8Array) {}
+
+  /** The payload as text. */
+  text(): string {
+    return new TextDecoder().decode(this.bytes);
+  }
+
+  /** The payload read as JSON. Whole numbers above 2^53 lose digits: read them from `text()`. */
+  json<T = unknown>(): T {
+    return JSON.parse(this.text()) as T;
+  }
+}
+
+/** A message as its shard holds it. */
+export interface Message {
+  readonly id: string;
+  readonly state: "scheduled" | "in_flight" | "dead";
+  readonly dueAt: Date;
+  /** When it may be claimed (again): its due time, the time of a retry, or the deadline of a claim. */
+  readonly visibleAt: Date;
+  readonly attempts: number;
+  readonly redrives: number;
+  readonly shard: number;
+  readonly payload: Payload;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Why and when it became a dead letter. */
+  readonly death?: { readonly at: Date; readonly reason: string };
+}
+
+/** A claimed message. Settle it by its receipt before its visibility timeout ends. */
+export interface ClaimedMessage {
+  readonly id: string;
+  readonly receipt: Receipt;
+  readonly dueAt: Date;
+  /** Which attempt this is, from 1. */
+  readonly attempt: number;
+  /** The same for every attempt of one message: compare it to see a message once. */
+  readonly deliveryId: string;
+  readonly payload: Payload;
+  readonly headers: Readonly<Record<string, string>>;
+  /** When others may have it, by the store's clock; absent where nothing is to be settled (at-most-once). */
+  readonly deadline?: Date;
+  /** The span that handling it belongs to (W3C Trace Context). */
+  readonly traceparent?: string;
+}
+
+/** A topic: its settings as they apply, and its counts. */
+export interface TopicInfo {
+  readonly name: string;
+  readonly shardCount: number;
+  /** Grows by one with every change. */
+  readonly version: number;
+  readonly createdAt: Date;
+  readonly scheduled: number;
+  readonly due: number;
+  readonly inFlight: number;
+  readonly dead: number;
+  readonly oldestDueAt?: Date;
+  /** The settings (`visibility_timeout`, `retry`, …) and all else that the node answered. */
+  readonly raw: Readonly<Record<string, unknown>>;
+}
+
+/** How a message goes back that was not done. */
+export interface NackOptions {
+  /** Until the next attempt; the topic's backoff if absent. */
+  delay?: Duration;
+  /** Why, for people; of up to 400 characters. */
+  reason?: string;
+  /** Whether it is a dead letter at once. */
+  dead?: boolean;
+}

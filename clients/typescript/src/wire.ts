@@ -1,0 +1,239 @@
+/** How values are written for the node and read from it. Fields that a newer node adds are ignored. */
+
+import {
+  ApiError,
+  type Cancelled,
+  type ClaimedMessage,
+  type Due,
+  type Enqueued,
+  ForeignAnswer,
+  type ItemError,
+  type Message,
+  type NackOptions,
+  type NewMessage,
+  Payload,
+  type Receipt,
+  type Rescheduled,
+  RETRYABLE,
+  type Settled,
+  type TopicInfo,
+} from "./types.js";
+
+/** JSON as it was read. */
+export type Json = any;
+
+/** How much of an answer that is not understood is shown. */
+const SHOWN_MAX = 200;
+/** Longest reason of a nack. */
+const REASON_CHARS_MAX = 400;
+/** Bytes that are turned into text at once. */
+const CHUNK = 0x8000;
+
+/** A UUID of version 7. */
+export function makeId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const view = new DataView(bytes.buffer);
+  const now = Date.now();
+  view.setUint32(0, Math.floor(now / 0x10000));
+  view.setUint16(4, now % 0x10000);
+  view.setUint8(6, (view.getUint8(6) & 0x0f) | 0x70);
+  view.setUint8(8, (view.getUint8(8) & 0x3f) | 0x80);
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+/** One part of a path, percent-encoded once. `fetch` takes one of dots for a step in the path. */
+export function part(text: string): string {
+  if (text === "." || text === "..") {
+    throw new RangeError(`"${text}" cannot be a part of a path; cancel a message of that id with cancelMany`);
+  }
+  return encodeURIComponent(text).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
+function encode(bytes: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += CHUNK) text += String.fromCharCode(...bytes.subarray(at, at + CHUNK));
+  return btoa(text);
+}
+
+export function decode(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+}
+
+export function dueFields(due: Due): Json {
+  if (due.delay !== undefined && due.dueAt !== undefined) {
+    throw new RangeError("delay and dueAt are both given; give one of them");
+  }
+  if (due.delay !== undefined) return { delay: due.delay };
+  if (due.dueAt === undefined) return {};
+  const millis = due.dueAt.getTime();
+  if (Number.isNaN(millis)) throw new RangeError("dueAt is an invalid Date");
+  return { due_at: millis };
+}
+
+function payloadFields(payload: unknown): Json {
+  if (payload === undefined) return {};
+  if (payload instanceof Uint8Array) return payload.length > 0 ? { payload_base64: encode(payload) } : {};
+  return { payload };
+}
+
+/** The message as JSON on one line. */
+export function messageLine(message: NewMessage, id: string): string {
+  const { headers, onConflict } = message;
+  return JSON.stringify({
+    id,
+    ...dueFields(message),
+    ...payloadFields(message.payload),
+    ...(headers && { headers }),
+    ...(onConflict && { on_conflict: onConflict }),
+  });
+}
+
+export function nackFields({ delay, reason, dead }: NackOptions): Json {
+  return {
+    ...(delay !== undefined && { delay }),
+    ...(reason !== undefined && { reason: Array.from(reason).slice(0, REASON_CHARS_MAX).join("") }),
+    ...(dead && { dead }),
+  };
+}
+
+export function read(text: string): Json {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw foreign(text);
+  }
+}
+
+function foreign(text: string, status?: number): ForeignAnswer {
+  const shown = `${status === undefined ? "" : `status ${status}, `}${JSON.stringify(text.slice(0, SHOWN_MAX))}`;
+  return new ForeignAnswer(`this is no answer of a node (${shown}); is the address right?`);
+}
+
+/** The refusal that an answer is; undefined if it is an outcome. */
+export function problem(status: number, headers: Headers, text: string): ApiError | undefined {
+  const kind = headers.get("content-type") ?? "";
+  const after = headers.get("retry-after") ?? "";
+  const retryAfterMs = /^\d+$/.test(after) ? Number(after) * 1000 : undefined;
+  if (kind.startsWith("application/problem+json")) {
+    const found = read(text);
+    return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, retryAfterMs);
+  }
+  // A balancer in front of the node.
+  if ([502, 503, 504].includes(status)) return new ApiError(status, "", "no node answered", undefined, retryAfterMs);
+  if (!kind.includes("json")) throw foreign(text, status);
+  return undefined;
+}
+
+/** An object without the fields that are not there. */
+function present<T extends object>(fields: { [Name in keyof T]: T[Name] | undefined }): T {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T;
+}
+
+const time = (millis: number | undefined) => (millis === undefined ? undefined : new Date(millis));
+
+export function itemError(found: Json, index: number): ItemError | undefined {
+  if (found.error === undefined) return undefined;
+  const { code, detail, field } = found.error;
+  const retryable = isPassing(found);
+  return present<ItemError>({ outcome: "refused", code, detail, index, id: found.id, field, retryable });
+}
+
+/** Whether an item failed for a reason that time alone may cure. */
+export function isPassing(found: Json): boolean {
+  return found.error !== undefined && RETRYABLE.includes(found.error.code);
+}
+
+export function enqueued(found: Json, repeated: boolean, isMade: boolean): Enqueued {
+  // Nobody else has an id that was made here: an earlier try stored it.
+  const isOurs = found.outcome === "duplicate" && isMade && repeated;
+  return present<Enqueued>({
+    id: found.id,
+    outcome: isOurs ? "scheduled" : found.outcome,
+    shard: found.shard,
+    dueAt: time(found.due_at),
+    smearedMs: found.smeared_ms,
+    lateByMs: found.late_by_ms,
+    inFlight: found.in_flight,
+    replicas: found.replicas,
+    repeated: repeated || undefined,
+  });
+}
+
+export function cancelled(found: Json, id: string, repeated: boolean): Cancelled {
+  const { outcome, replicas } = found;
+  return present<Cancelled>({ id, outcome, replicas, repeated: repeated || undefined });
+}
+
+export function rescheduled(found: Json, id: string): Rescheduled {
+  return present<Rescheduled>({
+    id,
+    outcome: found.outcome,
+    dueAt: time(found.due_at),
+    smearedMs: found.smeared_ms,
+    lateByMs: found.late_by_ms,
+    replicas: found.replicas,
+  });
+}
+
+export function settled(found: Json): Settled {
+  const { outcome, id, receipt, replicas } = found;
+  return present<Settled>({ outcome, id, receipt: receipt as Receipt | undefined, replicas });
+}
+
+function payloadOf(found: Json): Payload {
+  const { payload, payload_base64: base64 } = found;
+  return new Payload(payload !== undefined ? new TextEncoder().encode(payload) : decode(base64 ?? ""));
+}
+
+export function message(found: Json): Message {
+  return present<Message>({
+    id: found.id,
+    state: found.state,
+    dueAt: new Date(found.due_at),
+    visibleAt: new Date(found.visible_at),
+    attempts: found.attempts,
+    redrives: found.redrives,
+    shard: found.shard,
+    payload: payloadOf(found),
+    headers: found.headers,
+    death: found.death && { at: new Date(found.death.at), reason: found.death.reason },
+  });
+}
+
+export function claimed(found: Json): ClaimedMessage {
+  return present<ClaimedMessage>({
+    id: found.id,
+    receipt: found.receipt as Receipt,
+    dueAt: new Date(found.due_at),
+    attempt: found.attempt,
+    deliveryId: found.delivery_id,
+    payload: payloadOf(found),
+    headers: found.headers,
+    deadline: time(found.deadline),
+    traceparent: found.traceparent,
+  });
+}
+
+export function topicInfo(found: Json): TopicInfo {
+  return present<TopicInfo>({
+    name: found.name,
+    shardCount: found.shard_count,
+    version: found.version,
+    createdAt: new Date(found.created_at),
+    scheduled: found.scheduled,
+    due: found.due,
+    inFlight: found.in_flight,
+    dead: found.dead,
+    oldestDueAt: time(found.oldest_due_at),
+    raw: found,
+  });
+}
+
+/** The only result; an error of the item is thrown. */
+export function one<T extends { outcome: string }>(results: (T | ItemError)[]): T {
+  const result = results[0] as T | ItemError;
+  if (result.outcome !== "refused") return result as T;
+  const { code, detail, field, retryable } = result as ItemError;
+  throw new ApiError(retryable ? 503 : 400, code, detail, field);
+}

@@ -1,0 +1,266 @@
+"""Consumers of both kinds: heartbeats, settlements, lost claims, stops, restarts, and a change of the shard count."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from rig import Consumer, Pause, Rig, until
+
+import duetime
+from duetime import NewMessage
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+def enqueue(rig: Rig, count: int) -> set[str]:
+    results = rig.beside.enqueue_many([NewMessage({"n": number}, id=f"m-{number}") for number in range(count)])
+    assert all(isinstance(result, duetime.Enqueued) for result in results)
+    return {f"m-{number}" for number in range(count)}
+
+
+def is_empty(rig: Rig) -> bool:
+    info = rig.beside.info()
+    return info.scheduled + info.in_flight + info.dead == 0
+
+
+@both
+def test_what_is_due_is_handled_once_and_no_more_is_claimed_than_hands_are_free(rig: Rig, kind: str) -> None:
+    rig.create()
+    wanted, handled, lock, held, most = enqueue(rig, 60), list[str](), threading.Lock(), 0, 0
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        nonlocal held, most
+        with lock:
+            held += 1
+            most = max(most, held)
+        await pause(0.02)
+        with lock:
+            held -= 1
+            handled.append(delivery.id)
+        assert delivery.json()["n"] == int(delivery.id[2:]) and delivery.attempt == 1
+
+    with Consumer(kind, rig, handle, concurrency=7):
+        until(lambda: is_empty(rig), "all are acked")
+    assert sorted(handled) == sorted(wanted) and 1 < most <= 7
+    assert all(body["max"] <= 7 for body in rig.bodies("/claim"))
+
+
+@both
+def test_a_long_handler_keeps_its_claim(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 2)
+    attempts: list[int] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        attempts.append(delivery.attempt)
+        await pause(2.0)
+        assert not delivery.is_lost
+
+    # The first beat is cut off; the next one is in time.
+    rig.fault("cut", "/extend")
+    with Consumer(kind, rig, handle, visibility=0.9) as consumer:
+        until(lambda: is_empty(rig), "both are acked")
+    assert attempts == [1, 1] and consumer.lost == []
+    assert len(rig.requests("/extend")) >= 3
+
+
+@both
+def test_an_ack_waits_for_the_extension_that_is_under_way(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    verdicts: list[str] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        while not rig.requests("/extend"):
+            await pause(0.01)
+        verdicts.append(await delivery.ack())
+
+    rig.fault("delay_answer", "/extend", seconds=0.4)
+    with Consumer(kind, rig, handle, visibility=3.0) as consumer:
+        until(lambda: is_empty(rig), "it is acked")
+    assert verdicts == ["ok"] and consumer.lost == []
+    assert rig.bodies("/ack")[0]["receipts"] != rig.bodies("/extend")[0]["receipts"]
+
+
+@both
+def test_a_handler_that_raises_is_a_nack_with_its_reason(rig: Rig, kind: str) -> None:
+    rig.create(retry={"max_attempts": 1})
+    enqueue(rig, 1)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        raise RuntimeError("no such order")
+
+    with Consumer(kind, rig, handle):
+        until(lambda: rig.beside.info().dead == 1, "it is a dead letter")
+    message = rig.beside.get("m-0")
+    assert message is not None and message.death is not None
+    assert "RuntimeError: no such order" in message.death.reason
+
+
+@both
+def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    verdicts: list[str] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        verdicts.append(await delivery.nack(delay="1h", reason="not yet"))
+        await pause(1.0)
+
+    with Consumer(kind, rig, handle, visibility=0.6) as consumer:
+        until(lambda: verdicts, "it is nacked")
+    message = rig.beside.get("m-0")
+    assert message is not None and message.state == "scheduled" and consumer.lost == []
+    assert verdicts == ["ok"] and rig.requests("/extend") == [] and rig.requests("/ack") == []
+
+
+def waits_for_its_end(ends: list[str]) -> Any:
+    async def handle(delivery: Any, pause: Pause) -> None:
+        try:
+            while not delivery.is_lost:
+                await pause(0.05)
+            ends.append("looked")
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    return handle
+
+
+@both
+def test_a_handler_of_a_message_that_is_cancelled_is_stopped(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    ends: list[str] = []
+    with Consumer(kind, rig, waits_for_its_end(ends), visibility=0.9) as consumer:
+        until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
+        assert rig.beside.cancel("m-0").outcome == "in_flight"
+        until(lambda: ends, "the handler ends")
+    assert consumer.lost == ["cancelled"]
+    assert ends == ["looked" if kind == "sync" else "cancelled"]
+    assert rig.requests("/ack") == [] and rig.requests("/nack") == []
+
+
+@both
+def test_a_handler_whose_claim_runs_out_is_stopped(rig: Rig, kind: str) -> None:
+    rig.create(retry={"initial": "1h", "max": "1h"})
+    enqueue(rig, 1)
+    ends: list[str] = []
+    rig.fault("cut", "/extend", times=1000)
+    with Consumer(kind, rig, waits_for_its_end(ends), visibility=0.6) as consumer:
+        until(lambda: ends, "the handler ends")
+        until(lambda: consumer.lost, "it is said")
+    assert consumer.lost == ["expired"] and len(rig.requests("/extend")) > 1
+    assert rig.requests("/ack") == [] and rig.requests("/nack") == []
+
+
+@both
+def test_an_ack_that_comes_after_a_cancel_says_so(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        assert rig.beside.cancel(delivery.id).outcome == "in_flight"
+
+    with Consumer(kind, rig, handle) as consumer:
+        until(lambda: consumer.lost, "the cancel is seen")
+    assert consumer.lost == ["cancelled"]
+
+
+@both
+def test_a_stop_lets_handlers_end_and_releases_what_is_claimed_after_it(rig: Rig, kind: str) -> None:
+    rig.create(shards=1)
+    enqueue(rig, 1)
+    begun, ended = threading.Event(), threading.Event()
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        begun.set()
+        await pause(0.5)
+        ended.set()
+
+    with Consumer(kind, rig, handle, concurrency=2, wait=3.0) as consumer:
+        until(begun.is_set, "the handler begins")
+        until(lambda: len(rig.requests("/claim")) == 2, "the next claim waits")
+        consumer.stop()
+        rig.beside.enqueue("late", id="late")
+        consumer.join()
+    late = rig.beside.get("late")
+    assert ended.is_set() and rig.beside.get("m-0") is None
+    assert late is not None and (late.state, late.attempts) == ("scheduled", 0)
+    assert len(rig.requests("/release")) == 1
+
+
+@both
+def test_what_is_not_done_in_the_time_for_a_stop_is_released_and_keeps_its_attempt(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    ends: list[str] = []
+    with Consumer(kind, rig, waits_for_its_end(ends), grace=0.2, wait=0.2):
+        until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
+    message = rig.beside.get("m-0")
+    assert message is not None and (message.state, message.attempts) == ("scheduled", 0)
+
+
+@both
+def test_a_consumer_goes_on_when_its_node_restarts(rig: Rig, kind: str) -> None:
+    rig.create()
+    handled: set[str] = set()
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        await pause(0.01)
+        handled.add(delivery.id)
+
+    with Consumer(kind, rig, handle, visibility=2.0):
+        wanted = enqueue(rig, 50)
+        until(lambda: len(handled) > 5, "some are handled")
+        rig.node_does("restart")
+        wanted |= {f"later-{number}" for number in range(20)}
+        for number in range(20):
+            rig.topic.enqueue("x", id=f"later-{number}")
+        until(lambda: wanted <= handled and is_empty(rig), "all are handled")
+
+
+@both
+def test_nothing_is_lost_or_handled_twice_while_the_shard_count_changes(rig: Rig, kind: str) -> None:
+    rig.create()
+    handled: list[str] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        handled.append(delivery.id)
+
+    with Consumer(kind, rig, handle, concurrency=20):
+        wanted = set[str]()
+        for number in range(150):
+            if number == 50:
+                rig.beside.create(shards=5)
+            assert rig.topic.enqueue({"n": number}, id=f"m-{number}", delay="300ms").outcome == "scheduled"
+            wanted.add(f"m-{number}")
+        until(lambda: wanted <= set(handled) and is_empty(rig), "all are handled")
+    assert sorted(handled) == sorted(wanted) and rig.beside.info().shard_count == 5
+
+
+@both
+def test_an_error_that_no_pause_cures_ends_the_consumer(rig: Rig, kind: str) -> None:
+    async def handle(delivery: Any, pause: Pause) -> None:
+        raise AssertionError("there is no topic")
+
+    with pytest.raises(duetime.ApiError) as refused, Consumer(kind, rig, handle) as consumer:
+        consumer.join()
+    assert refused.value.code == "unknown_topic"
+
+
+@both
+def test_a_message_delivered_at_most_once_has_nothing_to_settle(rig: Rig, kind: str) -> None:
+    rig.create(delivery="at-most-once")
+    enqueue(rig, 3)
+    handled: list[str] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        handled.append(await delivery.ack())
+
+    with Consumer(kind, rig, handle):
+        until(lambda: len(handled) == 3, "all are handled")
+    assert handled == ["ok"] * 3 and rig.requests("/ack") == []

@@ -132,10 +132,10 @@ class _Loop:
                 self._handler(delivery)
             except Exception as error:
                 log.exception("handler failed for message %r", delivery.id)
-                if delivery._is_open:
+                if self._is_held(delivery):
                     delivery.nack(reason=_hold.reason_of(error))
             else:
-                if delivery._is_open:
+                if self._is_held(delivery):
                     delivery.ack()
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
@@ -143,6 +143,12 @@ class _Loop:
             with self._changed:
                 self._held.discard(delivery)
                 self._changed.notify_all()
+
+    def _is_held(self, delivery: Delivery) -> bool:
+        # A handler that saw `is_lost` and gave up has not done its work.
+        if delivery._is_open and delivery.is_lost:
+            self.lose(delivery, "expired")
+        return delivery._is_open
 
     def _beat(self) -> None:
         step = self.visibility / _hold.STEPS

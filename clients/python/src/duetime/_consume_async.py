@@ -149,10 +149,10 @@ class _Loop:
                     await delivery.nack(reason=_hold.reason_of(error))
             except Exception as error:
                 log.exception("handler failed for message %r", delivery.id)
-                if delivery._is_open:
+                if self._is_held(delivery):
                     await delivery.nack(reason=_hold.reason_of(error))
             else:
-                if delivery._is_open:
+                if self._is_held(delivery):
                     await delivery.ack()
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
@@ -160,6 +160,12 @@ class _Loop:
             if not self._is_aborting:
                 self._held.discard(delivery)
             self._freed.set()
+
+    def _is_held(self, delivery: AsyncDelivery) -> bool:
+        # A handler that saw `is_lost` and gave up has not done its work.
+        if delivery._is_open and delivery.is_lost:
+            self.lose(delivery, "expired")
+        return delivery._is_open
 
     async def _beat(self) -> None:
         step = self.visibility / _hold.STEPS

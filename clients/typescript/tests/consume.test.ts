@@ -1,0 +1,212 @@
+/** Consumers: heartbeats, settlements, lost claims, stops, restarts, and a change of the shard count. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import type { Delivery } from "../src/index.js";
+import { pause, Rig, until } from "./rig.js";
+
+async function made(count: number, settings: Record<string, unknown> = {}): Promise<Rig> {
+  const rig = new Rig();
+  await rig.create(settings);
+  if (count > 0) await rig.enqueue(count);
+  return rig;
+}
+
+const receipts = async (rig: Rig, path: string): Promise<string[]> =>
+  (await rig.requests(path)).flatMap((request) => JSON.parse(request.body).receipts);
+
+test("what is due is handled once and no more is claimed than hands are free", async () => {
+  const rig = await made(60);
+  const handled: string[] = [];
+  let [held, most] = [0, 0];
+  const consumer = rig.consume(
+    async (delivery) => {
+      most = Math.max(most, ++held);
+      await pause(20);
+      held--;
+      handled.push(delivery.id);
+      assert.equal(delivery.payload.json<{ n: number }>().n, Number(delivery.id.slice(2)));
+    },
+    { concurrency: 7 },
+  );
+  await until(() => rig.isEmpty(), "all are acked");
+  await consumer.stop();
+  assert.equal(new Set(handled).size, 60);
+  assert.equal(handled.length, 60);
+  assert.ok(most > 1 && most <= 7, String(most));
+  for (const { body } of await rig.requests("/claim")) assert.ok(JSON.parse(body).max <= 7);
+});
+
+test("a long handler keeps its claim", async () => {
+  const rig = await made(2);
+  const attempts: number[] = [];
+  // The first beat is cut off; the next one is in time.
+  await rig.fault("cut", "/extend");
+  const handle = async (delivery: Delivery) => {
+    attempts.push(delivery.attempt);
+    await pause(2000);
+    assert.ok(!delivery.signal.aborted);
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 900 });
+  await until(() => rig.isEmpty(), "both are acked");
+  await consumer.stop();
+  assert.deepEqual([attempts, consumer.lost], [[1, 1], []]);
+  assert.ok((await rig.requests("/extend")).length >= 3);
+});
+
+test("an ack waits for the extension that is under way", async () => {
+  const rig = await made(1);
+  const verdicts: string[] = [];
+  await rig.fault("delay_answer", "/extend", { seconds: 0.4 });
+  const handle = async (delivery: Delivery) => {
+    await until(async () => (await rig.requests("/extend")).length > 0, "it is being extended");
+    verdicts.push(await delivery.ack());
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 3000 });
+  await until(() => rig.isEmpty(), "it is acked");
+  await consumer.stop();
+  assert.deepEqual([verdicts, consumer.lost], [["ok"], []]);
+  assert.notDeepEqual(await receipts(rig, "/ack"), await receipts(rig, "/extend"));
+});
+
+test("a handler that throws is a nack with its reason", async () => {
+  const rig = await made(1, { retry: { max_attempts: 1 } });
+  const consumer = rig.consume(() => Promise.reject(new Error("no such order")));
+  await until(async () => (await rig.beside.info()).dead === 1, "it is a dead letter");
+  await consumer.stop();
+  assert.match((await rig.beside.get("m-0"))?.death?.reason ?? "", /no such order/);
+  assert.match(String(consumer.errors[0]), /no such order/);
+});
+
+test("a nack with a delay is not undone by a beat", async () => {
+  const rig = await made(1);
+  const verdicts: string[] = [];
+  const handle = async (delivery: Delivery) => {
+    verdicts.push(await delivery.nack({ delay: "1h", reason: "not yet" }));
+    await pause(1000);
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 600 });
+  await until(() => verdicts.length, "it is nacked");
+  await consumer.stop();
+  assert.equal((await rig.beside.get("m-0"))?.state, "scheduled");
+  assert.deepEqual([verdicts, consumer.lost], [["ok"], []]);
+  assert.deepEqual([await rig.requests("/extend"), await rig.requests("/ack")], [[], []]);
+});
+
+test("a handler of a message that is cancelled is stopped", async () => {
+  const rig = await made(1);
+  let isStopped = false;
+  const handle = async (delivery: Delivery) => {
+    await once(delivery.signal, "abort");
+    isStopped = true;
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 900 });
+  await until(async () => (await rig.beside.info()).inFlight === 1, "it is claimed");
+  assert.equal((await rig.beside.cancel("m-0")).outcome, "in_flight");
+  await until(() => isStopped, "the handler ends");
+  await consumer.stop();
+  assert.deepEqual(consumer.lost, ["cancelled"]);
+  assert.deepEqual([await rig.requests("/ack"), await rig.requests("/nack")], [[], []]);
+});
+
+test("a handler whose claim runs out is stopped", async () => {
+  const rig = await made(1, { retry: { initial: "1h", max: "1h" } });
+  let isStopped = false;
+  await rig.fault("cut", "/extend", { times: 1000 });
+  const handle = async (delivery: Delivery) => {
+    await once(delivery.signal, "abort");
+    isStopped = true;
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 600 });
+  await until(() => isStopped, "the handler ends");
+  await consumer.stop();
+  assert.deepEqual(consumer.lost, ["expired"]);
+  assert.ok((await rig.requests("/extend")).length > 1);
+  assert.deepEqual([await rig.requests("/ack"), await rig.requests("/nack")], [[], []]);
+});
+
+test("an ack that comes after a cancel says so", async () => {
+  const rig = await made(1);
+  const consumer = rig.consume(async (delivery) => void (await rig.beside.cancel(delivery.id)));
+  await until(() => consumer.lost.length, "the cancel is seen");
+  await consumer.stop();
+  assert.deepEqual(consumer.lost, ["cancelled"]);
+});
+
+test("a stop lets handlers end and releases what is claimed after it", async () => {
+  const rig = await made(1, { shards: 1 });
+  let [isBegun, isEnded] = [false, false];
+  const handle = async () => {
+    isBegun = true;
+    await pause(500);
+    isEnded = true;
+  };
+  const consumer = rig.consume(handle, { concurrency: 2, waitMs: 3000 });
+  await until(() => isBegun, "the handler begins");
+  await until(async () => (await rig.requests("/claim")).length === 2, "the next claim waits");
+  const stopped = consumer.stop();
+  await rig.beside.enqueue("late", { id: "late" });
+  await stopped;
+  const late = await rig.beside.get("late");
+  assert.ok(isEnded && (await rig.beside.get("m-0")) === undefined);
+  assert.deepEqual([late?.state, late?.attempts], ["scheduled", 0]);
+  assert.equal((await rig.requests("/release")).length, 1);
+});
+
+test("what is not done in the time for a stop is released and keeps its attempt", async () => {
+  const rig = await made(1);
+  const handle = async (delivery: Delivery) => {
+    await once(delivery.signal, "abort");
+    delivery.signal.throwIfAborted();
+  };
+  const consumer = rig.consume(handle, { graceMs: 200, waitMs: 200 });
+  await until(async () => (await rig.beside.info()).inFlight === 1, "it is claimed");
+  await consumer.stop();
+  const message = await rig.beside.get("m-0");
+  assert.deepEqual([message?.state, message?.attempts], ["scheduled", 0]);
+});
+
+test("a consumer goes on when its node restarts", async () => {
+  const rig = await made(50);
+  const handled = new Set<string>();
+  const consumer = rig.consume(
+    async (delivery) => {
+      await pause(10);
+      handled.add(delivery.id);
+    },
+    { visibilityMs: 2000 },
+  );
+  await until(() => handled.size > 5, "some are handled");
+  await rig.nodeDoes("restart");
+  for (let n = 0; n < 20; n++) await rig.topic.enqueue("x", { id: `later-${n}` });
+  await until(async () => handled.size === 70 && (await rig.isEmpty()), "all are handled");
+  await consumer.stop();
+});
+
+test("nothing is lost or handled twice while the shard count changes", async () => {
+  const rig = await made(0);
+  const handled: string[] = [];
+  const consumer = rig.consume((delivery) => handled.push(delivery.id), { concurrency: 20 });
+  for (let n = 0; n < 150; n++) {
+    if (n === 50) await rig.beside.create({ shards: 5 });
+    assert.equal((await rig.topic.enqueue({ n }, { id: `m-${n}`, delay: "300ms" })).outcome, "scheduled");
+  }
+  await until(async () => new Set(handled).size === 150 && (await rig.isEmpty()), "all are handled");
+  await consumer.stop();
+  assert.equal(handled.length, 150);
+  assert.equal((await rig.beside.info()).shardCount, 5);
+});
+
+test("an error that no pause cures ends the consumer", async () => {
+  await assert.rejects(new Rig().consume(() => assert.fail("there is no topic")).ended, { code: "unknown_topic" });
+});
+
+test("a message delivered at most once has nothing to settle", async () => {
+  const rig = await made(3, { delivery: "at-most-once" });
+  const verdicts: string[] = [];
+  const consumer = rig.consume(async (delivery) => void verdicts.push(await delivery.ack()));
+  await until(() => verdicts.length === 3, "all are handled");
+  await consumer.stop();
+  assert.deepEqual([verdicts, await rig.requests("/ack")], [["ok", "ok", "ok"], []]);
+});

@@ -150,15 +150,15 @@ func (m *ms) time() time.Time {
 
 // answerItem is any of the small answers; fields that a newer node adds are ignored.
 type answerItem struct {
-	ID        string  `json:"id"`
-	Outcome   string  `json:"outcome"`
-	Shard     int     `json:"shard"`
-	DueAt     *ms     `json:"due_at"`
-	SmearedMs int64   `json:"smeared_ms"`
-	LateByMs  int64   `json:"late_by_ms"`
-	InFlight  bool    `json:"in_flight"`
-	Receipt   string  `json:"receipt"`
-	Replicas  *int    `json:"replicas"`
+	ID        string   `json:"id"`
+	Outcome   string   `json:"outcome"`
+	Shard     int      `json:"shard"`
+	DueAt     *ms      `json:"due_at"`
+	SmearedMs int64    `json:"smeared_ms"`
+	LateByMs  int64    `json:"late_by_ms"`
+	InFlight  bool     `json:"in_flight"`
+	Receipt   string   `json:"receipt"`
+	Replicas  *int     `json:"replicas"`
 	Error     *refusal `json:"error"`
 }
 

@@ -1,0 +1,256 @@
+package duetime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestWhatIsDueIsHandledOnceAndNoMoreIsClaimedThanHandsAreFree(t *testing.T) {
+	r := made(t, 60, nil)
+	var handled list[string]
+	var held, most atomic.Int64
+	handle := func(_ context.Context, d *Delivery) error {
+		now := held.Add(1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		}
+		time.Sleep(20 * time.Millisecond)
+		held.Add(-1)
+		handled.add(d.ID)
+		var body struct{ N int }
+		if err := json.Unmarshal(d.Payload, &body); err != nil || fmt.Sprintf("m-%d", body.N) != d.ID {
+			return fmt.Errorf("payload %s of %s", d.Payload, d.ID)
+		}
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 7})
+	until(t, "all are acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	equal(t, len(handled.get()), 60)
+	equal(t, most.Load() > 1 && most.Load() <= 7, true)
+	for _, request := range r.requests("/claim") {
+		var body struct{ Max int }
+		_ = json.Unmarshal([]byte(request.Body), &body)
+		equal(t, body.Max >= 1 && body.Max <= 7, true)
+	}
+	equal(t, c.errors.get(), []error{})
+}
+
+func TestALongHandlerKeepsItsClaim(t *testing.T) {
+	r := made(t, 2, nil)
+	var attempts list[int]
+	// The first beat is cut off; the next one is in time.
+	r.fault("cut", "/extend", nil)
+	handle := func(ctx context.Context, d *Delivery) error {
+		attempts.add(d.Attempt)
+		time.Sleep(2 * time.Second)
+		return ctx.Err()
+	}
+	c := r.consume(handle, ConsumeOptions{Visibility: 900 * time.Millisecond})
+	until(t, "both are acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	equal(t, attempts.get(), []int{1, 1})
+	equal(t, len(c.lost.get()), 0)
+	equal(t, len(r.requests("/extend")) >= 3, true)
+}
+
+func TestAnAckWaitsForTheExtensionThatIsUnderWay(t *testing.T) {
+	r := made(t, 1, nil)
+	var verdicts list[SettleOutcome]
+	r.fault("delay_answer", "/extend", map[string]any{"seconds": 0.4})
+	handle := func(ctx context.Context, d *Delivery) error {
+		until(t, "it is being extended", func() bool { return len(r.requests("/extend")) > 0 })
+		verdicts.add(must(d.Ack(ctx)))
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Visibility: 3 * time.Second})
+	until(t, "it is acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	equal(t, verdicts.get(), []SettleOutcome{SettleOK})
+	equal(t, len(c.lost.get()), 0)
+	before, after := r.requests("/extend")[0].receipts(), r.requests("/ack")[0].receipts()
+	equal(t, len(before) == 1 && len(after) == 1 && before[0] != after[0], true)
+}
+
+func TestAHandlerThatFailsOrPanicsIsANackWithItsReason(t *testing.T) {
+	r := made(t, 2, Settings{"retry": map[string]any{"max_attempts": 1}})
+	handle := func(_ context.Context, d *Delivery) error {
+		if d.ID == "m-1" {
+			panic("no such shop")
+		}
+		return errors.New("no such order")
+	}
+	c := r.consume(handle, ConsumeOptions{})
+	until(t, "both are dead letters", func() bool { return must(r.beside.Info(ctx)).Dead == 2 })
+	equal(t, c.stop(), nil)
+	for id, reason := range map[string]string{"m-0": "no such order", "m-1": "no such shop"} {
+		equal(t, strings.Contains(must(r.beside.Get(ctx, id)).Death.Reason, reason), true)
+	}
+	equal(t, len(c.errors.get()), 2)
+}
+
+func TestANackWithADelayIsNotUndoneByABeat(t *testing.T) {
+	r := made(t, 1, nil)
+	var verdicts list[SettleOutcome]
+	delay := time.Hour
+	handle := func(ctx context.Context, d *Delivery) error {
+		verdicts.add(must(d.Nack(ctx, Nack{Delay: &delay, Reason: "not yet"})))
+		time.Sleep(time.Second)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Visibility: 600 * time.Millisecond})
+	until(t, "it is nacked", func() bool { return len(verdicts.get()) > 0 })
+	equal(t, c.stop(), nil)
+	equal(t, must(r.beside.Get(ctx, "m-0")).State, "scheduled")
+	equal(t, verdicts.get(), []SettleOutcome{SettleOK})
+	equal(t, len(r.requests("/extend"))+len(r.requests("/ack"))+len(c.lost.get()), 0)
+}
+
+// waitsForItsEnd is a handler that ends with its context.
+func waitsForItsEnd(ended *atomic.Bool) Handler {
+	return func(ctx context.Context, _ *Delivery) error {
+		<-ctx.Done()
+		ended.Store(true)
+		return ctx.Err()
+	}
+}
+
+func TestAHandlerOfAMessageThatIsCancelledIsStopped(t *testing.T) {
+	r := made(t, 1, nil)
+	var ended atomic.Bool
+	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 900 * time.Millisecond})
+	until(t, "it is claimed", func() bool { return must(r.beside.Info(ctx)).InFlight == 1 })
+	equal(t, must(r.beside.Cancel(ctx, "m-0")).Outcome, CancelInFlight)
+	until(t, "the handler ends", ended.Load)
+	equal(t, c.stop(), nil)
+	equal(t, c.lost.get(), []SettleOutcome{SettleCancelled})
+	equal(t, len(r.requests("/ack"))+len(r.requests("/nack")), 0)
+}
+
+func TestAHandlerWhoseClaimRunsOutIsStopped(t *testing.T) {
+	r := made(t, 1, Settings{"retry": map[string]any{"initial": "1h", "max": "1h"}})
+	var ended atomic.Bool
+	r.fault("cut", "/extend", map[string]any{"times": 1000})
+	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 600 * time.Millisecond})
+	until(t, "the handler ends", ended.Load)
+	equal(t, c.stop(), nil)
+	equal(t, c.lost.get(), []SettleOutcome{SettleExpired})
+	equal(t, len(r.requests("/extend")) > 1, true)
+	equal(t, len(r.requests("/ack"))+len(r.requests("/nack")), 0)
+}
+
+func TestAnAckThatComesAfterACancelSaysSo(t *testing.T) {
+	r := made(t, 1, nil)
+	handle := func(_ context.Context, d *Delivery) error {
+		must(r.beside.Cancel(ctx, d.ID))
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{})
+	until(t, "the cancel is seen", func() bool { return len(c.lost.get()) > 0 })
+	equal(t, c.stop(), nil)
+	equal(t, c.lost.get(), []SettleOutcome{SettleCancelled})
+}
+
+func TestAStopLetsHandlersEndAndReleasesWhatIsClaimedAfterIt(t *testing.T) {
+	r := made(t, 1, Settings{"shards": 1})
+	var begun, ended atomic.Bool
+	handle := func(ctx context.Context, _ *Delivery) error {
+		begun.Store(true)
+		time.Sleep(500 * time.Millisecond)
+		ended.Store(true)
+		return ctx.Err()
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 2, Wait: 3 * time.Second})
+	until(t, "the handler begins", begun.Load)
+	until(t, "the next claim waits", func() bool { return len(r.requests("/claim")) == 2 })
+	c.cancel()
+	must(r.beside.Enqueue(ctx, NewMessage{ID: "late"}))
+	equal(t, <-c.ended, nil)
+	late := must(r.beside.Get(ctx, "late"))
+	equal(t, ended.Load() && must(r.beside.Get(ctx, "m-0")) == nil, true)
+	equal(t, []any{late.State, late.Attempts}, []any{"scheduled", 0})
+	equal(t, len(r.requests("/release")), 1)
+}
+
+func TestWhatIsNotDoneInTheTimeForAStopIsReleasedAndKeepsItsAttempt(t *testing.T) {
+	r := made(t, 1, nil)
+	var ended atomic.Bool
+	short := 200 * time.Millisecond
+	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Grace: short, Wait: short})
+	until(t, "it is claimed", func() bool { return must(r.beside.Info(ctx)).InFlight == 1 })
+	equal(t, c.stop(), nil)
+	m := must(r.beside.Get(ctx, "m-0"))
+	equal(t, []any{m.State, m.Attempts}, []any{"scheduled", 0})
+}
+
+func TestAConsumerGoesOnWhenItsNodeRestarts(t *testing.T) {
+	r := made(t, 50, nil)
+	var handled list[string]
+	handle := func(_ context.Context, d *Delivery) error {
+		time.Sleep(10 * time.Millisecond)
+		handled.add(d.ID)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Visibility: 2 * time.Second})
+	until(t, "some are handled", func() bool { return len(handled.get()) > 5 })
+	r.nodeDoes("restart")
+	for n := 0; n < 20; n++ {
+		must(r.topic.Enqueue(ctx, NewMessage{ID: fmt.Sprintf("later-%d", n)}))
+	}
+	until(t, "all are handled", func() bool { return distinct(handled.get()) == 70 && r.isEmpty() })
+	equal(t, c.stop(), nil)
+}
+
+func distinct(all []string) int {
+	found := map[string]bool{}
+	for _, each := range all {
+		found[each] = true
+	}
+	return len(found)
+}
+
+func TestNothingIsLostOrHandledTwiceWhileTheShardCountChanges(t *testing.T) {
+	r := made(t, 0, nil)
+	var handled list[string]
+	handle := func(_ context.Context, d *Delivery) error {
+		handled.add(d.ID)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 20})
+	for n := 0; n < 150; n++ {
+		if n == 50 {
+			must(r.beside.Create(ctx, Settings{"shards": 5}))
+		}
+		m := NewMessage{ID: fmt.Sprintf("m-%d", n), Delay: 300 * time.Millisecond}
+		equal(t, must(r.topic.Enqueue(ctx, m)).Outcome, EnqueueScheduled)
+	}
+	until(t, "all are handled", func() bool { return distinct(handled.get()) == 150 && r.isEmpty() })
+	equal(t, c.stop(), nil)
+	equal(t, len(handled.get()), 150)
+	equal(t, must(r.beside.Info(ctx)).ShardCount, 5)
+}
+
+func TestAnErrorThatNoPauseCuresEndsTheConsumer(t *testing.T) {
+	r := newRig(t, Options{})
+	c := r.consume(func(context.Context, *Delivery) error { return nil }, ConsumeOptions{})
+	equal(t, isCode(<-c.ended, "unknown_topic"), true)
+}
+
+func TestAMessageDeliveredAtMostOnceHasNothingToSettle(t *testing.T) {
+	r := made(t, 3, Settings{"delivery": "at-most-once"})
+	var verdicts list[SettleOutcome]
+	handle := func(ctx context.Context, d *Delivery) error {
+		verdicts.add(must(d.Ack(ctx)))
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{})
+	until(t, "all are handled", func() bool { return len(verdicts.get()) == 3 })
+	equal(t, c.stop(), nil)
+	equal(t, verdicts.get(), []SettleOutcome{SettleOK, SettleOK, SettleOK})
+	equal(t, len(r.requests("/ack")), 0)
+}

@@ -1,0 +1,42 @@
+// An order that is not paid in time is closed. The shop's own record decides; Duetime wakes it.
+package main
+
+import (
+	"context"
+	"duetime.example/go/duetime"
+	"fmt"
+	"log"
+	"os"
+	"time"
+)
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
+}
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	topic := must(duetime.New(os.Getenv("DUETIME_URL"), duetime.Options{})).Topic("orders-go")
+	must(topic.Create(ctx, duetime.Settings{"visibility_timeout": "30s"}))
+	open := map[string]bool{"order-1": true, "order-2": true, "order-3": true}
+	for order := range open {
+		timeout := must(time.ParseDuration(os.Getenv("ORDER_TIMEOUT"))) // "30m"
+		must(topic.Enqueue(ctx, duetime.NewMessage{ID: order, Payload: order, Delay: timeout}))
+	}
+	delete(open, "order-2") // It is paid. CancelInFlight would mean that the check is under way; it finds it paid.
+	fmt.Println("order-2 paid, its check", must(topic.Cancel(ctx, "order-2")).Outcome)
+	check := func(_ context.Context, d *duetime.Delivery) error {
+		if order := string(d.Payload); open[order] {
+			delete(open, order)
+			fmt.Println(order, "closed")
+		}
+		if len(open) == 0 {
+			stop()
+		}
+		return nil
+	}
+	must(0, topic.Consume(ctx, check, duetime.ConsumeOptions{Concurrency: 1})) // 1: the map has no lock.
+}

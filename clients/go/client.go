@@ -300,7 +300,8 @@ func (t *Topic) claim(
 	if err != nil {
 		return nil, err
 	}
-	r := request{method: "POST", path: t.path + "/claim", contentType: jsonType, body: body, wait: wait, retryFor: retryFor}
+	r := request{method: "POST", path: t.path + "/claim", contentType: jsonType, body: body}
+	r.wait, r.retryFor = wait, retryFor
 	if body, _, err = t.transport.do(ctx, r); err != nil {
 		return nil, err
 	}

@@ -338,7 +338,8 @@ func (c *consumer) loseWhatRanOut() {
 	}
 }
 
-// extend extends the claims that are a third over, in one request. What is being settled is left alone: its receipt ends.
+// extend extends the claims that are a third over, in one request. What is being settled is left alone: its receipt
+// ends.
 func (c *consumer) extend() {
 	since := time.Now()
 	var due []*Delivery

@@ -48,10 +48,10 @@ func TestALongHandlerKeepsItsClaim(t *testing.T) {
 	r.fault("cut", "/extend", nil)
 	handle := func(ctx context.Context, d *Delivery) error {
 		attempts.add(d.Attempt)
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * time.Second)
 		return ctx.Err()
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 900 * time.Millisecond})
+	c := r.consume(handle, ConsumeOptions{Visibility: 1800 * time.Millisecond})
 	until(t, "both are acked", r.isEmpty)
 	equal(t, c.stop(), nil)
 	equal(t, attempts.get(), []int{1, 1})
@@ -103,7 +103,7 @@ func TestANackWithADelayIsNotUndoneByABeat(t *testing.T) {
 		time.Sleep(time.Second)
 		return nil
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 600 * time.Millisecond})
+	c := r.consume(handle, ConsumeOptions{Visibility: 1200 * time.Millisecond})
 	until(t, "it is nacked", func() bool { return len(verdicts.get()) > 0 })
 	equal(t, c.stop(), nil)
 	equal(t, must(r.beside.Get(ctx, "m-0")).State, "scheduled")

@@ -17,8 +17,9 @@ import (
 const later = time.Hour
 
 var (
-	problemType = map[string]string{"content-type": "application/problem+json", "retry-after": "0"}
-	busy        = map[string]any{"status": 503, "headers": problemType,
+	ofAWebServer = map[string]string{"content-type": "text/html"}
+	problemType  = map[string]string{"content-type": "application/problem+json", "retry-after": "0"}
+	busy         = map[string]any{"status": 503, "headers": problemType,
 		"body": map[string]any{"code": "busy", "detail": "come back", "status": 503}}
 )
 
@@ -53,7 +54,7 @@ func TestAConnectionThatIsCutAndANodeThatIsBusyAreTriedAgain(t *testing.T) {
 	r := made(t, 0, nil)
 	r.fault("cut", "/messages", nil)
 	r.fault("answer", "/messages", busy)
-	r.fault("answer", "/messages", map[string]any{"status": 502, "headers": map[string]string{"content-type": "text/html"}})
+	r.fault("answer", "/messages", map[string]any{"status": 502, "headers": ofAWebServer})
 	equal(t, must(r.topic.Enqueue(ctx, NewMessage{Delay: later})).Outcome, EnqueueScheduled)
 	var faults []string
 	for _, request := range r.requests("/messages") {
@@ -144,7 +145,7 @@ func TestWhatComesAfterItsTimeIsNotCarriedOut(t *testing.T) {
 
 func TestAnAnswerThatIsNoneOfANodeIsNamed(t *testing.T) {
 	r := made(t, 0, nil)
-	r.fault("answer", "/messages", map[string]any{"status": 200, "headers": map[string]string{"content-type": "text/html"}})
+	r.fault("answer", "/messages", map[string]any{"status": 200, "headers": ofAWebServer})
 	var foreign *ForeignAnswerError
 	if _, err := r.topic.Enqueue(ctx, NewMessage{}); !errors.As(err, &foreign) {
 		t.Fatal(err)

@@ -219,7 +219,9 @@ type outcome struct {
 }
 
 // results sends items and answers an outcome for each; items that failed for a passing reason are sent again.
-func results[T any](ctx context.Context, t *transport, r request, items []T, bodyOf func([]T) ([]byte, error)) ([]outcome, error) {
+func results[T any](
+	ctx context.Context, t *transport, r request, items []T, bodyOf func([]T) ([]byte, error),
+) ([]outcome, error) {
 	all := make([]outcome, len(items))
 	open := make([]int, len(items))
 	for at := range open {

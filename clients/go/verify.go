@@ -14,12 +14,12 @@ import (
 // Tolerance is how far the time of a webhook may be from this machine's clock.
 const Tolerance = 5 * time.Minute
 
-// ErrInvalidSignature is the error of a webhook that is not signed with any of the secrets, or is too old, or comes from
-// the future.
+// ErrInvalidSignature is the error of a webhook that is not signed with any of the secrets, or is too old, or comes
+// from the future.
 var ErrInvalidSignature = errors.New("duetime: invalid signature of a webhook")
 
-// Verify checks the signature of a webhook (Standard Webhooks, version 1) and returns its delivery id, the same for every
-// attempt of one message.
+// Verify checks the signature of a webhook (Standard Webhooks, version 1) and returns its delivery id, the same for
+// every attempt of one message.
 //
 // The body is the bytes as they came; the secrets are one "whsec_…", or several while they are changed. The signature
 // covers the delivery id, the time and the body; the duetime-* headers are not signed.

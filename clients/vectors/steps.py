@@ -152,17 +152,19 @@ _FAR = {"id": "a", "due_at": 9_000_000_000_000}
 
 PROBLEMS = [
     step("a small topic", "create", {"topic": "small", "settings": _SMALL}, "PUT", "/v1/topics/small", _SMALL),
-    step("a topic with a sink", "create", {"topic": "hooked", "settings": _HOOKED}, "PUT", "/v1/topics/hooked", _HOOKED),
+    step("a topic with a sink", "create", {"topic": "hooked", "settings": _HOOKED},
+         "PUT", "/v1/topics/hooked", _HOOKED),
     enqueue("an unknown topic", "nowhere", {"id": "a"}, {"id": "a"}),
     enqueue("a payload too large", "small", {"id": "a", "payload_text": "0123456789x"},
             {"id": "a", "payload": "0123456789x"}),
     enqueue("a time too far ahead", "small", _FAR, _FAR),
     enqueue("an id of dots", "small", {"id": ".."}, {"id": ".."}),
-    step("settings that are none", "create", {"topic": "small", "settings": _UNKNOWN}, "PUT", "/v1/topics/small", _UNKNOWN),
+    step("settings that are none", "create", {"topic": "small", "settings": _UNKNOWN},
+         "PUT", "/v1/topics/small", _UNKNOWN),
     enqueue("the last that fits", "small", {"id": "a", "due_at": LATER}, {"id": "a", "due_at": LATER}),
     enqueue("a full topic", "small", {"id": "b", "due_at": LATER}, {"id": "b", "due_at": LATER}),
-    step("a claim beside a sink", "claim", {"topic": "hooked", "max": 1, "wait_ms": 0}, "POST", "/v1/topics/hooked/claim",
-         {"max": 1, "wait": "0ms"}),
+    step("a claim beside a sink", "claim", {"topic": "hooked", "max": 1, "wait_ms": 0},
+         "POST", "/v1/topics/hooked/claim", {"max": 1, "wait": "0ms"}),
     enqueue("an unknown token", "small", {"id": "c"}, {"id": "c"}, token="unknown-0123456789abcdef"),
     enqueue("a token of another scope", "small", {"id": "c"}, {"id": "c"}, token=READER),
     step("the first of a slow token", "info", {"topic": "small"}, "GET", "/v1/topics/small", token=SLOW),
@@ -171,5 +173,5 @@ PROBLEMS = [
 
 #: Topics and their shard counts, and ids whose shard is recorded.
 HOMES = [("orders", 1), ("Orders-2", 2), ("t", 7), ("a.b-c_d", 64), ("big", 1000)]
-IDS = [ODD_ID, "a", "order-42", "0123456789abcde", "0123456789abcdef", "0123456789abcdef0", "x" * 31, "y" * 256, "☕☕☕"]
+IDS = [ODD_ID, "a", "0123456789abcde", "0123456789abcdef", "0123456789abcdef0", "x" * 31, "y" * 256, "☕☕☕"]
 IDS += [f"order-{number}" for number in range(20)]

@@ -150,6 +150,7 @@ class Consumer:
             self._stop = lambda: None if loop.is_closed() else loop.call_soon_threadsafe(stop.set)
             self._is_ready.set()
             async with duetime.AsyncDuetime(os.environ["DUETIME_URL"]) as node:
-                await node.topic(rig.name).consume(lambda each: handler(each, asyncio.sleep), stop=stop, **self._options)
+                topic = node.topic(rig.name)
+                await topic.consume(lambda each: handler(each, asyncio.sleep), stop=stop, **self._options)
 
         asyncio.run(consume())

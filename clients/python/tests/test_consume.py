@@ -56,12 +56,12 @@ def test_a_long_handler_keeps_its_claim(rig: Rig, kind: str) -> None:
 
     async def handle(delivery: Any, pause: Pause) -> None:
         attempts.append(delivery.attempt)
-        await pause(2.0)
+        await pause(3.0)
         assert not delivery.is_lost
 
     # The first beat is cut off; the next one is in time.
     rig.fault("cut", "/extend")
-    with Consumer(kind, rig, handle, visibility=0.9) as consumer:
+    with Consumer(kind, rig, handle, visibility=1.8) as consumer:
         until(lambda: is_empty(rig), "both are acked")
     assert attempts == [1, 1] and consumer.lost == []
     assert len(rig.requests("/extend")) >= 3
@@ -110,7 +110,7 @@ def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> Non
         verdicts.append(await delivery.nack(delay="1h", reason="not yet"))
         await pause(1.0)
 
-    with Consumer(kind, rig, handle, visibility=0.6) as consumer:
+    with Consumer(kind, rig, handle, visibility=1.2) as consumer:
         until(lambda: verdicts, "it is nacked")
     message = rig.beside.get("m-0")
     assert message is not None and message.state == "scheduled" and consumer.lost == []

@@ -45,10 +45,10 @@ test("a long handler keeps its claim", async () => {
   await rig.fault("cut", "/extend");
   const handle = async (delivery: Delivery) => {
     attempts.push(delivery.attempt);
-    await pause(2000);
+    await pause(3000);
     assert.ok(!delivery.signal.aborted);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 900 });
+  const consumer = rig.consume(handle, { visibilityMs: 1800 });
   await until(() => rig.isEmpty(), "both are acked");
   await consumer.stop();
   assert.deepEqual([attempts, consumer.lost], [[1, 1], []]);
@@ -86,7 +86,7 @@ test("a nack with a delay is not undone by a beat", async () => {
     verdicts.push(await delivery.nack({ delay: "1h", reason: "not yet" }));
     await pause(1000);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 600 });
+  const consumer = rig.consume(handle, { visibilityMs: 1200 });
   await until(() => verdicts.length, "it is nacked");
   await consumer.stop();
   assert.equal((await rig.beside.get("m-0"))?.state, "scheduled");

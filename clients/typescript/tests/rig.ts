@@ -1,7 +1,8 @@
 /** The node and the proxy that `clients/rig/with_node.py` started. */
 
 import assert from "node:assert/strict";
-import { type ConsumeOptions, Duetime, type DuetimeOptions, type Handler, type NewMessage, type Topic } from "../src/index.js";
+import { type ConsumeOptions, Duetime, type DuetimeOptions, type Handler } from "../src/index.js";
+import type { NewMessage, Topic } from "../src/index.js";
 
 /** What is awaited is seen within this time, or the test fails. */
 const SEEN_MAX_MS = 30_000;

@@ -170,7 +170,14 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
     "OutcomeView",
     [],
     ["receipt"],
-    fieldsOf<duetime.Rescheduled>({ id: true, outcome: true, dueAt: true, smearedMs: true, lateByMs: true, replicas: true }),
+    fieldsOf<duetime.Rescheduled>({
+      id: true,
+      outcome: true,
+      dueAt: true,
+      smearedMs: true,
+      lateByMs: true,
+      replicas: true,
+    }),
   ],
   [
     "OutcomeView",

@@ -5,14 +5,13 @@ import (
 	"context"
 	"duetime.example/go/duetime"
 	"fmt"
-	"log"
 	"os"
 	"time"
 )
 
 func must[T any](value T, err error) T {
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return value
 }
@@ -20,11 +19,11 @@ func must[T any](value T, err error) T {
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	topic := must(duetime.New(os.Getenv("DUETIME_URL"), duetime.Options{})).Topic("orders-go")
-	must(topic.Create(ctx, duetime.Settings{"visibility_timeout": "30s"}))
+	must(topic.Create(ctx, nil))
 	open := map[string]bool{"order-1": true, "order-2": true, "order-3": true}
 	for order := range open {
-		timeout := must(time.ParseDuration(os.Getenv("ORDER_TIMEOUT"))) // "30m"
-		must(topic.Enqueue(ctx, duetime.NewMessage{ID: order, Payload: order, Delay: timeout}))
+		m := duetime.NewMessage{ID: order, Payload: order, Delay: must(time.ParseDuration(os.Getenv("ORDER_TIMEOUT")))}
+		must(topic.Enqueue(ctx, m))
 	}
 	delete(open, "order-2") // It is paid. CancelInFlight would mean that the check is under way; it finds it paid.
 	fmt.Println("order-2 paid, its check", must(topic.Cancel(ctx, "order-2")).Outcome)

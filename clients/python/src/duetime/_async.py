@@ -157,7 +157,9 @@ class AsyncTopic:
         """Cancels many messages; a result for each, in order."""
         return await self._run(self._calls.cancel(self.name, ids))
 
-    async def reschedule(self, id: str, *, delay: Duration | None = None, due_at: datetime | None = None) -> Rescheduled:
+    async def reschedule(
+        self, id: str, *, delay: Duration | None = None, due_at: datetime | None = None
+    ) -> Rescheduled:
         """Gives a message another due time."""
         return await self._run(self._calls.reschedule(self.name, id, delay, due_at))
 

@@ -221,7 +221,9 @@ class Calls:
         reply, repeated = yield from self.request("POST", path, message.line)
         return _answers.enqueued(_answers.read(reply.content), repeated, message.has_made_id)
 
-    def enqueue_batch(self, topic: str, messages: Sequence[NewMessage], first: int) -> Steps[list[Enqueued | ItemError]]:
+    def enqueue_batch(
+        self, topic: str, messages: Sequence[NewMessage], first: int
+    ) -> Steps[list[Enqueued | ItemError]]:
         """`first`: the index of the first of them in the call of the user."""
 
         def lines(some: list[NewMessage]) -> bytes:

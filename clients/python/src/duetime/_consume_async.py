@@ -178,7 +178,8 @@ class _Loop:
                     self.lose(each, "expired")
             if extending is None or extending.done():
                 # What is being settled is left alone: its receipt ends.
-                due = [each for each in self._held if each._is_open and each._beat_at <= now and not each._lock.locked()]
+                is_due = [each for each in self._held if each._is_open and each._beat_at <= now]
+                due = [each for each in is_due if not each._lock.locked()]
                 for each in due:
                     # No one holds or awaits the lock, so this does not wait.
                     await each._lock.acquire()

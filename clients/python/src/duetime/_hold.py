@@ -104,6 +104,8 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def zipped(holds: Sequence[Hold], results: Sequence[Settled | ItemError] | None) -> Sequence[Settled | ItemError | None]:
+def zipped(
+    holds: Sequence[Hold], results: Sequence[Settled | ItemError] | None
+) -> Sequence[Settled | ItemError | None]:
     """A result for each; None where there was no answer, or not one for each."""
     return results if results is not None and len(results) == len(holds) else [None] * len(holds)

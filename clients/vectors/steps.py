@@ -58,7 +58,7 @@ def cancel(name: str, topic: str, ids: list[str]) -> Step:
     return step(name, "cancel_many", {"topic": topic, "ids": ids}, "POST", f"/v1/topics/{topic}/cancel", {"ids": ids})
 
 
-def now(id: str, topic: str = "work") -> Step:
+def now(id: str, topic: str = "jobs") -> Step:
     args = {"id": id, "payload_text": f"close {id}"}
     return enqueue(f"enqueue {id}", topic, args, {"id": id, "payload": f"close {id}"})
 
@@ -78,7 +78,7 @@ _ONE = {"shards": 1}
 CALLS = [
     step("create a topic", "create", {"topic": "orders", "settings": _SETTINGS}, "PUT", "/v1/topics/orders", _SETTINGS),
     step("create it again", "create", {"topic": "orders", "settings": {}}, "PUT", "/v1/topics/orders", {}),
-    step("create another", "create", {"topic": "work", "settings": _ONE}, "PUT", "/v1/topics/work", _ONE),
+    step("create another", "create", {"topic": "jobs", "settings": _ONE}, "PUT", "/v1/topics/jobs", _ONE),
     enqueue(
         "text at a time",
         "orders",
@@ -120,26 +120,26 @@ CALLS = [
     reschedule("reschedule what is not there", "orders", "nobody", {"due_at": LATER}, {"due_at": LATER}),
     cancel("cancel", "orders", ["order-1", "nobody", "..", ODD_ID]),
     now("w-1"),
-    claim("claim", "work", 1),
-    settle("extend", "extend", "work", ["$claim.messages.0.receipt"], visibility_ms=60_000),
-    settle("extend by the old receipt", "extend", "work", ["$claim.messages.0.receipt"]),
-    settle("ack", "ack", "work", ["$extend.results.0.receipt"]),
-    settle("ack again", "ack", "work", ["$extend.results.0.receipt"]),
+    claim("claim", "jobs", 1),
+    settle("extend", "extend", "jobs", ["$claim.messages.0.receipt"], visibility_ms=60_000),
+    settle("extend by the old receipt", "extend", "jobs", ["$claim.messages.0.receipt"]),
+    settle("ack", "ack", "jobs", ["$extend.results.0.receipt"]),
+    settle("ack again", "ack", "jobs", ["$extend.results.0.receipt"]),
     now("w-2"),
-    claim("claim to release", "work", 5, 45_000),
-    settle("release", "release", "work", ["$claim to release.messages.0.receipt"]),
-    claim("claim to nack", "work", 5),
-    settle("nack", "nack", "work", ["$claim to nack.messages.0.receipt"], delay_ms=3_600_000, reason="not yet"),
+    claim("claim to release", "jobs", 5, 45_000),
+    settle("release", "release", "jobs", ["$claim to release.messages.0.receipt"]),
+    claim("claim to nack", "jobs", 5),
+    settle("nack", "nack", "jobs", ["$claim to nack.messages.0.receipt"], delay_ms=3_600_000, reason="not yet"),
     now("w-3"),
-    claim("claim to bury", "work", 5),
-    reschedule("reschedule what is in flight", "work", "w-3", {"due_at": LATER}, {"due_at": LATER}),
-    settle("bury", "nack", "work", ["$claim to bury.messages.0.receipt"], reason="for good", dead=True),
-    get("read a dead letter", "work", "w-3", "w-3"),
-    reschedule("reschedule a dead letter", "work", "w-3", {"due_at": LATER}, {"due_at": LATER}),
+    claim("claim to bury", "jobs", 5),
+    reschedule("reschedule what is in flight", "jobs", "w-3", {"due_at": LATER}, {"due_at": LATER}),
+    settle("bury", "nack", "jobs", ["$claim to bury.messages.0.receipt"], reason="for good", dead=True),
+    get("read a dead letter", "jobs", "w-3", "w-3"),
+    reschedule("reschedule a dead letter", "jobs", "w-3", {"due_at": LATER}, {"due_at": LATER}),
     now("w-4"),
-    claim("claim to be cancelled", "work", 5),
-    cancel("cancel what is in flight", "work", ["w-4"]),
-    settle("ack what was cancelled", "ack", "work", ["$claim to be cancelled.messages.0.receipt", "no receipt"]),
+    claim("claim to be cancelled", "jobs", 5),
+    cancel("cancel what is in flight", "jobs", ["w-4"]),
+    settle("ack what was cancelled", "ack", "jobs", ["$claim to be cancelled.messages.0.receipt", "no receipt"]),
     step("delete with messages", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),
     step("delete all the same", "delete", {"topic": "orders", "force": True}, "DELETE", "/v1/topics/orders?force=true"),
     step("delete again", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),

@@ -12,7 +12,7 @@ export const PAUSE_FIRST_MS = 100;
 const CLOCKS_APART_MS = 3_000;
 /** Codes of a 503 that leaves open whether the request was carried out; without a code it is a balancer's. */
 const MAYBE_DONE = ["store_unavailable", "timeout", ""];
-/** Codes of a connection that was never made, in Node, Deno and Bun. */
+/** Codes of a connection that was never made, in Node and Bun. Deno says it in the text. */
 const NO_CONNECTION = [
   "ECONNREFUSED",
   "ENOTFOUND",
@@ -166,7 +166,8 @@ export class Transport {
       const cause = (error as { cause?: { code?: string; message?: string } }).cause;
       const code = cause?.code ?? (error as { code?: string }).code ?? "";
       const reason = cause?.message || code || String(error);
-      return new NoAnswer(reason, !NO_CONNECTION.includes(code), error);
+      const isUnconnected = NO_CONNECTION.includes(code) || reason.includes("client error (Connect)");
+      return new NoAnswer(reason, !isUnconnected, error);
     } finally {
       clearTimeout(timer);
     }

@@ -104,6 +104,20 @@ func TestACancelWhoseAnswerIsLostSaysThatItMayHaveBeenDone(t *testing.T) {
 	equal(t, must(r.topic.Cancel(ctx, "nobody")), Cancelled{"nobody", CancelUnknown, nil, false})
 }
 
+func TestAnExtensionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
+	r := made(t, 1, nil)
+	receipts := []string{must(r.topic.Claim(ctx, 1, 5*time.Second, 0))[0].Receipt}
+	r.fault("cut", "/extend", nil)
+	var lost *NoAnswerError
+	if _, err := r.topic.Extend(ctx, receipts, 0); !errors.As(err, &lost) {
+		t.Fatal(err)
+	}
+	r.fault("answer", "/extend", busy)
+	extended := must(r.topic.Extend(ctx, receipts, 0))[0].Value
+	equal(t, extended.Outcome == SettleOK && extended.Receipt != "", true)
+	equal(t, len(r.requests("/extend")), 3)
+}
+
 func TestItemsThatFailedForAPassingReasonAreSentAgainAlone(t *testing.T) {
 	r := made(t, 0, nil)
 	failed := map[string]any{"id": "b", "error": map[string]any{"code": "store_unavailable", "detail": "x", "index": 1}}

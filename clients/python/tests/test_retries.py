@@ -83,6 +83,19 @@ def test_a_cancel_whose_answer_is_lost_says_that_it_may_have_been_done(rig: Rig)
     assert topic.cancel("nobody").repeated is False and topic.info().scheduled == 0
 
 
+def test_an_extension_whose_answer_is_lost_is_not_sent_again(rig: Rig) -> None:
+    topic = rig.create()
+    topic.enqueue("x")
+    (message,) = topic.claim(wait=5)
+    rig.fault("cut", "/extend")
+    with pytest.raises(duetime.NoAnswer):
+        topic.extend([message.receipt])
+    rig.fault("answer", "/extend", **busy())
+    (extended,) = topic.extend([message.receipt])
+    assert isinstance(extended, duetime.Settled) and extended.outcome == "ok" and extended.receipt
+    assert len(rig.requests("/extend")) == 3
+
+
 def test_items_that_failed_for_a_passing_reason_are_sent_again_alone(rig: Rig) -> None:
     topic = rig.create()
     failed = {"id": "b", "error": {"code": "store_unavailable", "detail": "x", "index": 1}}

@@ -186,7 +186,10 @@ export class Topic implements Claims {
     return this.settle("nack", receipts, wire.nackFields(options));
   }
 
-  /** More time, from now on. Answers new receipts; the old ones end. */
+  /**
+   * More time, from now on. Answers new receipts; the old ones end. So it is not sent again where its answer was lost:
+   * NoAnswer, and the claims end with the old receipts.
+   */
   extend(receipts: readonly Receipt[], visibility?: Duration): Promise<(Settled | ItemError)[]> {
     return this.settle("extend", receipts, visibility === undefined ? {} : { visibility_timeout: visibility });
   }
@@ -230,6 +233,7 @@ export class Topic implements Claims {
         method: "POST",
         path: `${this.#path}/${verb}`,
         body: JSON.stringify({ [field]: part, ...more }),
+        once: verb === "extend",
         ...limits,
       }));
       found.forEach(([answer, repeated], at) =>

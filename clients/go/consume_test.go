@@ -188,8 +188,9 @@ func TestWhatIsNotDoneInTheTimeForAStopIsReleasedAndKeepsItsAttempt(t *testing.T
 	equal(t, []any{m.State, m.Attempts}, []any{"scheduled", 0})
 }
 
-func TestAConsumerGoesOnWhenItsNodeRestarts(t *testing.T) {
+func TestAConsumerGoesOnWhenItsNodeIsBusyOrRestarts(t *testing.T) {
 	r := made(t, 50, nil)
+	r.fault("answer", "/claim", busy)
 	var handled list[string]
 	handle := func(_ context.Context, d *Delivery) error {
 		time.Sleep(10 * time.Millisecond)

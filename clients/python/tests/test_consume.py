@@ -205,7 +205,7 @@ def test_what_is_not_done_in_the_time_for_a_stop_is_released_and_keeps_its_attem
 
 
 @both
-def test_a_consumer_goes_on_when_its_node_restarts(rig: Rig, kind: str) -> None:
+def test_a_consumer_goes_on_when_its_node_is_busy_or_restarts(rig: Rig, kind: str) -> None:
     rig.create()
     handled: set[str] = set()
 
@@ -213,6 +213,8 @@ def test_a_consumer_goes_on_when_its_node_restarts(rig: Rig, kind: str) -> None:
         await pause(0.01)
         handled.add(delivery.id)
 
+    busy = {"status": 503, "headers": {"content-type": "application/problem+json"}, "body": {"code": "busy"}}
+    rig.fault("answer", "/claim", **busy)
     with Consumer(kind, rig, handle, visibility=2.0):
         wanted = enqueue(rig, 50)
         until(lambda: len(handled) > 5, "some are handled")

@@ -167,8 +167,10 @@ test("what is not done in the time for a stop is released and keeps its attempt"
   assert.deepEqual([message?.state, message?.attempts], ["scheduled", 0]);
 });
 
-test("a consumer goes on when its node restarts", async () => {
+test("a consumer goes on when its node is busy or restarts", async () => {
   const rig = await made(50);
+  const headers = { "content-type": "application/problem+json" };
+  await rig.fault("answer", "/claim", { status: 503, headers, body: { code: "busy" } });
   const handled = new Set<string>();
   const consumer = rig.consume(
     async (delivery) => {

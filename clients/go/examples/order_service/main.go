@@ -29,10 +29,9 @@ func main() {
 	fmt.Println("order-2 paid, its check", must(topic.Cancel(ctx, "order-2")).Outcome)
 	check := func(_ context.Context, d *duetime.Delivery) error {
 		if order := string(d.Payload); open[order] {
-			delete(open, order)
 			fmt.Println(order, "closed")
 		}
-		if len(open) == 0 {
+		if delete(open, d.ID); len(open) == 0 {
 			stop()
 		}
 		return nil

@@ -41,7 +41,7 @@ type ConsumeOptions struct {
 	OnError func(error, *Delivery)
 }
 
-// Delivery is a message in the hands of a handler.
+// Delivery is a message that a handler holds.
 type Delivery struct {
 	ClaimedMessage
 	loop   *consumer
@@ -119,8 +119,8 @@ type consumer struct {
 	topic   *Topic
 	handler Handler
 	o       ConsumeOptions
-	// One place for each message that is held.
-	hands chan struct{}
+	// One slot for each message that is held.
+	slots chan struct{}
 	mu    sync.Mutex
 	held  map[*Delivery]bool
 }
@@ -164,20 +164,20 @@ func newConsumer(t *Topic, handler Handler, o ConsumeOptions) (*consumer, error)
 	if o.Visibility < 100*time.Millisecond {
 		return nil, fmt.Errorf("duetime: Visibility is %v; give 100 ms or more", o.Visibility)
 	}
-	hands := make(chan struct{}, o.Concurrency)
-	return &consumer{topic: t, handler: handler, o: o, hands: hands, held: map[*Delivery]bool{}}, nil
+	slots := make(chan struct{}, o.Concurrency)
+	return &consumer{topic: t, handler: handler, o: o, slots: slots, held: map[*Delivery]bool{}}, nil
 }
 
-// takeHands waits for a free hand and takes all that are free; none when ctx ends.
-func (c *consumer) takeHands(ctx context.Context) int {
+// takeSlots waits for a free slot and takes all that are free; none when ctx ends.
+func (c *consumer) takeSlots(ctx context.Context) int {
 	select {
 	case <-ctx.Done():
 		return 0
-	case c.hands <- struct{}{}:
+	case c.slots <- struct{}{}:
 	}
 	for taken := 1; taken < claimMax; taken++ {
 		select {
-		case c.hands <- struct{}{}:
+		case c.slots <- struct{}{}:
 		default:
 			return taken
 		}
@@ -185,15 +185,15 @@ func (c *consumer) takeHands(ctx context.Context) int {
 	return claimMax
 }
 
-func (c *consumer) freeHands(count int) {
+func (c *consumer) freeSlots(count int) {
 	for ; count > 0; count-- {
-		<-c.hands
+		<-c.slots
 	}
 }
 
 func (c *consumer) claimUntil(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		free := c.takeHands(ctx)
+		free := c.takeSlots(ctx)
 		if free == 0 {
 			return nil
 		}
@@ -201,7 +201,7 @@ func (c *consumer) claimUntil(ctx context.Context) error {
 		// A claim is not cut off at the stop: what was sent for it would be hidden until its visibility ends.
 		claimed, err := c.topic.claim(detached{ctx}, free, c.o.Wait, c.o.Visibility, -1)
 		if err != nil {
-			c.freeHands(free)
+			c.freeSlots(free)
 			if !isPassing(err) {
 				return err
 			}
@@ -211,7 +211,7 @@ func (c *consumer) claimUntil(ctx context.Context) error {
 			continue
 		}
 		failures = 0
-		c.freeHands(free - len(claimed))
+		c.freeSlots(free - len(claimed))
 		for _, m := range claimed {
 			c.begin(ctx, m, since)
 		}
@@ -225,7 +225,7 @@ func (c *consumer) begin(ctx context.Context, m ClaimedMessage, since time.Time)
 	d.renew(m.Receipt, since)
 	if ctx.Err() != nil && d.isBound() {
 		c.release(d)
-		c.freeHands(1)
+		c.freeSlots(1)
 		return
 	}
 	c.mu.Lock()
@@ -237,7 +237,7 @@ func (c *consumer) begin(ctx context.Context, m ClaimedMessage, since time.Time)
 		c.mu.Lock()
 		delete(c.held, d)
 		c.mu.Unlock()
-		c.freeHands(1)
+		c.freeSlots(1)
 	}()
 }
 
@@ -403,19 +403,19 @@ func (c *consumer) drain() {
 	}
 }
 
-// isIdleWithin waits until every hand is free, but not longer.
+// isIdleWithin waits until every slot is free, but not longer.
 func (c *consumer) isIdleWithin(limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for taken := 0; taken < cap(c.hands); taken++ {
+	for taken := 0; taken < cap(c.slots); taken++ {
 		select {
-		case c.hands <- struct{}{}:
+		case c.slots <- struct{}{}:
 		case <-timer.C:
-			c.freeHands(taken)
+			c.freeSlots(taken)
 			return false
 		}
 	}
-	c.freeHands(cap(c.hands))
+	c.freeSlots(cap(c.slots))
 	return true
 }
 

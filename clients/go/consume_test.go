@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestWhatIsDueIsHandledOnceAndNoMoreIsClaimedThanHandsAreFree(t *testing.T) {
+func TestWhatIsDueIsHandledOnceAndNoMoreIsClaimedThanSlotsAreFree(t *testing.T) {
 	r := made(t, 60, nil)
 	var handled list[string]
 	var held, most atomic.Int64

@@ -39,6 +39,8 @@ def main() -> int:
         "DUETIME_DIRECT": node.url,
         "DUETIME_CONTROL": f"http://127.0.0.1:{control.server_address[1]}",
     }
+    # So that the node ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         return subprocess.run(sys.argv[1:], env={**os.environ, **places}, check=False).returncode
     finally:

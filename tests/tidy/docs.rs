@@ -3,7 +3,8 @@
 use crate::repo::{files, is, none, root};
 
 /// A path in a document is taken for one of the repository when it begins like this.
-const OURS: [&str; 9] = ["crates/", "tests/", "benches/", "docs/", "deploy/", ".ci/", ".config/", "examples/", "fuzz/"];
+const OURS: [&str; 10] =
+    ["crates/", "tests/", "benches/", "clients/", "docs/", "deploy/", ".ci/", ".config/", "examples/", "fuzz/"];
 
 #[test]
 fn paths_named_in_the_documents_exist() {

@@ -27,7 +27,7 @@ def is_empty(rig: Rig) -> bool:
 
 
 @both
-def test_what_is_due_is_handled_once_and_no_more_is_claimed_than_hands_are_free(rig: Rig, kind: str) -> None:
+def test_what_is_due_is_handled_once_and_no_more_is_claimed_than_slots_are_free(rig: Rig, kind: str) -> None:
     rig.create()
     wanted, handled, lock, held, most = enqueue(rig, 60), list[str](), threading.Lock(), 0, 0
 
@@ -213,8 +213,8 @@ def test_a_consumer_goes_on_when_its_node_is_busy_or_restarts(rig: Rig, kind: st
         await pause(0.01)
         handled.add(delivery.id)
 
-    busy = {"status": 503, "headers": {"content-type": "application/problem+json"}, "body": {"code": "busy"}}
-    rig.fault("answer", "/claim", **busy)
+    headers = {"content-type": "application/problem+json"}
+    rig.fault("answer", "/claim", status=503, headers=headers, body={"code": "busy"})
     with Consumer(kind, rig, handle, visibility=2.0):
         wanted = enqueue(rig, 50)
         until(lambda: len(handled) > 5, "some are handled")

@@ -57,7 +57,7 @@ export interface ConsumeOptions {
   onError?: (error: unknown, delivery?: Delivery) => void;
 }
 
-/** A message in the hands of a handler. */
+/** A message that a handler holds. */
 export class Delivery {
   readonly #ending = new AbortController();
   /** @internal */ receipt: Receipt;

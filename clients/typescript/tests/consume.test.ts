@@ -16,7 +16,7 @@ async function made(count: number, settings: Record<string, unknown> = {}): Prom
 const receipts = async (rig: Rig, path: string): Promise<string[]> =>
   (await rig.requests(path)).flatMap((request) => JSON.parse(request.body).receipts);
 
-test("what is due is handled once and no more is claimed than hands are free", async () => {
+test("what is due is handled once and no more is claimed than slots are free", async () => {
   const rig = await made(60);
   const handled: string[] = [];
   let [held, most] = [0, 0];

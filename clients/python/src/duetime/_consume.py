@@ -16,12 +16,12 @@ from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
 if TYPE_CHECKING:
     from ._sync import Topic
 
-#: How often a consumer whose hands are all full looks whether it is to stop.
+#: How often a consumer that has no free slot checks for its stop.
 _STOP_POLL_S = 0.2
 
 
 class Delivery(Hold):
-    """A message in the hands of a handler."""
+    """A message that a handler holds."""
 
     def __init__(self, loop: _Loop, message: ClaimedMessage, claimed_at: float) -> None:
         super().__init__(message, claimed_at, loop.visibility)

@@ -21,7 +21,7 @@ _CANCEL_MAX_S = 5.0
 
 
 class AsyncDelivery(Hold):
-    """A message in the hands of a handler."""
+    """A message that a handler holds."""
 
     def __init__(self, loop: _Loop, message: ClaimedMessage, claimed_at: float) -> None:
         super().__init__(message, claimed_at, loop.visibility)

@@ -58,7 +58,7 @@ class Hold:
 
     @property
     def is_lost(self) -> bool:
-        """True if the message is not this consumer's any more: cancelled, or in other hands."""
+        """True if the message is not this consumer's any more: cancelled, or claimed by another."""
         return self._lost is not None or (self._is_open and time.monotonic() >= self._held_until)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -266,3 +267,24 @@ def test_a_message_delivered_at_most_once_has_nothing_to_settle(rig: Rig, kind: 
     with Consumer(kind, rig, handle):
         until(lambda: len(handled) == 3, "all are handled")
     assert handled == ["ok"] * 3 and rig.requests("/ack") == []
+
+
+def test_a_consumer_whose_task_is_cancelled_releases_what_it_holds(rig: Rig) -> None:
+    rig.create()
+    enqueue(rig, 2)
+    handle = waits_for_its_end([])
+
+    async def run() -> None:
+        async with duetime.AsyncDuetime(os.environ["DUETIME_URL"]) as node:
+            topic = node.topic(rig.name)
+            consuming = asyncio.create_task(topic.consume(lambda each: handle(each, asyncio.sleep), wait=2))
+            await asyncio.to_thread(until, lambda: rig.beside.info().in_flight == 2, "both are claimed")
+            await asyncio.to_thread(until, lambda: len(rig.requests("/claim")) > 1, "the next claim waits")
+            consuming.cancel()
+            rig.beside.enqueue("late", id="late")
+            with pytest.raises(asyncio.CancelledError):
+                await consuming
+
+    asyncio.run(run())
+    messages = [rig.beside.get(id) for id in ("m-0", "m-1", "late")]
+    assert [message and (message.state, message.attempts) for message in messages] == [("scheduled", 0)] * 3

@@ -209,7 +209,8 @@ class AsyncTopic:
         A message is acked when `handler` returns and nacked when it raises, unless the handler settled it. Each is
         extended by every third of `visibility`. `on_lost`: called once for a message that is not the handler's any more
         (`cancelled`: undo what was done); the handler is cancelled. At the stop no more is claimed, handlers have
-        `grace` to end before they are cancelled, and the rest is released.
+        `grace` to end before they are cancelled, and the rest is released; if the task of this call is cancelled, so it
+        is without `grace`, and after the claim that waits.
         """
         await consume(self, handler, concurrency, visibility, wait, grace, stop or asyncio.Event(), on_lost)
 

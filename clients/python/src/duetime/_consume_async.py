@@ -121,10 +121,7 @@ class _Loop:
                 continue
             claimed_at = time.monotonic()
             try:
-                count = min(free, _hold.CLAIM_MAX)
-                visibility = timedelta(seconds=self.visibility)
-                calls = self._topic._calls
-                claimed = await self._topic._run(calls.claim(self._topic.name, count, wait, visibility, retry_for=0))
+                claimed = await self._claim(min(free, _hold.CLAIM_MAX), wait, claimed_at)
             except DuetimeError as error:
                 await asyncio.wait([stopping], timeout=_hold.pause_after(error, failures))
                 failures += 1
@@ -132,6 +129,19 @@ class _Loop:
             failures = 0
             for message in claimed:
                 await self._begin(AsyncDelivery(self, message, claimed_at), stop)
+
+    async def _claim(self, count: int, wait: float, claimed_at: float) -> list[ClaimedMessage]:
+        calls, visibility = self._topic._calls, timedelta(seconds=self.visibility)
+        steps = calls.claim(self._topic.name, count, wait, visibility, retry_for=0)
+        claiming = asyncio.create_task(self._topic._run(steps))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # What is sent to a claim that hangs up is hidden until its visibility ends, so its answer is waited for.
+            for claimed in await asyncio.gather(claiming, return_exceptions=True):
+                if isinstance(claimed, list):
+                    await asyncio.gather(*[self._release(AsyncDelivery(self, each, claimed_at)) for each in claimed])
+            raise
 
     async def _begin(self, delivery: AsyncDelivery, stop: asyncio.Event) -> None:
         if stop.is_set() and delivery._is_bound:

@@ -1,6 +1,6 @@
 /** The client: topics, messages, and consumers by hand. */
 
-import { type Claims, consume, type ConsumeOptions, type Handler } from "./consume.js";
+import { consume, type ConsumeOptions, type Handler } from "./consume.js";
 import { Transport } from "./transport.js";
 import {
   ApiError,
@@ -65,7 +65,7 @@ export class Duetime {
 }
 
 /** A topic: what is enqueued into it, cancelled, and consumed. */
-export class Topic implements Claims {
+export class Topic {
   readonly #path: string;
 
   constructor(

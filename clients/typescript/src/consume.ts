@@ -24,7 +24,7 @@ const STEPS = 12;
 const RELEASE_FOR_MS = 5_000;
 const ABORT_MAX_MS = 5_000;
 
-/** What a consumer asks of its topic. */
+/** @internal What a consumer asks of its topic. */
 export interface Claims {
   claim(
     max: number,
@@ -317,7 +317,7 @@ async function inTime(promise: Promise<unknown>, ms: number): Promise<void> {
   ending.abort();
 }
 
-/** See `Topic.consume`. */
+/** @internal See `Topic.consume`. */
 export function consume(topic: Claims, handler: Handler, options: ConsumeOptions): Promise<void> {
   return new Loop(topic, handler, options).run();
 }

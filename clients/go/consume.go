@@ -41,7 +41,7 @@ type ConsumeOptions struct {
 	OnError func(error, *Delivery)
 }
 
-// Delivery is a message that a handler holds.
+// Delivery is a message that a handler holds. It settles itself: each extension ends the Receipt that was claimed.
 type Delivery struct {
 	ClaimedMessage
 	loop   *consumer

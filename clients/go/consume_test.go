@@ -48,10 +48,10 @@ func TestALongHandlerKeepsItsClaim(t *testing.T) {
 	r.fault("cut", "/extend", nil)
 	handle := func(ctx context.Context, d *Delivery) error {
 		attempts.add(d.Attempt)
-		time.Sleep(3 * time.Second)
+		time.Sleep(4 * time.Second)
 		return ctx.Err()
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 1800 * time.Millisecond})
+	c := r.consume(handle, ConsumeOptions{Visibility: 2400 * time.Millisecond})
 	until(t, "both are acked", r.isEmpty)
 	equal(t, c.stop(), nil)
 	equal(t, attempts.get(), []int{1, 1})
@@ -68,7 +68,7 @@ func TestAnAckWaitsForTheExtensionThatIsUnderWay(t *testing.T) {
 		verdicts.add(must(d.Ack(ctx)))
 		return nil
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 3 * time.Second})
+	c := r.consume(handle, ConsumeOptions{Visibility: 6 * time.Second})
 	until(t, "it is acked", r.isEmpty)
 	equal(t, c.stop(), nil)
 	equal(t, verdicts.get(), []SettleOutcome{SettleOK})
@@ -100,10 +100,10 @@ func TestANackWithADelayIsNotUndoneByABeat(t *testing.T) {
 	delay := time.Hour
 	handle := func(ctx context.Context, d *Delivery) error {
 		verdicts.add(must(d.Nack(ctx, Nack{Delay: &delay, Reason: "not yet"})))
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond)
 		return nil
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 1200 * time.Millisecond})
+	c := r.consume(handle, ConsumeOptions{Visibility: 3 * time.Second})
 	until(t, "it is nacked", func() bool { return len(verdicts.get()) > 0 })
 	equal(t, c.stop(), nil)
 	equal(t, must(r.beside.Get(ctx, "m-0")).State, "scheduled")
@@ -123,7 +123,7 @@ func waitsForItsEnd(ended *atomic.Bool) Handler {
 func TestAHandlerOfAMessageThatIsCancelledIsStopped(t *testing.T) {
 	r := made(t, 1, nil)
 	var ended atomic.Bool
-	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 900 * time.Millisecond})
+	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 2400 * time.Millisecond})
 	until(t, "it is claimed", func() bool { return must(r.beside.Info(ctx)).InFlight == 1 })
 	equal(t, must(r.beside.Cancel(ctx, "m-0")).Outcome, CancelInFlight)
 	until(t, "the handler ends", ended.Load)
@@ -136,7 +136,7 @@ func TestAHandlerWhoseClaimRunsOutIsStopped(t *testing.T) {
 	r := made(t, 1, Settings{"retry": map[string]any{"initial": "1h", "max": "1h"}})
 	var ended atomic.Bool
 	r.fault("cut", "/extend", map[string]any{"times": 1000})
-	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 600 * time.Millisecond})
+	c := r.consume(waitsForItsEnd(&ended), ConsumeOptions{Visibility: 1800 * time.Millisecond})
 	until(t, "the handler ends", ended.Load)
 	equal(t, c.stop(), nil)
 	equal(t, c.lost.get(), []SettleOutcome{SettleExpired})

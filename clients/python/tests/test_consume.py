@@ -57,12 +57,12 @@ def test_a_long_handler_keeps_its_claim(rig: Rig, kind: str) -> None:
 
     async def handle(delivery: Any, pause: Pause) -> None:
         attempts.append(delivery.attempt)
-        await pause(3.0)
+        await pause(4.0)
         assert not delivery.is_lost
 
     # The first beat is cut off; the next one is in time.
     rig.fault("cut", "/extend")
-    with Consumer(kind, rig, handle, visibility=1.8) as consumer:
+    with Consumer(kind, rig, handle, visibility=2.4) as consumer:
         until(lambda: is_empty(rig), "both are acked")
     assert attempts == [1, 1] and consumer.lost == []
     assert len(rig.requests("/extend")) >= 3
@@ -80,7 +80,7 @@ def test_an_ack_waits_for_the_extension_that_is_under_way(rig: Rig, kind: str) -
         verdicts.append(await delivery.ack())
 
     rig.fault("delay_answer", "/extend", seconds=0.4)
-    with Consumer(kind, rig, handle, visibility=3.0) as consumer:
+    with Consumer(kind, rig, handle, visibility=6.0) as consumer:
         until(lambda: is_empty(rig), "it is acked")
     assert verdicts == ["ok"] and consumer.lost == []
     assert rig.bodies("/ack")[0]["receipts"] != rig.bodies("/extend")[0]["receipts"]
@@ -109,9 +109,9 @@ def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> Non
 
     async def handle(delivery: Any, pause: Pause) -> None:
         verdicts.append(await delivery.nack(delay="1h", reason="not yet"))
-        await pause(1.0)
+        await pause(1.5)
 
-    with Consumer(kind, rig, handle, visibility=1.2) as consumer:
+    with Consumer(kind, rig, handle, visibility=3.0) as consumer:
         until(lambda: verdicts, "it is nacked")
     message = rig.beside.get("m-0")
     assert message is not None and message.state == "scheduled" and consumer.lost == []
@@ -136,7 +136,7 @@ def test_a_handler_of_a_message_that_is_cancelled_is_stopped(rig: Rig, kind: str
     rig.create()
     enqueue(rig, 1)
     ends: list[str] = []
-    with Consumer(kind, rig, waits_for_its_end(ends), visibility=0.9) as consumer:
+    with Consumer(kind, rig, waits_for_its_end(ends), visibility=2.4) as consumer:
         until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
         assert rig.beside.cancel("m-0").outcome == "in_flight"
         until(lambda: ends, "the handler ends")
@@ -151,7 +151,7 @@ def test_a_handler_whose_claim_runs_out_is_stopped(rig: Rig, kind: str) -> None:
     enqueue(rig, 1)
     ends: list[str] = []
     rig.fault("cut", "/extend", times=1000)
-    with Consumer(kind, rig, waits_for_its_end(ends), visibility=0.6) as consumer:
+    with Consumer(kind, rig, waits_for_its_end(ends), visibility=1.8) as consumer:
         until(lambda: ends, "the handler ends")
         until(lambda: consumer.lost, "it is said")
     assert consumer.lost == ["expired"] and len(rig.requests("/extend")) > 1

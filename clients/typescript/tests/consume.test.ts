@@ -45,10 +45,10 @@ test("a long handler keeps its claim", async () => {
   await rig.fault("cut", "/extend");
   const handle = async (delivery: Delivery) => {
     attempts.push(delivery.attempt);
-    await pause(3000);
+    await pause(4000);
     assert.ok(!delivery.signal.aborted);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 1800 });
+  const consumer = rig.consume(handle, { visibilityMs: 2400 });
   await until(() => rig.isEmpty(), "both are acked");
   await consumer.stop();
   assert.deepEqual([attempts, consumer.lost], [[1, 1], []]);
@@ -63,7 +63,7 @@ test("an ack waits for the extension that is under way", async () => {
     await until(async () => (await rig.requests("/extend")).length > 0, "it is being extended");
     verdicts.push(await delivery.ack());
   };
-  const consumer = rig.consume(handle, { visibilityMs: 3000 });
+  const consumer = rig.consume(handle, { visibilityMs: 6000 });
   await until(() => rig.isEmpty(), "it is acked");
   await consumer.stop();
   assert.deepEqual([verdicts, consumer.lost], [["ok"], []]);
@@ -84,9 +84,9 @@ test("a nack with a delay is not undone by a beat", async () => {
   const verdicts: string[] = [];
   const handle = async (delivery: Delivery) => {
     verdicts.push(await delivery.nack({ delay: "1h", reason: "not yet" }));
-    await pause(1000);
+    await pause(1500);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 1200 });
+  const consumer = rig.consume(handle, { visibilityMs: 3000 });
   await until(() => verdicts.length, "it is nacked");
   await consumer.stop();
   assert.equal((await rig.beside.get("m-0"))?.state, "scheduled");
@@ -101,7 +101,7 @@ test("a handler of a message that is cancelled is stopped", async () => {
     await once(delivery.signal, "abort");
     isStopped = true;
   };
-  const consumer = rig.consume(handle, { visibilityMs: 900 });
+  const consumer = rig.consume(handle, { visibilityMs: 2400 });
   await until(async () => (await rig.beside.info()).inFlight === 1, "it is claimed");
   assert.equal((await rig.beside.cancel("m-0")).outcome, "in_flight");
   await until(() => isStopped, "the handler ends");
@@ -118,7 +118,7 @@ test("a handler whose claim runs out is stopped", async () => {
     await once(delivery.signal, "abort");
     isStopped = true;
   };
-  const consumer = rig.consume(handle, { visibilityMs: 600 });
+  const consumer = rig.consume(handle, { visibilityMs: 1800 });
   await until(() => isStopped, "the handler ends");
   await consumer.stop();
   assert.deepEqual(consumer.lost, ["expired"]);

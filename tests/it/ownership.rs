@@ -208,9 +208,8 @@ async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes
         let _ = as_root(&format!("lease revoke {lease}"));
     }
     until("all are scanned", &nodes, || scanned(&nodes).0 == 12).await;
-    let says_why = || {
-        nodes[0].issue().is_some_and(|why| why.contains("permission denied") && why.contains("etcd_user"))
-    };
+    let says_why =
+        || nodes[0].issue().is_some_and(|why| why.contains("permission denied") && why.contains("etcd_user"));
     until("it says so", &nodes, says_why).await;
     let _ = as_root("role grant-permission scanner --prefix=true readwrite /duetime/duetime/");
     let has_keys = || nodes[0].cluster().borrow().owners.len() == 12 && nodes[0].issue().is_none();

@@ -214,7 +214,8 @@ async fn main() {
                     let ids = moving.get_mut(&way).expect("it is there");
                     let part: Vec<MessageId> = ids.drain(..ids.len().min(batch)).collect();
                     let shard = routing.shard(&topic, source);
-                    let took = store.freeze_batch(&shard, way.1, &part, rand::random()).await.expect("the server answers");
+                    let took =
+                        store.freeze_batch(&shard, way.1, &part, rand::random()).await.expect("the server answers");
                     taken.extend(took);
                 }
                 taken.iter().map(|batch| batch.messages.len() as u64).sum()

@@ -430,12 +430,7 @@ impl ClaimStore for EmbeddedStore {
         role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
-    async fn deliver_in_place(
-        &self,
-        _shard: &Shard,
-        _now: Timestamp,
-        _ask: &StreamTransfer,
-    ) -> Result<Streamed, StoreError> {
+    async fn deliver_in_place(&self, _: &Shard, _: Timestamp, _: &StreamTransfer) -> Result<Streamed, StoreError> {
         Err(no_streams())
     }
 

@@ -81,7 +81,10 @@ async fn a_message_that_comes_from_another_shard_keeps_its_attempts() {
     let state = FrozenState::Live(Score::new(due, LeaseClass::FREE, 3));
     let messages = vec![Frozen { id: id("moved"), state, body: Some(body) }];
     let batch = Batch { name: BatchId { number: 1, nonce: 5 }, from: 0, to: 1, messages };
-    assert!(matches!(world.store.apply_batch(&world.shard, &batch).await.unwrap(), ApplyOutcome::Done { fresh: 1, .. }));
+    assert!(matches!(
+        world.store.apply_batch(&world.shard, &batch).await.unwrap(),
+        ApplyOutcome::Done { fresh: 1, .. }
+    ));
     assert_eq!(world.step(1).await.count, 1);
     assert_eq!(world.entries().await, [entry("moved", "4")]);
 }

@@ -204,9 +204,15 @@ impl ResizeStore for SimStore {
         self.kept(shard, move |server, shard, _| at_once(server.mem.scan(shard, from.as_ref(), limit))).await
     }
 
-    async fn freeze_batch(&self, shard: &Shard, to: u32, ids: &[MessageId], nonce: u64) -> Result<Option<Batch>, StoreError> {
+    async fn freeze_batch(
+        &self,
+        shard: &Shard,
+        to: u32,
+        ids: &[MessageId],
+        nonce: u64,
+    ) -> Result<Option<Batch>, StoreError> {
         let ids = ids.to_vec();
-        self.kept(shard, move |server, shard, _| at_once(server.mem.take(shard, to, &ids, nonce))).await
+        self.kept(shard, move |server, shard, _| at_once(server.mem.freeze_batch(shard, to, &ids, nonce))).await
     }
 
     async fn outbox(&self, shard: &Shard) -> Result<Option<Batch>, StoreError> {
@@ -220,7 +226,7 @@ impl ResizeStore for SimStore {
 
     async fn apply_batch(&self, shard: &Shard, batch: &Batch) -> Result<ApplyOutcome, StoreError> {
         let batch = batch.clone();
-        let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.put(shard, &batch));
+        let script = move |server: &Server, shard: &Shard, _: &Sent| at_once(server.mem.apply_batch(shard, &batch));
         if !self.alone {
             return self.kept(shard, script).await;
         }

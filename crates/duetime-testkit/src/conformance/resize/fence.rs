@@ -104,9 +104,9 @@ async fn refusals(world: &World, shard: &duetime_core::Shard) -> Vec<StoreError>
             .await
             .unwrap_err(),
         store.scan(shard, None, 10).await.unwrap_err(),
-        store.take(shard, 1, &ids(&["a"]), 1).await.unwrap_err(),
+        store.freeze_batch(shard, 1, &ids(&["a"]), 1).await.unwrap_err(),
         store.outbox(shard).await.unwrap_err(),
-        store.put(shard, &empty).await.unwrap_err(),
+        store.apply_batch(shard, &empty).await.unwrap_err(),
         store.last_applied_batch(shard, 0).await.unwrap_err(),
         store.rename_batch(shard, 1, name).await.unwrap_err(),
         store.discard_batch(shard, 1).await.unwrap_err(),

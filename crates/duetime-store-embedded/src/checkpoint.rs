@@ -27,7 +27,7 @@ use crate::syncer::{Broken, UNSYNCED};
 
 /// Pages of the log (of 4 KiB) at which it is copied: 32 MiB.
 const LOG_PAGES: i32 = 8192;
-/// Pages of the log that are never given back to the disk but by [`Checkpoints::shorten`]; with the head of each of 24 bytes.
+/// Pages of the log, with a head of 24 bytes each, that only [`Checkpoints::shorten`] gives back to the disk.
 const KEPT_PAGES: i32 = (LOG_BYTES_MAX / (PAGE_BYTES as i64 + 24)) as i32;
 /// How long after a copy that was not whole the next is tried.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);

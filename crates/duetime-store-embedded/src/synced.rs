@@ -2,7 +2,8 @@
 //!
 //! SQLite takes a damaged place in its log for the log's end, and what comes behind is gone without a word.
 //! The database knows the number of the last transaction it has; if this file knows a higher one, some are
-//! missing. Written after each sync, and synced itself only where that sync needs it: it may be behind, and is never ahead.
+//! missing. Written after each sync, and synced itself only where that sync needs it: it may be behind, and is never
+//! ahead.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};

@@ -3,10 +3,10 @@
 //! Upstream: the writer, which goes on meanwhile. The log is written in order, so what is synced
 //! last covers all before it. Keeps the promise that an acknowledged message survives a power loss.
 //!
-//! Where the log is written for the first time, the file system has to note that its blocks are in use, and ext4 answers
-//! a sync during which it gives up (its journal is aborted, by an error of the disk or by `mount -o remount,abort`) as a
-//! success although that note was lost. So a sync of such a part counts only if the file system takes one more sync,
-//! of something newly written, after it. What is written again where it was needs no note.
+//! Where the log is written for the first time, the file system has to note that its blocks are in use. A sync during
+//! which ext4 gives up (its journal is aborted, by an error of the disk or by `mount -o remount,abort`) succeeds,
+//! although that note was lost. So a sync of such a part counts only if the file system takes one more sync, of
+//! something newly written, after it. What is written again where it was needs no note.
 
 use std::fs::File;
 use std::io;

@@ -4,8 +4,8 @@
 //! answer, and those of a request that has ended are read all the same. hyper reports none of them, so they are counted
 //! where the bytes pass. Pure.
 
-/// Frames that a target may send for each HEADERS and each DATA that it was sent: the answer, interim answers before it,
-/// and what opens windows.
+/// Frames that a target may send for each HEADERS and each DATA that it was sent: the answer, interim answers before
+/// it, and what opens windows.
 const FRAMES_PER_SENT: usize = 64;
 /// Frames that a target may send beside those.
 const FRAMES_AHEAD: usize = 1024;

@@ -1,6 +1,6 @@
 //! A topic: a named family of messages with one retry policy, one sink, one shard count.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -199,16 +199,9 @@ impl TopicRecord {
     }
 }
 
-/// All topics this node knows of.
-pub type Topics = HashMap<TopicName, Arc<TopicRecord>>;
-
-/// Topics in the order of their names: what is done to all of them is done in the same order every time.
-#[must_use]
-pub fn by_name(topics: &Topics) -> Vec<&Arc<TopicRecord>> {
-    let mut all: Vec<_> = topics.values().collect();
-    all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    all
-}
+/// All topics this node knows of, in the order of their names: what is done to all of them is done in the same order
+/// every time.
+pub type Topics = BTreeMap<TopicName, Arc<TopicRecord>>;
 
 #[cfg(test)]
 mod tests {

@@ -118,7 +118,6 @@ pub(crate) async fn get(
     let _ = tokio::time::timeout(NAMES_WAIT, app.catalog.refresh()).await;
     let all = app.catalog.all();
     let mut names: Vec<&TopicName> = all.keys().filter(|name| caller.sees(name.as_str())).collect();
-    names.sort_unstable();
     let topics = names.len();
     names.retain(|name| cursor.as_ref().is_none_or(|cursor| *name > cursor));
     let mut view = FindView { messages: Vec::new(), failed: Vec::new(), scanned: 0, topics, next: None };

@@ -303,7 +303,7 @@ pub(crate) async fn get(
 ) -> Result<Json<RatesView>, Problem> {
     let wanted = Query::read(query.as_deref(), &["topic"])?.get("topic", None, read_topic)?;
     let (all, now_ms) = (app.catalog.all(), app.clock.now().as_millis());
-    let seen = duetime_core::topic::by_name(&all).into_iter().filter(|record| {
+    let seen = all.values().filter(|record| {
         caller.sees(record.name.as_str()) && wanted.as_ref().is_none_or(|topic| *topic == record.name)
     });
     let topic = |record: &TopicRecord| {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::topic::by_name;
 use duetime_core::{
     Clock, OwnedShards, ResizeError, ResizeProgress, Resizing, RoutingAuthority, RoutingRecord, ScheduleStore,
     ShardCount, StoreError, TopicName, TopicRecord, TopicStore, Topics,
@@ -103,7 +102,7 @@ impl Resizer {
         loop {
             let present = topics.borrow_and_update().clone();
             context.tracks.forget_gone(&present);
-            for record in by_name(&present) {
+            for record in present.values() {
                 follow(context, record, &mut auto).await;
                 let busy = record.routing.is_moving() || record.desired.is_some();
                 if busy && driven.insert(record.name.clone()) {

@@ -3,7 +3,6 @@
 //! Upstream: the controller. Downstream: the store, and `progress`.
 
 use duetime_core::store::ShardCounts;
-use duetime_core::topic::by_name;
 use duetime_core::{ResizeProgress, RoutingRecord, Shard, StoreError, TopicName, Topics};
 
 use crate::context::Context;
@@ -26,7 +25,7 @@ pub(crate) async fn progress_of(
 
 /// Measures every change under way, for rate and metrics.
 pub(crate) async fn measure(context: &Context, topics: &Topics) {
-    for record in by_name(topics) {
+    for record in topics.values() {
         let remaining = match progress_of(context, &record.name, &record.routing_record()).await {
             Ok(progress) => progress.map(|progress| progress.remaining),
             // It is asked again a second later.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::shard_of;
-use duetime_core::topic::by_name;
 use duetime_core::{StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -30,7 +29,7 @@ pub(crate) async fn scrub(context: Arc<Context>, shutdown: CancellationToken) {
         loop {
             tokio::time::sleep(ROUND_PAUSE).await;
             let topics = context.topics.borrow().clone();
-            for record in by_name(&topics) {
+            for record in topics.values() {
                 scrub_topic(&context, record).await;
             }
         }

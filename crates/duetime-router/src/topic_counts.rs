@@ -108,8 +108,7 @@ impl TopicCounter {
     ///
     /// The store's. A topic that goes away meanwhile is left out.
     pub async fn count_recent(&self, active: &HashSet<TopicName>) -> Result<Vec<TopicCounts>, RouteError> {
-        let mut records: Vec<Arc<TopicRecord>> = self.dispatcher.catalog.all().values().cloned().collect();
-        records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let records: Vec<Arc<TopicRecord>> = self.dispatcher.catalog.all().values().cloned().collect();
         let context = &self.dispatcher.context;
         let (recent, now) = (&context.meters.surveys, context.clock.now());
         let mut known = Vec::with_capacity(records.len());
@@ -144,8 +143,7 @@ impl TopicCounter {
         // As it was known, where the catalog does not answer and shards may.
         let _ = tokio::time::timeout(FRESH_WAIT, self.dispatcher.catalog.refresh()).await;
         let topics = self.dispatcher.catalog.all();
-        let mut records: Vec<Arc<TopicRecord>> = topics.values().cloned().collect();
-        records.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let records: Vec<Arc<TopicRecord>> = topics.values().cloned().collect();
         let wanted: Vec<Shard> = records.iter().flat_map(|record| record.routing.all(&record.name)).collect();
         match self.count_shards(&wanted).await {
             Ok(counts) => {

@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::draw::Dice;
-use crate::server::id_of;
-use crate::store::SimStore;
-use crate::wire::Weather;
+use crate::mutation::Mutation;
+use crate::net::{NodeNet, Weather};
+use crate::witness::{Masterwise, id_of};
 
 /// Ahead of every end.
 pub const FAR: Duration = Duration::from_secs(100_000);
@@ -34,7 +34,7 @@ pub struct Door {
     pub router: Arc<Router>,
     pub routed: Arc<RoutedStore>,
     pub catalog: Arc<Catalog>,
-    pub store: Arc<SimStore>,
+    pub net: Arc<NodeNet>,
 }
 
 /// What all clients of a world share.
@@ -44,6 +44,8 @@ pub struct Shared {
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
     pub dice: Arc<Dice>,
+    pub witness: Arc<Masterwise>,
+    pub left_out: Option<Mutation>,
     /// What producers of large requests may make worse; none: the network never fails.
     pub weather: Option<Arc<Weather>>,
     /// Whether nodes may stop.
@@ -60,8 +62,12 @@ pub struct Shared {
     pub excused: Mutex<BTreeSet<(String, i64)>>,
     /// Whether deadlines say when the next claim can be: no failover undoes one and no clock jumps.
     pub deadlines_hold: bool,
+    /// Whether no answer is ever lost: no fault but of clocks.
+    pub all_answered: bool,
     /// What was answered last for ids whose earlier requests were given up: what is there in the end, or that nothing is.
     pub holds: Mutex<std::collections::BTreeMap<MessageId, Option<u64>>>,
+    /// Messages whose hand-over had no answer, and how many upsets there had been when they were claimed.
+    pub unanswered: Mutex<std::collections::BTreeMap<MessageId, u64>>,
     /// Due times of messages as they were acknowledged last, by topic and id.
     pub due: Mutex<std::collections::BTreeMap<(TopicName, MessageId), i64>>,
 }
@@ -84,9 +90,12 @@ impl Client {
         &self.shared.dice
     }
 
-    pub fn door(&self) -> &Door {
+    /// Any node, once it does not stand still.
+    pub async fn door(&self) -> &Door {
         let doors = &self.shared.doors;
-        &doors[usize::try_from(self.dice().below(doors.len() as u64)).expect("few")]
+        let door = &doors[usize::try_from(self.dice().below(doors.len() as u64)).expect("few")];
+        door.net.awake().await;
+        door
     }
 
     pub fn note(&self, id: &MessageId, what: What) {
@@ -154,7 +163,7 @@ impl Client {
         let (began, mut words) = (Instant::now(), vec![""; ids.len()]);
         while !open.is_empty() {
             let items = open.iter().map(|(_, item)| item.clone()).collect();
-            let answers = self.door().router.enqueue(&self.topic, items).await;
+            let answers = self.door().await.router.enqueue(&self.topic, items).await;
             let mut left = Vec::new();
             for ((place, item), answer) in open.into_iter().zip(answers) {
                 let Ok(placed) = answer else {
@@ -181,7 +190,7 @@ impl Client {
 
     /// How often such an edit of this message was carried out, anywhere.
     fn times_edited(&self, edit: &Edit) -> u64 {
-        self.shared.doors[0].store.link.servers.iter().map(|server| server.times_edited(&self.topic, edit)).sum()
+        self.shared.witness.times_edited(&self.topic, edit)
     }
 
     /// Cancels or reschedules, in one request, until every item is answered.
@@ -198,7 +207,7 @@ impl Client {
             let by_earlier: Vec<bool> =
                 open.iter().map(|place| self.times_edited(&changes[*place].1) > times_before[*place]).collect();
             let edits = open.iter().map(|place| changes[*place].1.clone()).collect();
-            let answers = self.door().router.edit(&self.topic, edits).await;
+            let answers = self.door().await.router.edit(&self.topic, edits).await;
             let mut left = Vec::new();
             for ((place, answer), by_earlier) in open.into_iter().zip(answers).zip(by_earlier) {
                 let Ok(edited) = answer.map(|changed| changed.edited) else {

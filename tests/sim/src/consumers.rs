@@ -1,18 +1,18 @@
 //! Consumers: claims in all shards in turn; acks, nacks, extends, gives back, refuses for good, holds.
 
-use duetime_testkit::at_home::SettledAtHome as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard};
+use duetime_core::{ClaimStore as _, Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard, Timestamp};
 use duetime_router::{SettleAnswer, SettleAsk};
+use duetime_testkit::at_home::SettledAtHome as _;
 use duetime_testkit::history::{Outcome, What, digest};
 use tokio::time::Instant;
 
 use crate::clients::Client;
-use crate::producers::POISON;
+use crate::producers::{POISON, SLOW};
 
 /// Attempts a message has.
 pub const ATTEMPTS_MAX: u8 = 90;
@@ -20,6 +20,10 @@ pub const ATTEMPTS_MAX: u8 = 90;
 const GIVEN_BACK_MAX: u8 = 20;
 /// A nack is for this long: more than a replica is ever behind.
 const NACKED_FOR: Duration = Duration::from_secs(2);
+/// A message whose hand-over had no answer is not claimed again sooner.
+const OPEN_FOR: Duration = Duration::from_secs(60);
+/// Longest time between two claims of a consumer.
+const CLAIMS_APART_MS_MAX: u64 = 240;
 /// Longest a consumer holds what it claimed.
 const HELD_MS_MAX: u64 = 3_000;
 
@@ -34,8 +38,8 @@ impl Client {
     pub async fn consume(self, stop: Arc<AtomicBool>) {
         let mut index = 0;
         while !stop.load(Ordering::Relaxed) {
-            self.dice().pause(60).await;
-            let Some(record) = self.door().catalog.get(&self.topic) else {
+            self.dice().pause(CLAIMS_APART_MS_MAX).await;
+            let Some(record) = self.door().await.catalog.get(&self.topic) else {
                 self.dice().pause(500).await;
                 continue;
             };
@@ -51,18 +55,21 @@ impl Client {
             let shard = record.routing.shard(&self.topic, index);
             let upsets = self.shared.upsets.load(Ordering::Relaxed);
             let ahead = self.shared.all_ahead.load(Ordering::Relaxed);
+            let sent = self.shared.clock.now();
             let Some(claim) = self.claim(&shard, &request).await else { continue };
             let (since, meanwhile) = (ahead, self.shared.all_ahead.load(Ordering::Relaxed));
             // Odd while all clocks are ahead.
             let ahead = since % 2 == 1 || since != meanwhile;
             if !ahead {
-                self.check_deadlines(&claim, &request);
+                self.check_deadlines(&claim, &request, sent);
             }
             // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
             let in_time = |message: &ClaimedMessage| self.shared.clock.now() < message.score.visible_at();
             let held: Vec<_> = claim.messages.into_iter().filter(in_time).collect();
             // The consumer has all of them from now on, though it works on one after the other.
-            held.iter().for_each(|message| self.hand(message, ahead));
+            held.iter()
+                .filter(|message| message.payload != SLOW.as_bytes())
+                .for_each(|message| self.hand(message, ahead));
             for message in held.iter().filter(|message| in_time(message)) {
                 self.settle(&shard, message, upsets).await;
             }
@@ -70,11 +77,18 @@ impl Client {
     }
 
     /// A claim holds as long as it was asked for: a shorter one than the last is not put off.
-    fn check_deadlines(&self, claim: &Claim, request: &ClaimRequest) {
+    fn check_deadlines(&self, claim: &Claim, request: &ClaimRequest, sent: Timestamp) {
         for message in &claim.messages {
             let held = message.score.visible_at().since(claim.now);
-            let most = request.visibility * 2 + Duration::from_secs(1);
+            let most = request.visibility * 2 + Duration::from_secs(3);
             assert!(held <= most, "{} is held for {held:?}, asked was {:?}", message.id, request.visibility);
+            // Where an answer was lost, the next claim of the shard is given what the earlier one holds.
+            let hidden = message.score.visible_at().since(sent);
+            assert!(
+                !self.shared.all_answered || hidden >= request.visibility,
+                "{} is hidden for {hidden:?} only",
+                message.id
+            );
         }
     }
 
@@ -88,18 +102,25 @@ impl Client {
         self.note(&message.id, What::Handed { attempt: message.attempt, payload, until_ms });
     }
 
-    /// A claim whose answer is lost is repeated, now and then, as the same request.
+    /// A claim; what one took whose answer was lost is given to the next claim of its node, or is due again.
     pub async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
-        loop {
-            match self.door().routed.claim(shard, self.shared.clock.now(), request).await {
-                Ok(claim) => return Some(claim),
-                Err(_) if self.dice().permille(300) => return None,
-                Err(_) => self.dice().pause(100).await,
-            }
+        self.door().await.routed.claim(shard, self.shared.clock.now(), request).await.ok()
+    }
+
+    /// The hand-over of a message has no answer: it may arrive at any time.
+    async fn leave_open(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {
+        let how = Settlement::Unanswered { wait: OPEN_FOR, charged: self.dice().permille(500) };
+        let settle = Settle { id: message.id.clone(), score: message.score, action: how };
+        let settled = self.door().await.routed.settle(shard, self.shared.clock.now(), &[settle]).await;
+        if settled.is_ok_and(|settled| settled[0] != Settled::Expired) {
+            self.shared.unanswered.lock().insert(message.id.clone(), upsets);
         }
     }
 
     async fn settle(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {
+        if message.payload == SLOW.as_bytes() {
+            return self.leave_open(shard, message, upsets).await;
+        }
         if self.dice().permille(100) {
             self.dice().pause(HELD_MS_MAX).await;
         }
@@ -118,7 +139,7 @@ impl Client {
             let longer = Duration::from_millis(shared.visibility_ms.load(Ordering::Relaxed)) + HELD_MS_MAX_EXTRA;
             let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
             let ask = SettleAsk::Extend(Some(longer));
-            match self.door().router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
+            match self.door().await.router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
                 Some(Ok((SettleAnswer::Extended(receipt), _))) => score = receipt.score,
                 // Whether it was extended is not known: let it run out, which is sooner where the visibility timeout
                 // was lowered meanwhile.
@@ -140,8 +161,8 @@ impl Client {
         };
         let (began, mut repeated) = (Instant::now(), false);
         while began.elapsed() < Duration::from_secs(60) {
-            let door = self.door();
-            let before = door.store.link.repeated.load(Ordering::Relaxed);
+            let door = self.door().await;
+            let before = door.net.disturbed.load(Ordering::Relaxed);
             let settled = match &ask {
                 Ask::Consumer(ask) => {
                     let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
@@ -156,7 +177,7 @@ impl Client {
                     answer.ok().map(|settled| settled[0] != Settled::Expired)
                 }
             };
-            repeated |= door.store.link.repeated.load(Ordering::Relaxed) != before;
+            repeated |= door.net.disturbed.load(Ordering::Relaxed) != before;
             let calm = shared.upsets.load(Ordering::Relaxed) == upsets && self.topic.as_str() == crate::world::ORDERS;
             let in_time = shared.clock.now() < score.visible_at();
             match settled {

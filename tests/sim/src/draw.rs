@@ -13,6 +13,11 @@ impl Dice {
         Self(Mutex::new(seed))
     }
 
+    /// From now on another chance than that of the seed alone; 0: the same.
+    pub fn salt(&self, salt: u64) {
+        *self.0.lock() ^= salt.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    }
+
     pub fn next(&self) -> u64 {
         let mut state = self.0.lock();
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

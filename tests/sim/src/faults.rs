@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::Shared;
 use crate::draw::Dice;
-use crate::store::CATALOGUE;
+use crate::plan::{Part, Plan};
 use crate::world::{Node, VISIBILITY, World, orders, wanted};
 
 /// Longest time before the first fault.
@@ -24,7 +24,31 @@ const STOPPED_MS_MAX: u64 = 12_000;
 /// How wrong a clock is.
 const WRONG_MS: [i64; 5] = [-3_600_000, 3_600_000, -5_000, 5_000, -1_500];
 /// How far all clocks are ahead together.
-pub const ALL_AHEAD_MS: i64 = 3_600_000;
+pub const ALL_AHEAD_MS: i64 = 300_000;
+
+/// What is different about a whole world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// Nothing: clients do everything for a while.
+    Long,
+    /// The store starts again from a snapshot while a shard count changes.
+    GoesBack,
+    /// The masters are full while a shard count changes.
+    Full,
+    /// Ids are claimed at two shards, in two lives, while a shard count changes.
+    Crossing,
+}
+
+impl Course {
+    fn of(seed: u64) -> Self {
+        match seed % 16 {
+            5 | 13 => Self::GoesBack,
+            2 => Self::Full,
+            10 => Self::Crossing,
+            _ => Self::Long,
+        }
+    }
+}
 
 /// Which faults a world has.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +62,20 @@ pub struct Trouble {
     pub empties: bool,
     /// A topic is deleted and created again, over and over.
     pub lives: bool,
+    /// Topics are deleted without force beside enqueues.
+    pub trays: bool,
+    /// What is different about the whole world; nothing else goes wrong then.
+    pub course: Course,
     /// The visibility timeout is lowered.
     pub lowers: bool,
     /// Nodes may end connections at the servers.
     pub may_end: bool,
-    /// A put is answered by one server alone.
-    pub alone: bool,
 }
 
 impl Trouble {
     /// Drawn for a seed: every third world is without faults.
-    pub fn of(seed: u64, dice: &Dice) -> Self {
-        let faulty = !seed.is_multiple_of(3);
+    pub fn of(plan: &Plan, dice: &Dice) -> Self {
+        let faulty = !plan.seed.is_multiple_of(3);
         let mut trouble = Self {
             network: faulty && dice.permille(500),
             stops: faulty && dice.permille(400),
@@ -57,15 +83,32 @@ impl Trouble {
             failovers: faulty && dice.permille(300),
             empties: faulty && dice.permille(200),
             lives: dice.permille(500),
+            trays: dice.permille(300),
+            course: Course::of(plan.seed),
             lowers: dice.permille(200),
             may_end: dice.permille(700),
-            alone: dice.permille(500),
         };
         // Nobody could say whose messages are gone if the records went in the middle of a deletion; and where
         // clocks jump, the end of a call says nothing: its connection has to be ended.
         trouble.lives &= !trouble.empties;
+        trouble.trays &= !trouble.empties && !trouble.failovers;
+        if trouble.course != Course::Long {
+            let (network, stops, clocks, failovers, empties) = (false, false, false, false, false);
+            trouble = Self { network, stops, clocks, failovers, empties, ..trouble };
+        }
         trouble.may_end |= trouble.clocks;
-        trouble.alone &= trouble.failovers;
+        let Self { network, stops, clocks, failovers, empties, lives, trays, lowers, .. } = &mut trouble;
+        let parts = [
+            (network, Part::Network),
+            (stops, Part::Stops),
+            (clocks, Part::Clocks),
+            (failovers, Part::Failovers),
+            (empties, Part::Empties),
+            (lives, Part::Lives),
+            (trays, Part::Trays),
+            (lowers, Part::Lowers),
+        ];
+        parts.into_iter().for_each(|(has, part)| *has &= plan.has(part));
         trouble
     }
 }
@@ -105,7 +148,7 @@ async fn network(world: &World, nodes: &[Node]) {
     *weather.lost_permille.lock() = 20;
     *weather.held_permille.lock() = 20;
     for _ in 0..dice.below(3) {
-        let (node, master) = (some(dice, nodes).door.store.link.node, dice.below(world.servers.len() as u64));
+        let (node, master) = (some(dice, nodes).door.net.number, dice.below(world.masters.count() as u64));
         let until = Instant::now() + millis(dice.below(CUT_MS_MAX));
         weather.cut(node, usize::try_from(master).expect("few"), until);
     }
@@ -121,7 +164,7 @@ async fn network(world: &World, nodes: &[Node]) {
 pub async fn stop(world: &World, node: &Node) {
     world.history.fault_begins(FaultKind::NodeStalled);
     let pause = millis(1_000 + world.dice.below(STOPPED_MS_MAX));
-    node.door.store.link.stop_until(Instant::now() + pause);
+    node.door.net.stop_until(Instant::now() + pause);
     sleep(pause).await;
     world.history.fault_ends(FaultKind::NodeStalled);
 }
@@ -131,7 +174,7 @@ async fn clocks(world: &World, nodes: &[Node], shared: &Shared) {
     for _ in 0..1 + dice.below(2) {
         world.history.fault_begins(FaultKind::StoreStalled);
         shared.upsets.fetch_add(1, Ordering::Relaxed);
-        let all = world.servers.iter().map(|server| &server.clock).chain(nodes.iter().map(|node| &node.clock));
+        let all = world.masters.clocks.iter().chain(nodes.iter().map(|node| &node.clock));
         let all: Vec<_> = all.cloned().collect();
         let mut wrong = *some(dice, &WRONG_MS);
         let which = if dice.permille(330) {
@@ -157,7 +200,8 @@ async fn fail_over(world: &World, shared: &Shared) {
     world.history.fault_begins(FaultKind::StoreStopped);
     for _ in 0..1 + world.dice.below(4) {
         shared.upsets.fetch_add(1, Ordering::Relaxed);
-        some(&world.dice, &world.servers).fail_over();
+        let master = world.dice.below(world.masters.count() as u64);
+        world.masters.fail_over(usize::try_from(master).expect("few"));
         shared.upsets.fetch_add(1, Ordering::Relaxed);
         sleep(millis(world.dice.below(1_500))).await;
     }
@@ -171,7 +215,7 @@ async fn empty(world: &World, nodes: &[Node], shared: &Shared) {
     let dice = &world.dice;
     world.history.fault_begins(FaultKind::StoreStopped);
     shared.upsets.fetch_add(1, Ordering::Relaxed);
-    world.servers[CATALOGUE].comes_back_empty();
+    world.masters.forget_topics();
     sleep(millis(dice.below(2_500))).await;
     let node = some(dice, nodes);
     let shards = 1 + u32::try_from(dice.below(4)).expect("few");

@@ -12,8 +12,8 @@ use duetime_testkit::history::{Change, FaultKind, What, digest};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::clients::{Client, Door, FAR};
-use crate::link::RESPONSE_TIMEOUT;
 use crate::mutation::Mutation;
+use crate::world::RESPONSE_TIMEOUT;
 
 /// Longest time that a request is waited for.
 const GIVEN_UP_MS_MAX: u64 = 3_000;
@@ -33,7 +33,7 @@ impl Client {
             if kind > 0 {
                 self.enqueue(&id, FAR, false, "first", OnConflict::Reject).await;
             }
-            let door = self.door();
+            let door = self.door().await;
             let stopped = (n == 0 && self.shared.stops).then(|| self.stop(door));
             match kind {
                 0 | 1 => self.ask_for_another_content(&id, door).await,
@@ -62,7 +62,7 @@ impl Client {
         self.shared.history.fault_begins(FaultKind::NodeStalled);
         let after = Duration::from_millis(GIVEN_UP_MS_MAX + self.dice().below(STOPPED_MS_MAX));
         let until = Instant::now() + OVER_AFTER + after;
-        door.store.link.stop_until(until);
+        door.net.stop_until(until);
         until
     }
 
@@ -73,21 +73,21 @@ impl Client {
         let (headers, payload) = (Headers::default(), text.to_owned().into());
         let (on_conflict, nonce) = (OnConflict::Replace, Nonce(self.dice().next()));
         let item = Enqueue { id: id.clone(), due: Due::At(due_at), headers, payload, on_conflict, nonce };
-        self.ask_once(id, change, door, async { door.router.enqueue(&self.topic, vec![item]).await.len() }).await;
+        self.ask_once(id, change, async { door.router.enqueue(&self.topic, vec![item]).await.len() }).await;
     }
 
     async fn ask_for_a_cancel(&self, id: &MessageId, door: &Door) {
         let edit = Edit::Cancel(id.clone());
         let asked = async { door.router.edit(&self.topic, vec![edit]).await.len() };
-        self.ask_once(id, Change::Cancel, door, asked).await;
+        self.ask_once(id, Change::Cancel, asked).await;
     }
 
     /// One request to one node, whatever comes of it.
-    async fn ask_once(&self, id: &MessageId, change: Change, door: &Door, asked: impl Future<Output = usize>) {
+    async fn ask_once(&self, id: &MessageId, change: Change, asked: impl Future<Output = usize>) {
         self.note(id, What::Invoked(change));
         let limit = Duration::from_millis(1 + self.dice().below(GIVEN_UP_MS_MAX));
         // Who gave it up does not look at the answer, and so does not say that it has one.
-        if door.store.leaves_out(Mutation::RequestsWithoutEnd) {
+        if self.shared.left_out.is_some_and(Mutation::is_requests_without_end) {
             let _ = timeout(limit, asked).await;
         } else {
             let _ = timeout(limit, RequestDeadline::after(limit).scope(asked)).await;

@@ -1,93 +1,110 @@
 //! The end of a world: everything comes to rest, and what happened is judged.
 
-use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{Clock as _, MessageState, ResizeStore as _, TopicRecord};
+use duetime_core::resize_store::{Inspected, Scanned};
+use duetime_core::{
+    Clock as _, MessageState, ResizeStore as _, ScheduleStore as _, Shard, TopicRecord, TopicStore as _,
+};
+use duetime_store_redis::RedisStore;
+use duetime_testkit::at_home::MessagesAtHome as _;
 use duetime_testkit::history::{Event, FinalState, Invariant, Left, Rules, Violation, What, check, digest};
 
 use crate::clients::Shared;
 use crate::consumers::ATTEMPTS_MAX;
 use crate::faults::ALL_AHEAD_MS;
-use crate::server::Server;
-use crate::store::{CATALOGUE, master_of};
 use crate::world::{ORDERS, Story, VISIBILITY, VISIBILITY_BEFORE, World, orders};
 
 /// Longest virtual time of a world after its clients have ended: clocks that were all ahead put things off.
-const END_MAX: Duration = Duration::from_secs(4_200);
+const END_MAX: Duration = Duration::from_secs(900);
 /// What is further ahead is never due in a world.
 const NEAR: Duration = Duration::from_secs(50_000);
 
-fn server_of<'a>(world: &'a World, record: &TopicRecord, index: u32) -> &'a Arc<Server> {
-    &world.servers[master_of(world.servers.len(), &record.name, index)]
+/// What a page of a scan has at most.
+const PAGE: usize = 1_000;
+
+async fn records(observer: &RedisStore) -> Vec<TopicRecord> {
+    let mut all = observer.topics().await.expect("the observer is answered");
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
 }
 
-fn records(world: &World) -> Vec<TopicRecord> {
-    world.servers[CATALOGUE].catalogue(|all| all.topics.values().cloned().collect())
+async fn inspect(observer: &RedisStore, record: &TopicRecord, index: u32) -> Option<Inspected> {
+    let found = observer.inspect(&record.name, index..index + 1).await;
+    found.expect("the observer is answered").pop().flatten()
+}
+
+async fn scan(observer: &RedisStore, shard: &Shard) -> Vec<Scanned> {
+    let (mut found, mut from) = (Vec::new(), None);
+    loop {
+        let page = observer.scan(shard, from.as_ref(), PAGE).await.expect("the observer is answered");
+        found.extend(page.found);
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    found.sort_by(|one, other| one.id.cmp(&other.id));
+    found.dedup();
+    found
 }
 
 /// Whether every message is in its home, and none on its way.
-fn is_at_home(world: &World, record: &TopicRecord) -> bool {
-    (0..record.max_shards_ever()).all(|index| {
-        let (topic, mem) = (&record.name, &server_of(world, record, index).mem);
-        let inspected = crate::server::at_once(mem.inspect(topic, index..index + 1)).expect("the model").remove(0);
-        let Some(inspected) = inspected else { return true };
-        let shard = inspected.routing.shard(topic, index);
-        let page = crate::server::at_once(mem.scan(&shard, None, usize::MAX / 2)).expect("the model");
-        let home = |id| record.routing.home(topic, id).index;
-        inspected.outbox.is_none() && page.found.iter().all(|found| home(&found.id) == index)
-    })
+async fn is_at_home(observer: &RedisStore, record: &TopicRecord) -> bool {
+    for index in 0..record.max_shards_ever() {
+        let Some(inspected) = inspect(observer, record, index).await else { continue };
+        let shard = inspected.routing.shard(&record.name, index);
+        let home = |one: &Scanned| record.routing.home(&record.name, &one.id).index == index;
+        if inspected.outbox.is_some() || !scan(observer, &shard).await.iter().all(home) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether nothing is claimed, due or on its way between shards, and the shard count is the requested one.
-pub fn is_at_rest(world: &World, last: u32) -> bool {
+pub async fn is_at_rest(world: &World, observer: &RedisStore, last: u32) -> bool {
     let near = world.clock.now().plus(NEAR);
-    let all = records(world);
+    let all = records(observer).await;
     let mut calm = !all.is_empty();
     for record in &all {
         calm &= !record.routing.is_moving() && record.desired.is_none();
         calm &= record.name != orders() || record.routing.shards == last;
-        for shard in record.routing.all(&record.name) {
-            let server = server_of(world, record, shard.index);
-            let survey = crate::server::at_once(server.mem.all_counts(&[shard], near)).expect("the model")[0];
-            calm &= survey.in_flight == 0 && survey.due == 0;
-        }
+        let shards: Vec<Shard> = record.routing.all(&record.name).collect();
+        let counts = observer.counts(&shards, near).await.expect("the observer is answered");
+        calm &= counts.iter().flatten().all(|survey| survey.in_flight == 0 && survey.due == 0);
         // What a failover brought back is found by the scrubber.
-        calm &= !world.trouble.failovers || is_at_home(world, record);
+        calm = calm && (!world.trouble.failovers || is_at_home(observer, record).await);
     }
     calm
 }
 
 /// Waits until the world is at rest.
-pub async fn comes_to_rest(world: &World, last: u32) {
+pub async fn comes_to_rest(world: &World, observer: &RedisStore, last: u32) {
     let rest = async {
-        while !is_at_rest(world, last) {
+        while !is_at_rest(world, observer, last).await {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     };
     let ended = tokio::time::timeout(END_MAX, rest).await;
-    assert!(ended.is_ok(), "the world does not come to rest: {:?}", records(world));
+    assert!(ended.is_ok(), "the world does not come to rest: {:?}", records(observer).await);
 }
 
 /// Everything that is anywhere, and the check that it is at home and nothing is on its way (I11).
-fn look(world: &World, shared: &Shared) -> FinalState {
+async fn look(observer: &RedisStore, shared: &Shared) -> FinalState {
     let mut left = Vec::new();
-    for record in records(world) {
+    for record in records(observer).await {
         let topic = &record.name;
         for index in 0..record.max_shards_ever() {
-            let mem = &server_of(world, &record, index).mem;
-            let inspected = crate::server::at_once(mem.inspect(topic, index..index + 1)).expect("the model").remove(0);
-            let Some(inspected) = inspected else { continue };
+            let Some(inspected) = inspect(observer, &record, index).await else { continue };
             assert_eq!(inspected.outbox, None, "shard {index} of {topic} has messages on their way");
             let shard = inspected.routing.shard(topic, index);
-            let page = crate::server::at_once(mem.scan(&shard, None, usize::MAX / 2)).expect("the model");
-            for found in page.found {
+            for found in scan(observer, &shard).await {
                 assert_eq!(record.routing.home(topic, &found.id).index, index, "{} is not at home", found.id);
-                let message = crate::server::at_once(mem.get(&shard, std::slice::from_ref(&found.id)));
-                let message = message.expect("the model").remove(0).expect("it was just seen");
+                let message = observer.get(&shard, std::slice::from_ref(&found.id)).await;
+                let message = message.expect("the observer is answered").remove(0).expect("it was just seen");
                 let due = shared.due.lock().get(&(topic.clone(), found.id.clone())).copied();
                 let dead = found.state == MessageState::Dead;
                 if let Some(due) = due.filter(|_| !dead) {
@@ -137,8 +154,8 @@ fn is_all_through(events: &[Event], rules: Rules) -> bool {
     true
 }
 
-pub fn judge(world: &World, shared: &Shared) -> Story {
-    let left = look(world, shared);
+pub async fn judge(world: &World, observer: &RedisStore, shared: &Shared) -> Story {
+    let left = look(observer, shared).await;
     // A claim whose ack a failover undid runs out when it would have, also if claims are shorter by now.
     let longest = if world.trouble.lowers && world.trouble.failovers { VISIBILITY_BEFORE } else { VISIBILITY };
     let aftermath = longest + VISIBILITY + Duration::from_secs(2);
@@ -150,8 +167,7 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
     assert!(verdict.is_good(), "{verdict}");
     let effects = duetime_testkit::history::check_effects(&events, &left);
     assert!(effects.is_empty(), "{}", effects[0].says);
-    let emptied: Vec<String> =
-        world.servers.iter().flat_map(|server| server.emptied(&world.servers[CATALOGUE])).collect();
+    let emptied = world.witness.emptied();
     assert!(emptied.is_empty(), "I17: emptied while they held messages: {emptied:?}");
     for (id, holds) in &*shared.holds.lock() {
         let is = left.left.iter().find(|left| left.topic == ORDERS && left.id == id.as_str()).map(|left| left.payload);
@@ -161,8 +177,9 @@ pub fn judge(world: &World, shared: &Shared) -> Story {
     left.left.iter().for_each(|left| *lives.entry((&left.topic, &left.id)).or_default() += 1);
     assert!(lives.values().all(|lives| *lives == 1), "an id lives twice");
     let mut print = DefaultHasher::new();
-    world.history.lines().hash(&mut print);
-    let changes = records(world).iter().map(|record| record.routing.epoch % duetime_core::routing::LIFE - 1).sum();
+    (world.history.lines(), world.trace.print()).hash(&mut print);
+    let changes =
+        records(observer).await.iter().map(|record| record.routing.epoch % duetime_core::routing::LIFE - 1).sum();
     Story {
         events: events.len(),
         print: print.finish(),

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::Client;
 use crate::faults::stop;
+use crate::masters::Masters;
 use crate::same_id::AGAIN;
-use crate::store::CATALOGUE;
 use crate::world::{Node, World, drafts, wanted};
 
 /// Lives of the topic in one world.
@@ -26,9 +26,9 @@ const IDS: u64 = 4;
 const TAKEN_OVER_AFTER: Duration = Duration::from_millis(10_050);
 
 /// Waits until the records of the topics show this, for a short while.
-async fn until(world: &World, shows: impl Fn(&crate::catalogue::Catalogue) -> bool) -> bool {
+async fn until(world: &World, shows: impl Fn(&Masters) -> bool) -> bool {
     for _ in 0..200 {
-        if world.servers[CATALOGUE].catalogue(|all| shows(all)) {
+        if shows(&world.masters) {
             return true;
         }
         sleep(Duration::from_millis(1)).await;
@@ -83,8 +83,7 @@ async fn create(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lat
                 sleep(Duration::from_millis(300)).await;
             }
         });
-        let noted = |all: &crate::catalogue::Catalogue| all.notes.get(&drafts()).is_some_and(|note| !note.deleting);
-        if until(&world, noted).await {
+        if until(&world, |masters| masters.is_creating(&drafts())).await {
             world.dice.pause(10).await;
             let stops = world.clone();
             late.spawn(async move { stop(&stops, &nodes[0]).await });
@@ -92,7 +91,7 @@ async fn create(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lat
         }
     }
     let began = Instant::now();
-    while client.door().catalog.put(&drafts(), &wanted(shards)).await.is_err() {
+    while client.door().await.catalog.put(&drafts(), &wanted(shards)).await.is_err() {
         client.again(began, "a creation").await;
     }
 }
@@ -109,7 +108,7 @@ async fn delete(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, lif
         late.spawn(async move {
             let _ = catalog.delete(&drafts(), duetime_core::Deletion::Force).await;
         });
-        let begun = until(world, |all| !all.topics.contains_key(&drafts())).await;
+        let begun = until(world, |masters| !masters.has_topic(&drafts())).await;
         if begun {
             world.dice.pause(10).await;
             let (stops, nodes) = (world.clone(), nodes.clone());

@@ -1,86 +1,191 @@
-//! Rules of the protocol that can be switched off, one at a time, to see that the simulation notices.
+//! Rules of the protocol that can be taken out, one at a time, to see that the simulation notices: edits of the product's
+//! own scripts, and two things that a client may leave out.
+
+use duetime_small_redis::Edit;
+use std::sync::Arc;
+
+use crate::scripts::{
+    CANCEL, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL, SEAL, SETTLE,
+    TAKE, UNMAKE,
+};
+
+/// One piece of a file's text, and what stands there instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    file: File,
+    find: &'static str,
+    instead: &'static str,
+    /// It is in the first line of each script of the file, which the store writes.
+    in_header: bool,
+}
 
 /// A rule that is left out. See `docs/MODEL.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutation {
-    /// Scripts know no end, and abandoned connections are not ended.
-    LateCalls,
-    /// A creation takes a shard of any other life for a left-over.
-    LateCreation,
-    /// A creation empties shards that hold messages nobody deleted.
-    CreationOverMessages,
-    /// A shard compares the caller's epoch, not the life.
-    AnyLife,
-    /// A relative delay is added to the server's clock, whatever the caller's says.
-    DelayOfOneClock,
-    /// What is due is decided by the latest moment the shard has seen.
-    HighWater,
-    /// A deletion removes a shard of any life.
-    DeletionOfAnyLife,
-    /// A deadline is above the last one of its class, however long that claim was.
-    DeadlinesRunAhead,
-    /// Of a cancel of more than 25 ids a shard remembers only that all were cancelled.
-    LongCancels,
-    /// A batch is several scripts, and a refusal of the second is the answer to all of it.
-    BatchOfOneAnswer,
-    /// What a client has given up is carried out when its node gets to it.
-    RequestsWithoutEnd,
-    /// A receipt names its topic without the life.
-    ReceiptOfAnyLife,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// As it is written on the command line.
+    pub name: &'static str,
+    /// What no longer holds.
+    pub rule: &'static str,
+    pieces: &'static [Piece],
+}
+
+const fn piece(file: File, find: &'static str, instead: &'static str) -> Piece {
+    Piece { file, find, instead, in_header: false }
+}
+
+const fn header(file: File, find: &'static str, instead: &'static str) -> Piece {
+    Piece { file, find, instead, in_header: true }
+}
+
+/// Who deletes a topic counts its messages, and then deletes it whatever it holds.
+const DELETION_BY_COUNTS: &str = "deletion-by-counts";
+/// Connections are not ended, and scripts know no end.
+const LATE_CALLS: &str = "late-calls";
+/// What a client has given up is carried out when its node gets to it.
+const REQUESTS_WITHOUT_END: &str = "requests-without-end";
+
+macro_rules! mutations {
+    ($($name:expr, $rule:literal: [$($piece:expr),* $(,)?];)*) => {
+        /// All of them.
+        pub const ALL: &[Mutation] = &[$(Mutation { name: $name, rule: $rule, pieces: &[$($piece),*] }),*];
+    };
+}
+
+mutations! {
+    LATE_CALLS, "a call is not carried out after its end": [
+        piece(PRELUDE, "if own - till > 0 then", "if false then"),
+        piece(NOT_AFTER, "if late > 0 then", "if false then"),
+    ];
+    REQUESTS_WITHOUT_END, "a request that its client gave up is not begun any more": [];
+    "any-record", "a call names the record that its shard has": [
+        piece(PRELUDE, "if not meta[1] or meta[1] .. ' ' .. (meta[4] or '') ~= caller then", "if not meta[1] then"),
+    ];
+    "any-life", "a call names the life that its shard is of": [
+        piece(
+            PRELUDE,
+            "meta[1] .. ' ' .. (meta[4] or '') ~= caller",
+            "meta[1] % 1048576 ~= string.match(caller, '^%d+') % 1048576",
+        ),
+    ];
+    "any-change", "a record is named by its epoch and its rid together": [
+        piece(PRELUDE, "meta[1] .. ' ' .. (meta[4] or '') ~= caller", "meta[1] ~= string.match(caller, '^%d+')"),
+    ];
+    "late-creation", "a creation takes no later life for a left-over": [
+        piece(CREATE, "if was and was >= life then", "if false then"),
+        piece(CREATE, "if held() > 0 and not", "if false and not"),
+    ];
+    "creation-over-messages", "a creation empties no shard that nobody deleted": [
+        piece(CREATE, "if held() > 0 and not", "if false and not"),
+    ];
+    "fence-of-another-life", "a fence of another life touches nothing": [
+        piece(FENCE, "if not was[1] or life_of(was[1]) < life then", "if not was[1] or life_of(was[1]) ~= life then"),
+        piece(FENCE, "if held() > 0 and ARGV[8] ~= '2'", "if false and ARGV[8] ~= '2'"),
+        piece(FENCE, "if ARGV[8] == '0' then", "if false then"),
+    ];
+    "deletion-of-any-life", "a deletion removes no later life's shard": [
+        piece(UNMAKE, "> life then return 0 end", "> math.huge then return 0 end"),
+    ];
+    "deletion-over-messages", "a deletion without force closes what it has seen to be empty": [
+        piece(SEAL, "call('HSET', KEYS[5], 'epoch', format('%.0f', life_of(there) * LIFE), 'sealed', ARGV[1])", "there = there"),
+    ];
+    DELETION_BY_COUNTS, "a deletion without force is one question to each shard, and takes nothing with it": [];
+    "deletion-without-a-look", "a deletion without force looks at what shards hold": [
+        piece(SEAL, "local messages = held()", "local messages = 0"),
+    ];
+    "due-by-the-later-clock", "what is due is decided by the earlier clock": [
+        piece(PRESENT, "if apart < 0 then return own, caller, false end", "if apart < 0 then return caller, caller, false end"),
+        piece(PRESENT, "return caller, own, false", "return own, own, false"),
+    ];
+    "delay-of-one-clock", "a delay counts from the later clock, and both agree": [
+        piece(PRESENT, "if apart > 2000 or apart < -2000 then", "if false then"),
+        piece(PRESENT, "if apart < 0 then return own, caller, false end", "if apart < 0 then return own, own, false end"),
+    ];
+    "hidden-from-the-earlier-clock", "what a claim hides counts from the later clock": [
+        piece(
+            CLAIM,
+            "if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end\nlocal deadline, class = give(later + ARGV[4]",
+            "if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end\nlocal deadline, class = give(now + ARGV[4]",
+        ),
+    ];
+    "deadlines-run-ahead", "a class that is far ahead is passed over": [
+        piece(DEADLINE, "if last + 1 - wanted <= near then", "if true then"),
+    ];
+    "deadlines-of-all-shards", "shards that ids leave and shards that they go to give other deadlines": [
+        piece(DEADLINE, "return parity and at % 2 ~= parity and at + 1 or at", "return at"),
+    ];
+    "unanswered-is-over", "a hand-over that had no answer may have arrived": [
+        piece(SETTLE, "local mark = class == '9' and 900 or 0", "local mark = 0"),
+    ];
+    "full-for-what-moves", "what is on its way between shards is put on a full server too": [
+        header(PUT, "flags=allow-oom", ""),
+    ];
+    "deadlines-given-twice", "a deadline is given once": [
+        piece(DEADLINE, "local at = math.max(wanted, taken + 1)", "local at = wanted - wanted % 5000 + 5000"),
+    ];
+    "no-reply-cache", "a repeated call is answered as the first time": [
+        piece(RECALL, "if since ~= '' then", "if false then"),
+    ];
+    "answer-forgotten", "of a cancel the answer of each item is remembered": [
+        piece(CANCEL, "all and name or name .. ' ' .. cmsgpack.pack(out)", "name"),
+    ];
+    "claims-forgotten", "a claim knows its repetition": [
+        piece(CLAIM, "local known = recall(request)", "local known"),
+    ];
+    "ack-of-any-score", "a receipt is the score of its own claim": [
+        piece(SETTLE, "if is == mine then", "if is then"),
+    ];
+    "replacement-of-the-claimed", "a replacement says what it replaced": [
+        piece(ENQUEUE, "if class > 0 then outcome[i] = 3 end", ""),
+        piece(ENQUEUE, "if was and (same or byte(A[7], i) == 114) then", "if was and (byte(A[7], i) == 114) then"),
+    ];
+    "copied-not-moved", "what is frozen is nowhere else": [
+        piece(TAKE, "if live[1] then call('ZREM', Z, unpack(live)) end", ""),
+    ];
+    "put-twice", "a batch is put once": [
+        piece(PUT, "if last == ARGV[3] .. ' ' .. ARGV[4] then return 0 end", ""),
+        piece(PUT, "if tonumber(string.match(last, '^%d+')) >= tonumber(ARGV[3]) then return last end", ""),
+        piece(PUT, "if not scores[i] and not graves[i] and not seen[id] then", "if not seen[id] then"),
+    ];
 }
 
 impl Mutation {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::LateCalls,
-        Self::LateCreation,
-        Self::CreationOverMessages,
-        Self::AnyLife,
-        Self::DelayOfOneClock,
-        Self::HighWater,
-        Self::DeletionOfAnyLife,
-        Self::DeadlinesRunAhead,
-        Self::LongCancels,
-        Self::BatchOfOneAnswer,
-        Self::RequestsWithoutEnd,
-        Self::ReceiptOfAnyLife,
-    ];
-
-    /// As it is written on the command line.
+    /// The one of this name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LateCalls => "late-calls",
-            Self::LateCreation => "late-creation",
-            Self::CreationOverMessages => "creation-over-messages",
-            Self::AnyLife => "any-life",
-            Self::DelayOfOneClock => "delay-of-one-clock",
-            Self::HighWater => "high-water",
-            Self::DeletionOfAnyLife => "deletion-of-any-life",
-            Self::DeadlinesRunAhead => "deadlines-run-ahead",
-            Self::LongCancels => "long-cancels",
-            Self::BatchOfOneAnswer => "batch-of-one-answer",
-            Self::RequestsWithoutEnd => "requests-without-end",
-            Self::ReceiptOfAnyLife => "receipt-of-any-life",
-        }
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.iter().copied().find(|one| one.name == name)
     }
 
-    /// The first seed whose world misses the rule, as `docs/MODEL.md` has it.
+    pub(crate) fn is_late_calls(self) -> bool {
+        self.name == LATE_CALLS
+    }
+
+    pub(crate) fn is_deletion_by_counts(self) -> bool {
+        self.name == DELETION_BY_COUNTS
+    }
+
+    pub(crate) fn is_requests_without_end(self) -> bool {
+        self.name == REQUESTS_WITHOUT_END
+    }
+
+    /// Pieces whose text is not in its file exactly once: the product has changed, and this is no mutation any more.
     #[must_use]
-    pub const fn first_seed(self) -> u64 {
-        match self {
-            Self::LateCalls => 1,
-            Self::LateCreation => 74,
-            Self::CreationOverMessages => 4,
-            Self::AnyLife => 18,
-            Self::DelayOfOneClock => 55,
-            Self::HighWater => 5,
-            Self::DeletionOfAnyLife => 28,
-            Self::DeadlinesRunAhead => 1,
-            Self::LongCancels => 16,
-            Self::BatchOfOneAnswer => 2,
-            Self::RequestsWithoutEnd => 16,
-            Self::ReceiptOfAnyLife => 1,
-        }
+    pub fn faults(self) -> Vec<String> {
+        let times = |piece: &Piece| piece.file.text.matches(piece.find).count();
+        let wrong = self.pieces.iter().filter(|piece| !piece.in_header && times(piece) != 1);
+        let shown =
+            |piece: &Piece| format!("{}: {} has {:?} {} times", self.name, piece.file.name, piece.find, times(piece));
+        wrong.map(shown).collect()
+    }
+
+    /// How loaded scripts are changed.
+    pub(crate) fn edit(self) -> Edit {
+        Arc::new(move |text| {
+            let mut edited = text.to_owned();
+            for piece in self.pieces.iter().filter(|piece| text.contains(piece.file.text)) {
+                assert!(edited.contains(piece.find), "{}: no {:?} in {}", self.name, piece.find, piece.file.name);
+                edited = edited.replacen(piece.find, piece.instead, 1);
+            }
+            (edited != text).then_some(edited)
+        })
     }
 }

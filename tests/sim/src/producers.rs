@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, Edit};
+use duetime_core::store::{DeadAction, Edit, Edited};
 use duetime_core::{MessageId, MessageState, OnConflict};
 use duetime_testkit::history::{Change, FaultKind, What};
 use tokio::time::Instant;
@@ -16,6 +16,8 @@ const MANY: u64 = 60;
 const BURST_PERMILLE: u64 = 300;
 /// What consumers refuse for good, until it is redriven.
 pub const POISON: &str = "poison";
+/// What a target answers too late.
+pub const SLOW: &str = "slow";
 /// Longest wait of a producer between two ids.
 const PAUSE_MS_MAX: u64 = 3_500;
 /// Longest wait between two changes of one id.
@@ -43,7 +45,7 @@ impl Client {
     pub async fn produce(self, stem: String, lives: u64) {
         for life in 0..lives {
             let name = format!("{stem}-{life}");
-            match self.dice().below(14) {
+            match self.dice().below(15) {
                 0 => self.cancelled_twice(&id(&name)).await,
                 1 => self.moved(&id(&name)).await,
                 2 => self.replaced(&id(&name)).await,
@@ -55,6 +57,7 @@ impl Client {
                 8 => self.refused(&id(&name)).await,
                 9 => self.replaced_and_cancelled(&id(&name)).await,
                 10 => self.left_alone(&id(&name)).await,
+                11 => self.left_open(&id(&name)).await,
                 _ => {
                     let near = self.near();
                     let word = self.enqueue(&id(&name), near, false, "first", OnConflict::Reject).await;
@@ -72,6 +75,21 @@ impl Client {
 
     async fn left_alone(&self, id: &MessageId) {
         self.far(id, "first").await;
+    }
+
+    /// Cancelled after a hand-over that had no answer, and may still arrive.
+    async fn left_open(&self, id: &MessageId) {
+        self.enqueue(id, self.near(), false, SLOW, OnConflict::Reject).await;
+        let began = Instant::now();
+        let upsets = loop {
+            if let Some(upsets) = self.shared.unanswered.lock().get(id) {
+                break *upsets;
+            }
+            self.again(began, "a hand-over").await;
+        };
+        let made = self.edit_all(&[(Change::Cancel, Edit::Cancel(id.clone()))]).await.remove(0);
+        let calm = self.shared.upsets.load(Ordering::Relaxed) == upsets;
+        assert!(!calm || made.answer != Edited::Cancelled, "I3: {id} is cancelled, and its hand-over may still arrive");
     }
 
     async fn cancelled_twice(&self, id: &MessageId) {
@@ -168,7 +186,7 @@ impl Client {
         let mut upsets;
         let dead = loop {
             upsets = self.shared.upsets.load(Ordering::Relaxed);
-            let found = self.door().router.get(&self.topic, vec![id.clone()]).await.pop();
+            let found = self.door().await.router.get(&self.topic, vec![id.clone()]).await.pop();
             if let Some(Ok((_, Some(message)))) = found
                 && message.state == MessageState::Dead
             {
@@ -186,7 +204,7 @@ impl Client {
         let action = if redrives { DeadAction::Redrive } else { DeadAction::Purge };
         let (began, mut repeated) = (Instant::now(), false);
         loop {
-            let door = self.door();
+            let door = self.door().await;
             match door.router.dead.settle(&self.topic, std::slice::from_ref(id), action).await {
                 Ok(done) => {
                     // A failover may undo a refusal, which waits for no replica.

@@ -5,7 +5,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::routing::LIFE;
 use duetime_core::store::ClaimRequest;
 use duetime_core::{Clock as _, DeliveryMode, LeaseClass, MessageId, OnConflict, Receipt, RetryPolicy};
 use duetime_router::{SettleAnswer, SettleAsk};
@@ -14,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::clients::Client;
 use crate::consumers::ATTEMPTS_MAX;
-use crate::mutation::Mutation;
 
 /// The id.
 pub const AGAIN: &str = "again";
@@ -31,7 +29,9 @@ impl Client {
         let now = self.shared.clock.now();
         let until = earlier.as_ref().map_or(now.plus(FIRST_CLAIM), |earlier| earlier.score.visible_at());
         let visibility = until.since(now);
-        let Some(record) = self.door().catalog.get(&self.topic).filter(|_| visibility >= CLAIM_MIN) else { return };
+        let Some(record) = self.door().await.catalog.get(&self.topic).filter(|_| visibility >= CLAIM_MIN) else {
+            return;
+        };
         let shard = record.routing.home(&self.topic, &id);
         let request = ClaimRequest {
             request: self.dice().next(),
@@ -56,18 +56,15 @@ impl Client {
         let payload = digest(&message.payload);
         self.note(&id, What::Handed { attempt: message.attempt, payload, until_ms: None });
         let own = Receipt::new(&self.topic, shard.index, shard.epoch, id, message.score);
-        if let Some(mut late) = earlier.replace(own.clone()) {
-            if self.door().store.leaves_out(Mutation::ReceiptOfAnyLife) {
-                let life = duetime_core::routing::life_of(own.epoch);
-                late.epoch = life * LIFE + late.epoch % LIFE;
-            }
-            let answer = self.door().router.settle(&self.topic, vec![(late, SettleAsk::Ack)]).await.pop();
+        if let Some(late) = earlier.replace(own.clone()) {
+            let answer = self.door().await.router.settle(&self.topic, vec![(late, SettleAsk::Ack)]).await.pop();
             let is_done = matches!(answer, Some(Ok((SettleAnswer::Ok, _))));
             assert!(!is_done, "I16: a receipt of an earlier life settled {}/{AGAIN}", self.topic);
         }
         let began = Instant::now();
         while self
             .door()
+            .await
             .router
             .settle(&self.topic, vec![(own.clone(), SettleAsk::Ack)])
             .await

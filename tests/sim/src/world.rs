@@ -1,4 +1,4 @@
-//! One world: masters, nodes with their catalogues, routers and movers, clients, and what goes wrong.
+//! One world: masters, nodes with their catalogs, routers and movers, clients, and what goes wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +10,8 @@ use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfi
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
+use duetime_small_redis::SmallRedis;
+use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig, Surroundings};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::Recorder;
 use parking_lot::Mutex;
@@ -20,27 +22,35 @@ use tokio_util::sync::CancellationToken;
 use crate::clients::{Client, Door, Shared};
 use crate::clocks::SimClock;
 use crate::draw::Dice;
-use crate::faults::Trouble;
+use crate::faults::{Course, Trouble};
 use crate::judge;
-use crate::link::Link;
+use crate::masters::{MasterDeps, Masters};
 use crate::mutation::Mutation;
-use crate::server::Server;
-use crate::store::SimStore;
-use crate::wire::Weather;
+use crate::net::{NodeDial, NodeNet, Weather};
+use crate::plan::{Part, Plan};
+use crate::trace::Trace;
+use crate::witness::Masterwise;
 
 /// The topic that is never deleted, and changes its number of shards.
 pub const ORDERS: &str = "orders";
 /// The topic that is deleted and created again.
 pub const DRAFTS: &str = "drafts";
 
-const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
+pub const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
+/// Longest wait of a node for one answer.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections of a node to one master that calls are spread over.
+const CONNECTIONS: usize = 2;
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 3;
 const LIVES: u64 = 12;
+const LIVES_FEW: u64 = 4;
 /// Ids with a request that is given up.
 const GIVEN_UP: u64 = 4;
 /// Longest time a batch is kept that only one server has.
 const GRACE_MS_MAX: u64 = 500;
+/// How often a mover stops after a step where much is to happen meanwhile.
+const DOZES_OFTEN_PERMILLE: u64 = 400;
 /// Longest stop of a mover.
 const DOZE_MS_MAX: u64 = 20_000;
 /// Shards a node may be asked to scan.
@@ -58,7 +68,7 @@ const LAG_MS_MAX: u64 = 800;
 pub struct Story {
     /// Events in the history.
     pub events: usize,
-    /// A short number for the whole history: the same seed has the same.
+    /// A short number for all that happened, from what was sent to what clients saw: the same seed has the same.
     pub print: u64,
     /// Hand-overs that were accepted.
     pub accepted: usize,
@@ -99,9 +109,12 @@ pub struct Node {
 
 /// Everything there is.
 pub struct World {
-    pub servers: Vec<Arc<Server>>,
+    pub masters: Masters,
+    pub witness: Arc<Masterwise>,
+    durability: Durability,
     pub clock: Arc<TokioClock>,
     pub history: Arc<Recorder>,
+    pub trace: Arc<Trace>,
     pub dice: Arc<Dice>,
     pub weather: Arc<Weather>,
     pub trouble: Trouble,
@@ -130,13 +143,19 @@ impl World {
         let number = usize::try_from(self.nodes_made.fetch_add(1, Ordering::Relaxed)).expect("few");
         let meters = Arc::new(Meters::new());
         let clock = SimClock::new(self.clock.clone());
-        let link = Link::new(number, clock.clone(), &self.servers, &self.weather, &self.dice, self.trouble.may_end);
-        let store = Arc::new(SimStore { link, alone: self.trouble.alone });
+        let net = NodeNet::new(number, &self.masters.addresses, &self.weather, &self.dice, &self.trace);
         let dice = self.dice.clone();
         let draw = Draw::new(move || dice.next());
+        let surroundings = Surroundings {
+            dial: Some(Arc::new(NodeDial(net.clone()))),
+            draw: Some(draw.clone()),
+            clock: Some(clock.clone()),
+        };
+        let store = self.connect(surroundings).await;
         let catalog = loop {
-            if let Ok(catalog) = Catalog::open(store.clone(), clock.clone(), draw.clone()).await {
-                break catalog;
+            match Catalog::open(store.clone(), clock.clone(), draw.clone()).await {
+                Ok(catalog) => break catalog,
+                Err(_) => self.dice.pause(500).await,
             }
         };
         let mut deps = MoveDeps { draw, ..MoveDeps::new(store.clone()) };
@@ -159,8 +178,35 @@ impl World {
         let shutdown = CancellationToken::new();
         tokio::spawn(resizer.clone().run(shutdown.clone()));
         tokio::spawn(catalog.clone().run(shutdown.clone()));
-        let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, store };
+        tokio::spawn(router.consistency.clone().run(shutdown.clone()));
+        let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, net };
         Node { door, clock, resizer, owned, shutdown }
+    }
+
+    async fn connect(&self, surroundings: Surroundings) -> Arc<RedisStore> {
+        let config = RedisStoreConfig {
+            url: self.masters.url().into(),
+            durability: self.durability,
+            connections: CONNECTIONS,
+            response_timeout: RESPONSE_TIMEOUT,
+            surroundings,
+            ..RedisStoreConfig::default()
+        };
+        loop {
+            match RedisStore::connect(config.clone(), Arc::new(Meters::new())).await {
+                Ok(store) => return store,
+                // A clock is wrong, or nobody answers.
+                Err(_) => self.dice.pause(500).await,
+            }
+        }
+    }
+
+    /// The store as somebody sees it to whom nothing is ever late or lost.
+    pub async fn observer(&self) -> Arc<RedisStore> {
+        let dial = SmallRedis::of(&self.masters.all());
+        let dice = self.dice.clone();
+        let draw = Some(Draw::new(move || dice.next()));
+        self.connect(Surroundings { dial: Some(dial), draw, clock: Some(self.clock.clone()) }).await
     }
 
     /// Shards a node may scan: all, or any, whatever the others do.
@@ -171,7 +217,7 @@ impl World {
         Arc::new(OwnedShards(each.filter(|_| all || self.dice.permille(400)).collect()))
     }
 
-    async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
+    pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
         while node.door.catalog.put(topic, &wanted(shards)).await.is_err()
             || node.resizer.ask(topic, ShardCount::Fixed(shards)).await.is_err()
         {
@@ -188,17 +234,28 @@ impl World {
 }
 
 /// Replicas that lag: each master's is brought up to date now and then.
-async fn replicate(servers: Vec<Arc<Server>>, dice: Arc<Dice>) {
+async fn replicate(world: Arc<World>) {
     loop {
-        dice.pause(LAG_MS_MAX).await;
-        servers.iter().for_each(|server| server.mirror_all());
+        world.dice.pause(LAG_MS_MAX).await;
+        world.masters.replicate();
     }
 }
 
-/// Runs the world of `seed` to its end; fails when an invariant is broken.
-pub fn run(seed: u64, left_out: Option<Mutation>) -> Story {
+/// What is known of a world, also of one that fails.
+#[derive(Debug, Default)]
+pub struct Seen(Mutex<Option<(Arc<Recorder>, Arc<Trace>)>>);
+
+impl Seen {
+    /// The history and the trace, once the world has begun.
+    pub fn get(&self) -> Option<(Arc<Recorder>, Arc<Trace>)> {
+        self.0.lock().clone()
+    }
+}
+
+/// Runs a world to its end; fails when an invariant is broken.
+pub fn run(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: &Seen) -> Story {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime").block_on(live(seed, left_out))
+    runtime.expect("a runtime").block_on(live(plan, left_out, keeps_lines, seen))
 }
 
 /// Fails with what failed in a task.
@@ -206,31 +263,51 @@ fn passed_on(ended: Result<(), tokio::task::JoinError>) {
     ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
 }
 
-async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
-    let dice = Arc::new(Dice::new(seed));
+async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: &Seen) -> Story {
+    let dice = Arc::new(Dice::new(plan.seed));
     let clock = TokioClock::at(START);
-    let trouble = Trouble::of(seed, &dice);
-    let masters = 2 + usize::try_from(dice.below(3)).expect("few");
+    let trouble = Trouble::of(plan, &dice);
+    let most = |part, many: u64, few: u64| if plan.has(part) { many } else { many.min(few) };
+    let masters = usize::try_from(most(Part::Masters, 1 + dice.below(3), 1)).expect("few");
     let history = Recorder::new(clock.clone());
-    let server = |_| Server::new(SimClock::new(clock.clone()), &history, left_out);
-    let servers: Vec<_> = (0..masters).map(server).collect();
+    let trace = Arc::new(Trace::new(keeps_lines));
+    *seen.0.lock() = Some((history.clone(), trace.clone()));
+    let witness = Masterwise::new(history.clone(), trace.clone());
+    let deps = MasterDeps {
+        truth: clock.clone(),
+        dice: dice.clone(),
+        witness: witness.clone(),
+        edit: left_out.map(Mutation::edit),
+        may_end: trouble.may_end && !left_out.is_some_and(Mutation::is_late_calls),
+    };
+    let replicated = trouble.failovers || dice.permille(300);
     let world = Arc::new(World {
-        servers: servers.clone(),
+        masters: Masters::new(masters, &deps),
+        witness: witness.clone(),
+        durability: if replicated { Durability::Replicas(1) } else { Durability::Memory },
         history,
+        trace,
         clock: clock.clone(),
         weather: Arc::default(),
-        dozes_permille: dice.below(3) * 30,
+        dozes_permille: match trouble.course {
+            Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
+            Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
+        },
         dice: dice.clone(),
         nodes_made: AtomicU64::new(0),
         trouble,
     });
+    let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
+    if trouble.course == Course::Crossing {
+        last = 1;
+    }
+    dice.salt(plan.salt);
     let mut nodes = vec![world.node().await];
-    let mut last = 1 + u32::try_from(dice.below(6)).expect("few");
     nodes[0].door.catalog.put(&orders(), &wanted(last)).await.expect("all is well");
-    for _ in 0..1 + dice.below(3) {
+    for _ in 0..most(Part::Nodes, more, 1) {
         nodes.push(world.node().await);
     }
-    servers.iter().for_each(|server| server.mirror_all());
+    world.masters.replicate();
     let nodes = Arc::new(nodes);
     let before = if trouble.lowers { VISIBILITY_BEFORE } else { VISIBILITY };
     let shared = Arc::new(Shared {
@@ -238,6 +315,9 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         clock,
         history: world.history.clone(),
         dice: dice.clone(),
+        witness,
+        left_out,
+        all_answered: !trouble.network && !trouble.stops && !trouble.failovers && !trouble.empties,
         weather: trouble.network.then(|| world.weather.clone()),
         stops: trouble.stops,
         healed: Mutex::default(),
@@ -246,25 +326,42 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
         all_ahead: AtomicU64::new(0),
         excused: Mutex::default(),
         deadlines_hold: !trouble.failovers && !trouble.clocks,
+        unanswered: Mutex::default(),
         holds: Mutex::default(),
         due: Mutex::default(),
     });
     let client = Client { topic: orders(), shared: shared.clone() };
+    let short = match trouble.course {
+        Course::Long => None,
+        Course::GoesBack => Some(crate::went_back::live(&world, &nodes, &client).await),
+        Course::Full => Some(crate::full::live(&world, &nodes, &client).await),
+        Course::Crossing => Some(crate::crossing::live(&world, &nodes, &client).await),
+    };
+    if let Some(last) = short {
+        let observer = world.observer().await;
+        judge::comes_to_rest(&world, &observer, last).await;
+        nodes.iter().for_each(|node| node.shutdown.cancel());
+        return judge::judge(&world, &observer, &shared).await;
+    }
     let (mut producers, mut others, mut replicas) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let stop = Arc::<AtomicBool>::default();
-    for n in 0..PRODUCERS {
-        producers.spawn(client.clone().produce(format!("p{n}"), LIVES));
+    for n in 0..most(Part::Producers, PRODUCERS, 1) {
+        producers.spawn(client.clone().produce(format!("p{n}"), most(Part::Ids, LIVES, LIVES_FEW)));
     }
     // Where clocks jump nothing says when a sending is over.
     if !trouble.clocks && (trouble.network || trouble.stops) {
         producers.spawn(client.clone().give_up("g".to_owned(), GIVEN_UP));
+    }
+    if trouble.trays {
+        let tray = Client { topic: drafts(), shared: shared.clone() };
+        producers.spawn(crate::trays::empty_trays(world.clone(), nodes.clone(), tray));
     }
     let drafted = Client { topic: drafts(), shared: shared.clone() };
     if trouble.lives {
         producers.spawn(crate::lives::live(world.clone(), nodes.clone(), drafted.clone()));
     }
     let consume = |others: &mut JoinSet<()>| {
-        for _ in 0..CONSUMERS {
+        for _ in 0..most(Part::Consumers, CONSUMERS, 1) {
             others.spawn(client.clone().consume(stop.clone()));
         }
         if trouble.lives {
@@ -273,14 +370,14 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     };
     consume(&mut others);
     if trouble.failovers {
-        replicas.spawn(replicate(servers.clone(), dice.clone()));
+        replicas.spawn(replicate(world.clone()));
     }
     producers.spawn(crate::faults::direct(world.clone(), nodes.clone(), shared.clone()));
 
     let mut movers = Vec::new();
     while !producers.is_empty() {
         let node = &nodes[usize::try_from(dice.below(nodes.len() as u64)).expect("few")];
-        match dice.below(8) {
+        match if plan.has(Part::Changes) { dice.below(8) } else { 4 } {
             0 | 1 => {
                 last = 1 + u32::try_from(dice.below(8)).expect("few");
                 world.request(node, &orders(), last).await;
@@ -305,17 +402,18 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
             passed_on(ended);
         }
     }
-    // What catalogues lost has to be requested again.
+    // What catalogs lost has to be requested again.
     world.request(&nodes[0], &orders(), last).await;
+    let observer = world.observer().await;
     for round in 1.. {
-        judge::comes_to_rest(&world, last).await;
+        judge::comes_to_rest(&world, &observer, last).await;
         stop.store(true, Ordering::Relaxed);
         while let Some(ended) = others.join_next().await {
             passed_on(ended);
         }
         // A node that was slow to follow settings which are changed by now may have begun one more change
         // meanwhile, and another one goes back to what is requested.
-        if judge::is_at_rest(&world, last) {
+        if judge::is_at_rest(&world, &observer, last).await {
             break;
         }
         assert!(round < ROUNDS_MAX, "the world does not stay at rest");
@@ -324,5 +422,5 @@ async fn live(seed: u64, left_out: Option<Mutation>) -> Story {
     }
     drop(replicas);
     nodes.iter().chain(&movers).for_each(|node| node.shutdown.cancel());
-    judge::judge(&world, &shared)
+    judge::judge(&world, &observer, &shared).await
 }

@@ -30,9 +30,9 @@ pub enum Fate {
 /// The way between one client and one server.
 pub trait Way: Debug + Send + Sync {
     /// What becomes of what is sent to the server now.
-    fn there(&self) -> Fate;
+    fn there(&self, bytes: &[u8]) -> Fate;
     /// What becomes of what is sent to the client now.
-    fn back(&self) -> Fate;
+    fn back(&self, bytes: &[u8]) -> Fate;
 }
 
 /// A way that takes no time.
@@ -40,11 +40,11 @@ pub trait Way: Debug + Send + Sync {
 pub struct Direct;
 
 impl Way for Direct {
-    fn there(&self) -> Fate {
+    fn there(&self, _: &[u8]) -> Fate {
         Fate::Arrives(Instant::now())
     }
 
-    fn back(&self) -> Fate {
+    fn back(&self, _: &[u8]) -> Fate {
         Fate::Arrives(Instant::now())
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Pipe {
 impl Pipe {
     /// Sends to the client.
     pub(crate) fn answer(&self, bytes: Vec<u8>) {
-        let fate = self.way.back();
+        let fate = self.way.back(&bytes);
         let mut lanes = self.lanes.lock();
         match fate {
             Fate::Arrives(at) => lanes.back.push(at, bytes.into()),
@@ -183,7 +183,7 @@ async fn serve(server: Arc<Server>, client: u64, pipe: Arc<Pipe>) {
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let fate = self.pipe.way.there();
+        let fate = self.pipe.way.there(bytes);
         let mut lanes = self.pipe.lanes.lock();
         if lanes.broken || lanes.back.closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -23,6 +23,8 @@ const WAIT_LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// A script that is run, for who looks on.
 #[derive(Debug)]
 pub struct ScriptCall<'a> {
+    /// The address of the client that sent it.
+    pub from: &'a str,
     /// Its name on the server.
     pub sha: &'a str,
     /// The server's time while it runs, in microseconds.
@@ -361,7 +363,10 @@ impl Server {
                 None => Reply::error("ERR This instance has cluster support disabled"),
             }),
             "SCRIPT" => one(self.script(inside, word(1).as_deref(), args)),
-            "EVAL" | "EVALSHA" => one(self.run_script(inside, name == "EVAL", args)),
+            "EVAL" | "EVALSHA" => {
+                let from = asker.addr.clone();
+                one(self.run_script(inside, &from, name == "EVAL", args))
+            }
             _ => {
                 inside.exec.full = inside.is_full();
                 let reply = inside.exec.run(args);
@@ -400,7 +405,7 @@ impl Server {
         }
     }
 
-    fn run_script(&self, inside: &mut Inside, by_text: bool, args: &[Bytes]) -> Reply {
+    fn run_script(&self, inside: &mut Inside, from: &str, by_text: bool, args: &[Bytes]) -> Reply {
         let (Some(what), Some(count)) = (args.get(1), args.get(2)) else {
             return Reply::error("ERR wrong number of arguments for 'eval' command");
         };
@@ -430,7 +435,8 @@ impl Server {
         {
             return Reply::Error(why.clone());
         }
-        let call = ScriptCall { sha: &script.sha, now_us: inside.exec.now_us, text: &script.text, keys, args };
+        let now_us = inside.exec.now_us;
+        let call = ScriptCall { from, sha: &script.sha, now_us, text: &script.text, keys, args };
         if let Some(witness) = &self.witness {
             witness.before(&inside.exec.db, &call);
         }

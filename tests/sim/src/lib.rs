@@ -7,7 +7,7 @@
 
 use mimalloc::MiMalloc;
 
-/// A fifth of a world's time is the memory of its small parts.
+/// Much of a world's time goes to allocations.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -72,7 +72,7 @@ fn examples(page: &str) -> Vec<Example> {
 /// Sends each request of a page to a node of its own.
 async fn run(name: &str) {
     let webhook = Webhook::start();
-    let sink = format!("[node]\nid = \"node-1\"\n[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\n", webhook.url("/due"));
+    let sink = format!("[node]\nid = \"node-1\"\n[sinks.shop]\ntype = \"http\"\nurl = \"{}\"\nallow = [\"127.0.0.1\"]\n", webhook.url("/due"));
     let node = Node::start_embedded(PROGRAM, &sink).await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(".curlrc"), CURLRC).unwrap();

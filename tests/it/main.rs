@@ -1,5 +1,6 @@
 //! Tests on real servers and the real program; modules are named after what a user does or meets.
 
+mod api_pages;
 mod at_most_once;
 mod bound_sink;
 mod bulk;

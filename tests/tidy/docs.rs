@@ -23,7 +23,9 @@ fn paths_named_in_the_documents_exist() {
 
 #[test]
 fn a_page_says_at_its_top_who_reads_it() {
-    let pages = files(|path| is(path, "md") && path.starts_with("docs/") && path.split('/').count() == 2);
+    let is_page =
+        |path: &str| path.starts_with("docs/api/") || path.starts_with("docs/") && path.split('/').count() == 2;
+    let pages = files(|path| is(path, "md") && is_page(path));
     assert!(pages.len() > 15, "{} pages", pages.len());
     let silent = pages.iter().filter(|page| !page.text.lines().nth(2).is_some_and(|line| line.starts_with("For ")));
     none("a page does not begin, below its title, with \"For …\"", silent.map(|page| page.path.clone()).collect());

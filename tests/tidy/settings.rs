@@ -48,8 +48,8 @@ fn listed(indent: &str, settings: &[Setting]) -> String {
 
 #[test]
 fn the_list_of_a_topics_settings_is_as_they_are_declared() {
-    let path = root().join("docs/API.md");
-    let page = std::fs::read_to_string(&path).expect("docs/API.md is there");
+    let path = root().join("docs/api/topics.md");
+    let page = std::fs::read_to_string(&path).expect("docs/api/topics.md is there");
     let (before, rest) = page.split_once(BEGIN).expect("the list begins with its mark");
     let (_, after) = rest.split_once(END).expect("the list ends with its mark");
     let wanted = format!("{before}{BEGIN}{}{END}{after}", listed("", TopicConfig::SETTINGS));
@@ -57,5 +57,8 @@ fn the_list_of_a_topics_settings_is_as_they_are_declared() {
         std::fs::write(&path, wanted).expect("the page can be written");
         return;
     }
-    assert!(page == wanted, "docs/API.md lists other settings than there are; DUETIME_TEST_WRITE=1 writes the list");
+    assert!(
+        page == wanted,
+        "docs/api/topics.md lists other settings than there are; DUETIME_TEST_WRITE=1 writes the list"
+    );
 }

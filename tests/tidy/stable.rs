@@ -181,7 +181,7 @@ fn nothing_of_the_http_api_goes_unseen() {
     let present = of_the_document(&api);
     let refused = refuses_requests_of_before(&list("http.txt"), &present);
     none(
-        "a request that was whole before would be refused: let these be absent, and say in docs/API.md what that means",
+        "a request that was whole before would be refused: let these be absent, and say in docs/api what that means",
         refused,
     );
     holds("http.txt", &present);

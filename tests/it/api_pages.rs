@@ -1,0 +1,135 @@
+//! The pages of the HTTP API: each request of a page is sent to a real node, from top to bottom, and is answered as the
+//! page says.
+
+mod answer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use duetime_testkit::servers::Node;
+use duetime_testkit::webhook::Webhook;
+use tokio::process::Command;
+
+use answer::Answer;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api");
+const PAGES: [&str; 4] = ["produce", "consume", "topics", "operate"];
+/// The address in the pages, which stands for that of the node.
+const ADDRESS: &str = "http://127.0.0.1:3830";
+/// Options of each curl: the status goes where it is not mixed with the answer.
+const CURLRC: &str =
+    "silent\nshow-error\nnoproxy = \"*\"\nmax-time = 60\nwrite-out = \"%{stderr}\\nstatus %{http_code}\"\n";
+
+/// One request of a page, with its answer.
+struct Example {
+    /// Line of the page that the request begins at.
+    line: usize,
+    request: String,
+    status: String,
+    answer: Answer,
+}
+
+fn page(name: &str) -> String {
+    let path = Path::new(FOLDER).join(format!("{name}.md"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the blocks of code of a page: line, language, text, and the line of text above the block.
+fn blocks(page: &str) -> Vec<(usize, &str, String, &str)> {
+    let mut found = Vec::new();
+    let (mut above, mut lines) = ("", (1..).zip(page.lines()));
+    while let Some((number, line)) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let text: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+            found.push((number, language, text.join("\n"), above));
+        } else if !line.is_empty() {
+            above = line;
+        }
+    }
+    found
+}
+
+/// Returns the requests of a page: `sh` blocks, each followed by `Answer (STATUS):` and a block with the answer.
+fn examples(page: &str) -> Vec<Example> {
+    let mut found = Vec::new();
+    let mut blocks = blocks(page).into_iter();
+    while let Some((line, language, request, _)) = blocks.next() {
+        assert_eq!(language, "sh", "line {line}: a block is neither a request nor the answer to one");
+        let (at, language, text, above) = blocks.next().unwrap_or_else(|| panic!("line {line} has no answer"));
+        let status = above.strip_prefix("Answer (").and_then(|rest| rest.strip_suffix("):"));
+        let status = status.unwrap_or_else(|| panic!("line {at}: above the answer is no \"Answer (STATUS):\""));
+        let answer = match language {
+            "json" => Answer::json(&text).unwrap_or_else(|error| panic!("line {at}: {error}:\n{text}")),
+            "text" => Answer::Text(text),
+            other => panic!("line {at}: an answer in {other:?}"),
+        };
+        found.push(Example { line, request, status: status.to_owned(), answer });
+    }
+    found
+}
+
+/// Sends each request of a page to a node of its own.
+async fn run(name: &str) {
+    let webhook = Webhook::start();
+    let sink = format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n", webhook.url("/due"));
+    let node = Node::start_embedded(PROGRAM, &format!("[node]\nid = \"node-1\"\n{sink}")).await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(".curlrc"), CURLRC).unwrap();
+    let mut known = BTreeMap::new();
+    for Example { line, request, status, answer } in examples(&page(name)) {
+        let place = format!("docs/api/{name}.md:{line}: {request}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &request.replace(ADDRESS, &node.url())]).current_dir(folder.path());
+        command.env("HOME", folder.path()).env_remove("CURL_HOME").env_remove("XDG_CONFIG_HOME");
+        command.envs(known.iter().filter(|(name, _)| request.contains(&format!("${name}"))));
+        let output = command.output().await.unwrap();
+        let [said, other] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let answered = other.rsplit_once("status ").map_or("", |(_, status)| status.lines().next().unwrap_or_default());
+        assert_eq!(answered, status, "{place}\nanswered {said}\n{other}");
+        answer.matches(&said, &mut known).unwrap_or_else(|error| panic!("{place}\n{error}\nanswered {said}"));
+    }
+}
+
+#[tokio::test]
+async fn requests_of_producers_are_answered_as_their_page_says() {
+    run("produce").await;
+}
+
+#[tokio::test]
+async fn requests_of_consumers_are_answered_as_their_page_says() {
+    run("consume").await;
+}
+
+#[tokio::test]
+async fn requests_about_topics_are_answered_as_their_page_says() {
+    run("topics").await;
+}
+
+#[tokio::test]
+async fn requests_of_operators_are_answered_as_their_page_says() {
+    run("operate").await;
+}
+
+/// Returns the routes that have a section with a request: below a heading is "`METHOD path`".
+fn routes(page: &str) -> Vec<String> {
+    let sections = page.split("\n## ").skip(1).filter(|section| section.contains("\n```sh\n"));
+    let route = |section: &str| Some(section.split_once("\n\n`")?.1.split_once('`')?.0.to_owned());
+    sections.filter_map(route).filter(|route| route.contains(" /")).collect()
+}
+
+#[test]
+fn each_route_has_one_section_with_a_request_and_its_answer() {
+    let api = serde_json::to_value(duetime_http::openapi()).unwrap();
+    let paths = api["paths"].as_object().unwrap().iter();
+    let wanted: BTreeSet<String> = paths
+        .flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    for route in PAGES.iter().flat_map(|name| routes(&page(name))) {
+        assert!(found.insert(route.clone()), "{route} has two sections");
+    }
+    assert_eq!(found, wanted);
+}

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 
 use crate::names::TopicName;
 use crate::routing::{Routing, RoutingRecord};
+use crate::shard_count::ShardCount;
 use crate::store::StoreError;
-use crate::topic::ShardCount;
 
 /// How far a change of the number of shards has come. Counted from the shards themselves, so that
 /// every node reports the same; while messages come and go the numbers are estimates.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
 use crate::retry::RetryPolicy;
 use crate::setting::{Kind, settings};
-use crate::topic::ShardCount;
+use crate::shard_count::ShardCount;
 
 /// The lowest and the highest `rate_limit.per_second`; there is none by default.
 const PER_SECOND_MIN: f64 = 0.000_001;

@@ -43,16 +43,14 @@ fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
             json!({"type": "number", "format": "double", "minimum": least, "maximum": most})
         }
         (Kind::Flag, _) => json!({"type": "boolean"}),
-        (Kind::Word(words), _) => json!({"type": "string", "enum": words}),
         (Kind::Shards, _) => reference("ShardCountIn"),
         (Kind::Sink, _) => reference("Sink"),
-        (Kind::Object(_), _) => reference(&component(setting.name)),
+        (Kind::Object(_) | Kind::Word(_), _) => reference(&component(setting.name)),
     }
 }
 
 /// Returns the schema of an object of settings; `defaults`: what is there if nothing is given.
 fn object(settings: &[Setting], defaults: &Value, writer: Writer) -> RefOr<Schema> {
-    let is_outer = std::ptr::eq(settings, TopicConfig::SETTINGS);
     let mut properties = Map::new();
     let mut required = Vec::new();
     for setting in settings {
@@ -63,7 +61,7 @@ fn object(settings: &[Setting], defaults: &Value, writer: Writer) -> RefOr<Schem
             (Writer::Node, _) if by_default.is_some() => required.push(setting.name),
             // It has no default that is allowed.
             (Writer::Client, Kind::Number(least, _)) if is_below(least) => required.push(setting.name),
-            (Writer::Client, _) if is_outer => schema = json!({"oneOf": [{"type": "null"}, schema]}),
+            (Writer::Client, _) => schema = json!({"oneOf": [schema, {"type": "null"}]}),
             _ => {}
         }
         schema["description"] = setting.text().into();
@@ -89,6 +87,12 @@ fn add_components(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     schemas.extend(
         nested.map(|(name, settings, defaults)| (component(name), object(settings, &defaults, Writer::Client))),
     );
+    for setting in TopicConfig::SETTINGS {
+        if let Kind::Word(words) = setting.kind {
+            let schema = serde_json::from_value(json!({"type": "string", "enum": words})).expect("a schema");
+            schemas.push((component(setting.name), schema));
+        }
+    }
     schemas.extend([
         ("DurationIn".to_owned(), DurationIn::schema()),
         ("SizeIn".to_owned(), SizeIn::schema()),

@@ -134,7 +134,7 @@ async fn a_topic_is_created_changed_shown_and_deleted() {
     to(&node, &["topic", "set", "orders", "--visibility-timeout", "soon"]).refused(1, &["visibility_timeout"]);
     to(&node, &["topic", "set", "orders", "--sink", "mq"]).refused(1, &["mq"]);
     let shown = to(&node, &["topic", "get", "orders"]).done();
-    assert!(shown.out.contains("5 attempts, 2s to 10m"), "{}", shown.out);
+    assert!(shown.out.contains("max attempts 5, initial 2s, max 10m"), "{}", shown.out);
     assert!(to(&node, &["topic", "list"]).done().out.contains("orders"));
     to(&node, &["enqueue", "orders", "--delay", "1h"]).done();
     to(&node, &["topic", "delete", "orders"]).refused(1, &["holds 1 messages", "--force"]);

@@ -10,8 +10,10 @@ const SEEDS: u64 = 32;
 const SEEDS_QUICK: u64 = 10;
 /// A rule that is left out is missed within so many seeds.
 const MISSED_WITHIN: u64 = 1_000;
-/// Worlds that are run twice.
-const TWICE: std::ops::Range<u64> = 1_000..1_050;
+/// Worlds that are run twice, from this seed on: so many, and with `DUETIME_TEST_LONG`, which `./test --long` sets.
+const TWICE_FROM: u64 = 1_000;
+const TWICE: u64 = 12;
+const TWICE_LONG: u64 = 50;
 
 #[test]
 fn in_every_world_nothing_is_lost_doubled_early_or_misplaced() {
@@ -35,12 +37,13 @@ fn in_every_world_nothing_is_lost_doubled_early_or_misplaced() {
 
 #[test]
 fn the_same_seed_is_the_same_world_in_one_process_and_in_another() {
+    let worlds = if std::env::var_os("DUETIME_TEST_LONG").is_some() { TWICE_LONG } else { TWICE };
     let run = Command::new(env!("CARGO_BIN_EXE_simulate"))
-        .args([TWICE.start.to_string(), (TWICE.end - TWICE.start).to_string(), "prints".to_owned()])
+        .args([TWICE_FROM.to_string(), worlds.to_string(), "prints".to_owned()])
         .output()
         .expect("the simulation is built");
     let there = String::from_utf8(run.stdout).expect("it prints text");
-    let here = TWICE.map(|seed| {
+    let here = (TWICE_FROM..TWICE_FROM + worlds).map(|seed| {
         let print = judged(&Plan::of(seed), None).expect("all is well").print;
         format!("{seed} {print:016x}\n")
     });

@@ -205,14 +205,13 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     if connection.json {
         return output::json(topic);
     }
-    let mut rows = vec![
-        ("topic".to_owned(), named(topic)),
-        ("sink state".to_owned(), topic.sink_issue.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
-    ];
+    let mut rows = vec![("topic".to_owned(), named(topic))];
     rows.extend(settings::rows(topic)?);
+    // Why it is paused says more than that it is.
     let state = pause::state(topic.config.paused, topic.pause.as_ref());
+    rows.iter_mut().filter(|(name, _)| name == "paused").for_each(|(_, value)| value.clone_from(&state));
     let counts = [
-        ("pause", state),
+        ("sink state", topic.sink_issue.as_ref().map_or_else(|| "–".to_owned(), sink::in_words)),
         ("created", output::moment(topic.created_at)),
         ("scheduled", topic.scheduled.to_string()),
         ("in flight", topic.in_flight.to_string()),

@@ -27,7 +27,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// Returns the schema of a value, and whether it is a reference, beside which nothing else may be said of its type.
+/// Returns the schema of a setting's value that is of this kind.
 fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
     match (kind, writer) {
         (Kind::Maybe(kind), _) => value(setting, kind, writer),

@@ -63,7 +63,7 @@ pub struct Trouble {
     /// A topic is deleted and created again, over and over.
     pub lives: bool,
     /// Topics are deleted without force beside enqueues.
-    pub trays: bool,
+    pub deletions: bool,
     /// What is different about the whole world; nothing else goes wrong then.
     pub course: Course,
     /// The visibility timeout is lowered.
@@ -83,7 +83,7 @@ impl Trouble {
             failovers: faulty && dice.permille(300),
             empties: faulty && dice.permille(200),
             lives: dice.permille(500),
-            trays: dice.permille(300),
+            deletions: dice.permille(300),
             course: Course::of(plan.seed),
             lowers: dice.permille(200),
             may_end: dice.permille(700),
@@ -91,13 +91,13 @@ impl Trouble {
         // Nobody could say whose messages are gone if the records went in the middle of a deletion; and where
         // clocks jump, the end of a call says nothing: its connection has to be ended.
         trouble.lives &= !trouble.empties;
-        trouble.trays &= !trouble.empties && !trouble.failovers;
+        trouble.deletions &= !trouble.empties && !trouble.failovers;
         if trouble.course != Course::Long {
             let (network, stops, clocks, failovers, empties) = (false, false, false, false, false);
             trouble = Self { network, stops, clocks, failovers, empties, ..trouble };
         }
         trouble.may_end |= trouble.clocks;
-        let Self { network, stops, clocks, failovers, empties, lives, trays, lowers, .. } = &mut trouble;
+        let Self { network, stops, clocks, failovers, empties, lives, deletions, lowers, .. } = &mut trouble;
         let parts = [
             (network, Part::Network),
             (stops, Part::Stops),
@@ -105,7 +105,7 @@ impl Trouble {
             (failovers, Part::Failovers),
             (empties, Part::Empties),
             (lives, Part::Lives),
-            (trays, Part::Trays),
+            (deletions, Part::Deletions),
             (lowers, Part::Lowers),
         ];
         parts.into_iter().for_each(|(has, part)| *has &= plan.has(part));

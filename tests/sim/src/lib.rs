@@ -15,6 +15,7 @@ mod clients;
 mod clocks;
 mod consumers;
 mod crossing;
+mod deletions;
 mod draw;
 mod faults;
 mod full;
@@ -31,7 +32,7 @@ mod scripts;
 mod story;
 mod sum;
 mod trace;
-mod trays;
+
 mod verdict;
 mod went_back;
 mod witness;

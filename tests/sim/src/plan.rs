@@ -19,7 +19,7 @@ pub enum Part {
     /// A topic is deleted and created again.
     Lives,
     /// Topics are deleted beside enqueues.
-    Trays,
+    Deletions,
     /// The visibility timeout is lowered.
     Lowers,
     /// Movers stop after a step.
@@ -47,7 +47,7 @@ impl Part {
         Self::Stops,
         Self::Empties,
         Self::Lives,
-        Self::Trays,
+        Self::Deletions,
         Self::Lowers,
         Self::Dozes,
         Self::Changes,

@@ -352,11 +352,10 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
     if !trouble.clocks && (trouble.network || trouble.stops) {
         producers.spawn(client.clone().give_up("g".to_owned(), GIVEN_UP));
     }
-    if trouble.trays {
-        let tray = Client { topic: drafts(), shared: shared.clone() };
-        producers.spawn(crate::trays::empty_trays(world.clone(), nodes.clone(), tray));
-    }
     let drafted = Client { topic: drafts(), shared: shared.clone() };
+    if trouble.deletions {
+        producers.spawn(crate::deletions::delete_beside_enqueues(world.clone(), nodes.clone(), drafted.clone()));
+    }
     if trouble.lives {
         producers.spawn(crate::lives::live(world.clone(), nodes.clone(), drafted.clone()));
     }

@@ -137,8 +137,7 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
     assert_eq!(*script.calls.lock(), calls, "what is absent at a source shard may have been moved to another since");
 }
 
-/// Counts how often all shards are raised.
-/// Counts what is raised; that of the topic `stuck` never ends.
+/// Counts how often all shards of a topic are raised, which never ends for the topic `stuck`.
 #[derive(Debug, Default)]
 struct Raised(AtomicUsize);
 

@@ -14,18 +14,18 @@ use crate::mutation::Mutation;
 use crate::world::{Node, World, wanted};
 
 /// Topics of one world.
-const TRAYS: u64 = 3;
-/// Requests to put something in, beside one deletion.
+const TOPICS: u64 = 3;
+/// Enqueues beside one deletion.
 const PUTS: u64 = 6;
 /// Longest time before each of them, and before the deletion.
 const BEFORE_MS_MAX: u64 = 40;
 
 /// Creates topics, and deletes them beside enqueues.
-pub async fn empty_trays(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
+pub async fn delete_beside_enqueues(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Client) {
     let dice = &world.dice;
-    for n in 0..TRAYS {
+    for n in 0..TOPICS {
         dice.pause(8_000).await;
-        let topic = TopicName::new(&format!("tray-{n}")).expect("a good name");
+        let topic = TopicName::new(&format!("emptied-{n}")).expect("a good name");
         let began = Instant::now();
         while client
             .door()
@@ -63,7 +63,7 @@ pub async fn empty_trays(world: Arc<World>, nodes: Arc<Vec<Node>>, client: Clien
     }
 }
 
-/// Deletes it, if nothing is in it.
+/// Deletes the topic if it is empty; true if it did.
 async fn delete(client: &Client, node: &Node, topic: &TopicName) -> Result<bool, StoreError> {
     if !client.shared.left_out.is_some_and(Mutation::is_deletion_by_counts) {
         return node.door.catalog.delete(topic, Deletion::IfEmpty).await;
@@ -76,6 +76,7 @@ async fn delete(client: &Client, node: &Node, topic: &TopicName) -> Result<bool,
     }
 }
 
+/// Enqueues one message; true if it was acknowledged.
 async fn put(client: &Client, topic: &TopicName, n: u64) -> bool {
     client.dice().pause(BEFORE_MS_MAX).await;
     let item = Enqueue {

@@ -1,16 +1,16 @@
 //! What befalls Redis while it goes on, or right after it: a kill that loses the last writes, somebody
 //! else's long script, a pause of writes, a sleep; and an etcd that has forgotten everything.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use duetime_client::NewMessage;
-use duetime_core::{Due, Timestamp};
+use duetime_core::{Clock as _, Due, Timestamp};
 use duetime_testkit::history::{Change, FaultKind, What, digest};
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};
-use duetime_testkit::{in_time, violation};
-use tokio::time::Instant;
+use duetime_testkit::{WallClock, in_time, violation};
 
 use super::clocks::HOUR_S;
 use super::cluster::{Servers, Sharing, Spot, TOPIC, TestCluster, VISIBILITY, now_ms};
@@ -52,6 +52,21 @@ fn begin(redis: &RedisServer, args: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-cli starts")
 }
 
+/// How long the log is, and a moment until which everything that was answered is in it.
+async fn saved_length(redis: &RedisServer, file: &Path) -> (Timestamp, u64) {
+    // While it waits for the disk it writes later than it answers.
+    let is_syncing = || !redis.cli(&["INFO", "persistence"]).contains("aof_pending_bio_fsync:0");
+    loop {
+        let looked_at = WallClock.now();
+        let before = is_syncing();
+        let saved = std::fs::metadata(file).unwrap().len();
+        if !before && !is_syncing() {
+            return (looked_at, saved);
+        }
+        let_pass(Duration::from_millis(5), Because::AskedAgain).await;
+    }
+}
+
 /// Nothing is lost, and what is enqueued afterwards is in time again.
 async fn well_again(cluster: TestCluster) {
     let well_at = now_ms();
@@ -70,29 +85,22 @@ async fn a_redis_that_syncs_every_second_loses_at_most_the_last_two_seconds_befo
     let mut cluster = cluster(RedisOptions { lines, ..RedisOptions::default() }).await;
     // A killed process leaves to the kernel what it wrote; a power cut does not: what came since is cut off.
     let file = cluster.redis().folder().join("appendonlydir/appendonly.aof.1.incr.aof");
-    let saved = loop {
-        let looked_at = Instant::now();
-        // While it waits for the disk it writes later than it answers.
-        let is_syncing = |redis: &RedisServer| !redis.cli(&["INFO", "persistence"]).contains("aof_pending_bio_fsync:0");
-        let before = is_syncing(cluster.redis());
-        let saved = std::fs::metadata(&file).unwrap().len();
-        if before || is_syncing(cluster.redis()) {
-            let_pass(Duration::from_millis(5), Because::AskedAgain).await;
-            continue;
-        }
+    let mut is_cut_off = false;
+    while !is_cut_off {
+        let (looked_at, saved) = saved_length(cluster.redis(), &file).await;
         let_pass(UNSAVED, Because::Rate).await;
-        // Where it took longer, more than may be would be cut off.
-        if looked_at.elapsed() < UNSAVED_MAX {
-            break saved;
+        cluster.redis().stop_hard();
+        cluster.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
+        // On a machine that stood still meanwhile more would be cut off than a power cut may cost.
+        is_cut_off = WallClock.now().since(looked_at) < UNSAVED_MAX;
+        if is_cut_off {
+            let written = std::fs::metadata(&file).unwrap().len();
+            duetime_testkit::in_time!(written > saved, "there was a load: {written} bytes");
+            std::fs::File::options().write(true).open(&file).unwrap().set_len(saved).unwrap();
         }
-    };
-    cluster.recorder.fault_begins(FaultKind::StoreKilledUnsaved);
-    cluster.redis().stop_hard();
-    let written = std::fs::metadata(&file).unwrap().len();
-    duetime_testkit::in_time!(written > saved, "there was a load: {written} bytes");
-    std::fs::File::options().write(true).open(&file).unwrap().set_len(saved).unwrap();
-    cluster.redis().start_again().await;
-    cluster.recorder.fault_ends(FaultKind::StoreKilledUnsaved);
+        cluster.redis().start_again().await;
+        cluster.recorder.fault_ends(FaultKind::StoreKilledUnsaved);
+    }
     let_pass(VISIBILITY * 2, Because::Time).await;
     cluster.finish_with(0, 6).await.0.assert_good();
 }

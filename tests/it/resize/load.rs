@@ -196,13 +196,18 @@ impl Api {
             if WallClock.now().as_millis() >= asked_ms + VISIBILITY_MS - 1_000 {
                 continue;
             }
+            let until_ms = asked_ms + VISIBILITY_MS - 1_000;
+            let mut claimed = Vec::new();
+            // All of them are in its hands now, however long the first of them take.
             for message in claim["messages"].as_array().cloned().unwrap_or_default() {
                 let id = message["id"].as_str().unwrap().to_owned();
                 let attempt = u8::try_from(message["attempt"].as_u64().unwrap()).unwrap();
                 let payload = digest(message["payload"].as_str().unwrap().as_bytes());
-                let until_ms = asked_ms + VISIBILITY_MS - 1_000;
                 self.history.note("orders", &id, What::Handed { attempt, payload, until_ms: Some(until_ms) });
-                let (api, receipt) = (self.clone(), message["receipt"].clone());
+                claimed.push((id, attempt, message["receipt"].clone()));
+            }
+            for (id, attempt, receipt) in claimed {
+                let api = self.clone();
                 match rand::random_range(0..10) {
                     0 => {
                         held.spawn(async move {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A consumer of a topic that is handed over in place: reads the streams of all its shards as a group.
+"""A consumer of a topic that is delivered in place: reads the streams of all its shards as a group.
 
     python3 stream_consumer.py --node http://127.0.0.1:3830 --redis redis://127.0.0.1:6379 --topic orders
 
@@ -19,7 +19,7 @@ import redis
 
 # Most entries of one stream at a time.
 BATCH = 100
-# With nothing to read, how long until the streams are looked at again.
+# With nothing to read, how long until the streams are read again.
 IDLE_S = 0.1
 # How often the shards are asked for, and entries of consumers that are gone are looked for.
 SHARDS_EVERY_S = 3
@@ -42,7 +42,7 @@ def handle(fields):
 
 
 def join(server, stream, group):
-    """Makes the group, unless it is there; from the beginning, so that nothing handed over before is left out."""
+    """Makes the group, unless it is there; from the beginning, so that nothing delivered before is left out."""
     try:
         server.xgroup_create(stream, group, id="0", mkstream=True)
     except redis.ResponseError as error:

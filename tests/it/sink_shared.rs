@@ -22,7 +22,7 @@ const ON_THEIR_WAY: usize = 1_024;
 /// Messages of the topic `orders`, one after the other.
 const ORDERS: usize = 100;
 const APART: Duration = Duration::from_millis(100);
-/// Almost all of them are handed over within this, on a machine with other work to do.
+/// Almost all orders are delivered within this, on a machine with other work to do.
 const LATE_MAX: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -19,7 +19,7 @@ pub struct Args {
 pub(crate) enum What {
     /// Schedules messages that fall due in an hour, in batches from concurrent producers.
     Enqueue(Common),
-    /// Schedules messages that are due at once, then hands all of them over and settles them.
+    /// Schedules messages that are due at once, then delivers and settles all of them.
     Drain(Common),
     /// Schedules messages that fall due in an hour, then cancels all of them.
     Cancel(Common),
@@ -87,7 +87,7 @@ pub(crate) struct Lateness {
     /// How long before its due time a message is scheduled.
     #[arg(long, default_value = "3s", value_parser = parse_duration)]
     pub ahead: Duration,
-    /// Instead of a rate: so many messages, all due in the same millisecond.
+    /// Instead of a rate: this many messages, all due in the same millisecond.
     #[arg(long, value_name = "N")]
     pub burst: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The workload `drain`: how many due messages can be handed over and settled a second.
+//! The workload `drain`: how many due messages can be delivered and settled a second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -31,7 +31,7 @@ pub enum CancelOutcome {
 
 /// A recorder is notified of every delivery, from many tasks at once.
 pub trait Recorder: Send + Sync + std::fmt::Debug + 'static {
-    /// These were just handed over.
+    /// Records messages, with their due times, that were just delivered.
     fn delivered(&self, messages: &[(MessageId, Timestamp)]);
 }
 
@@ -57,7 +57,7 @@ pub trait LoadTarget: Send + Sync + 'static {
     /// Cancels messages of one group.
     async fn cancel(&self, batch: Vec<MessageId>) -> anyhow::Result<Vec<CancelOutcome>>;
 
-    /// Begins to hand over what is due, and to settle it.
+    /// Begins to deliver what is due, and to settle it.
     async fn consume(&self, recorder: Arc<dyn Recorder>) -> anyhow::Result<Box<dyn Consuming>>;
 
     /// Counts over all shards.

@@ -30,7 +30,7 @@ pub struct BulkAsk {
     /// The new due time of a `reschedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
-    /// At most so many messages a second.
+    /// Most messages a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<u32>,
 }

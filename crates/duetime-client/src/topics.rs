@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// Puts back the record of a topic that vanished, with these settings or with those it had; with
-    /// `accept_loss`, makes its lost shards anew, empty.
+    /// `accept_loss`, recreates its lost shards, empty.
     ///
     /// # Errors
     ///

@@ -7,16 +7,16 @@
 use crate::time::Timestamp;
 
 /// What is wrong with a sink in place on a store without streams, after its name.
-pub const IN_PLACE_NEEDS_STREAMS: &str = "hands over in place, which needs a store that has streams itself; choose one (docs/SINKS.md), or give the sink a url";
+pub const IN_PLACE_NEEDS_STREAMS: &str = "delivers in place, which needs a store that has streams itself; choose one (docs/SINKS.md), or give the sink a url";
 
-/// How a sink wants its messages handed over inside the store.
+/// How a sink wants its messages delivered inside the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InPlace {
     /// About how many entries each shard's stream keeps, read or not; `None`: all.
     pub max_length: Option<u64>,
 }
 
-/// What one step is asked to hand over.
+/// What one step of delivery in place is asked to do.
 #[derive(Clone, Debug)]
 pub struct StreamTransfer {
     /// Random name of this step, so that one whose answer was lost is answered again and not counted twice.

@@ -68,7 +68,7 @@ impl Headers {
     }
 }
 
-/// When a message is to be handed over.
+/// When a message is to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// This long after the store takes it, by the store's clock.

@@ -310,7 +310,7 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// The last batch of source `from` that was put in `shard`.
     async fn last_applied_batch(&self, shard: &Shard, from: u32) -> Result<Option<BatchId>, StoreError>;
 
-    /// Names the batch in the outbox anew if it still has the nonce `seen` and no higher number;
+    /// Renames the batch in the outbox if it still has the nonce `seen` and no higher number;
     /// whether it has the name `new` now. Later batches are numbered above it.
     async fn rename_batch(&self, shard: &Shard, seen: u64, new: BatchId) -> Result<bool, StoreError>;
 

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 use crate::topic_config::SinkRef;
 use crate::trace::SpanRef;
 
-/// One message to be handed over.
+/// One message to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The topic.
@@ -143,10 +143,10 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
         Ok(())
     }
 
-    /// Hands over.
+    /// Delivers the batch. Returns one verdict for each message, in order.
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict>;
 
-    /// Tries the connection and the settings without handing anything over.
+    /// Tries the connection and the settings without delivering anything.
     ///
     /// # Errors
     ///

@@ -390,7 +390,7 @@ pub struct Adopt {
     pub config: Option<TopicConfig>,
     /// The record as the caller knew it last.
     pub known: Option<TopicRecord>,
-    /// Makes shards that are lost anew, empty, and empties places that hold another life's messages.
+    /// Recreates lost shards, empty, and removes messages of another incarnation that occupy a shard's keys.
     pub accept_loss: bool,
     /// The present.
     pub now: Timestamp,

@@ -13,7 +13,7 @@ use crate::shard_count::ShardCount;
 const PER_SECOND_MIN: f64 = 0.000_001;
 const PER_SECOND_MAX: f64 = 10_000_000.0;
 
-/// Which configured sink a topic hands over to, with the topic's own settings for it.
+/// Which configured sink a topic delivers to, with the topic's own settings for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(expecting = "an object with the name of a sink, such as {\"name\": \"hook\"}")]
 pub struct SinkRef {
@@ -39,7 +39,7 @@ settings! {
     /// Limits how many messages of a topic are delivered per second.
     #[derive(Copy)]
     pub struct RateLimit {
-        /// Messages per second, 0.000001 to 10,000,000.
+        /// Most messages delivered per second, 0.000001 to 10,000,000.
         per_second: f64 = 0.0, Kind::Number(PER_SECOND_MIN, PER_SECOND_MAX), option "rate-limit";
         /// How many may go at once after a pause, 1 or more. Default 1.
         burst: u32 = 1, Kind::Count(1, u32::MAX as u64), option "burst";

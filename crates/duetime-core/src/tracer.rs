@@ -66,8 +66,8 @@ pub fn attempt_trace(of: AttemptOf<'_>) -> u128 {
     hash(&named(of), SEEDS.0).max(1)
 }
 
-/// Ids of the span of one attempt. A redrive begins to count attempts anew and keeps the due time: its attempts are
-/// in the traces of those before it.
+/// Ids of the span of one attempt. A redrive counts attempts from 1 again and keeps the due time: its
+/// attempts are in the traces of those before it.
 #[must_use]
 pub fn attempt_span(of: AttemptOf<'_>) -> SpanRef {
     let named = named(of);

@@ -78,7 +78,7 @@ const LEAP_SECOND_AT: std::ops::Range<usize> = 16..19;
 /// A sentence that says what was read and how a moment is written.
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     let text = text.trim();
-    // A leap second is read as the one before it. Nothing is handed over before the moment that was written.
+    // A leap second is read as the one before it. Nothing is delivered before the moment that was written.
     let leap_ms = if text.get(LEAP_SECOND_AT) == Some(":60") { 1_000 } else { 0 };
     let millis = match text.parse::<i64>() {
         Ok(millis) => millis,
@@ -86,7 +86,7 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
             return Err(format!("{text:?} is not a time: an offset from UTC has at most 23 hours"));
         }
         Err(_) => match text.parse::<jiff::Timestamp>() {
-            // Rounded up: a message is never handed over before the moment that was written.
+            // Rounded up: a message is never delivered before the moment that was written.
             Ok(at) => {
                 i64::try_from(at.as_nanosecond().div_euclid(1_000_000)).unwrap_or(i64::MAX)
                     + i64::from(at.as_nanosecond().rem_euclid(1_000_000) > 0)
@@ -145,7 +145,7 @@ pub fn check_delay(delay: Duration) -> Result<Duration, String> {
     if delay > DUE_AHEAD_MAX {
         return Err("the delay is longer than 10 years; schedule it nearer".to_owned());
     }
-    // Stores keep milliseconds; what is rounded down would be handed over too early.
+    // Stores keep milliseconds; what is rounded down would be delivered too early.
     Ok(Duration::from_millis(u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)))
 }
 

@@ -137,7 +137,7 @@ pub(crate) struct TopicBudget {
     node: Arc<NodeBudget>,
     id: u64,
     most: InFlight,
-    /// How many can be handed over in half the visibility timeout, as measured.
+    /// How many can be delivered in half the visibility timeout, as measured.
     allowed: AtomicUsize,
     /// Messages among those held that were offered to the sink already and wait for a decision.
     offered: AtomicUsize,
@@ -177,7 +177,7 @@ impl TopicBudget {
         })
     }
 
-    /// Sets how many messages may be held, because the delivery was measured anew.
+    /// Sets how many messages may be held, because deliveries were measured again.
     pub(crate) fn allow(&self, messages: usize) {
         if self.allowed.swap(messages.max(1), Ordering::AcqRel) < messages {
             self.freed.notify_waiters();

@@ -1,4 +1,4 @@
-//! Claims what is due, several shards at once, as much as may be handed over.
+//! Claims what is due, several shards at once, as much as may be delivered.
 //!
 //! Upstream: `schedule` says which shard is due. Downstream: `deliverer`. Before each claim it has asked
 //! the breaker, the permits and the rate limit. A claim whose answer was lost is repeated under the
@@ -97,7 +97,7 @@ impl Work {
     }
 }
 
-/// Claims what is due, several shards at once, as much as may be handed over.
+/// Claims what is due, several shards at once, as much as may be delivered.
 #[derive(Debug)]
 pub(crate) struct Claimer {
     pub(crate) work: Work,

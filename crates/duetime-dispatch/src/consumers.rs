@@ -58,7 +58,7 @@ const ASKING_MAX: usize = CLAIMS_IN_FLIGHT;
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTopic {
     pub(crate) work: Work,
-    /// It was changed or deleted: who waits looks for it anew.
+    /// The topic was changed or deleted: a claim that waits reads it again.
     pub(crate) closed: CancellationToken,
 }
 

@@ -477,7 +477,7 @@ impl Deliverer {
     }
 }
 
-/// The charge on a failure of which nobody knows whose it is.
+/// The charge for a failure that may be the target's or the message's.
 fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> AttemptCharge {
     if is_overdue(said, claim.lateness(Instant::now())) { AttemptCharge::Charged } else { AttemptCharge::Free(wait) }
 }

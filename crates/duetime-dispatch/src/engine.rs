@@ -291,7 +291,7 @@ impl Reconciler {
         info!(topic = %name, "topic is gone, its loops end");
     }
 
-    /// Consumers claim from the topic as it was no longer: those that wait look for it anew.
+    /// Ends the waits of consumers that claim from the topic as it was: they read it again.
     fn close(&self, name: &TopicName) {
         if let Some(open) = self.open.write().remove(name) {
             open.closed.cancel();

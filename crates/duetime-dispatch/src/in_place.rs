@@ -31,7 +31,7 @@ pub(crate) struct Streamer {
 }
 
 impl Streamer {
-    /// Hands over until the stop, then waits for the steps that are under way.
+    /// Delivers until the stop, then waits for the steps that are under way.
     pub(crate) async fn run(self, shutdown: Shutdown) {
         let mut steps = FuturesUnordered::new();
         loop {

@@ -1,4 +1,4 @@
-//! Who pays for a failed hand-over. The one rule: **a message pays for a failure once the target has accepted a message
+//! Who pays for a failed delivery. The one rule: **a message pays for a failure once the target has accepted a message
 //! that was sent after it.**
 //!
 //! An outage therefore costs a message at most one attempt: while it lasts nothing is accepted, and what is sent after
@@ -65,7 +65,7 @@ impl Failures {
     }
 }
 
-/// Decides who pays for a failed hand-over, by the one rule of this module.
+/// Decides who pays for a failed delivery, by the one rule of this module.
 #[derive(Debug)]
 pub(crate) struct Judge<T> {
     /// Oldest first, as calls end.

@@ -24,11 +24,11 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) struct BoundSink {
     /// As the topic names it.
     pub(crate) name: String,
-    /// Its type and what it hands over to, or why it could not be made ready.
+    /// Its type and what it delivers to, or why it could not be made ready.
     pub(crate) bound: Result<(&'static str, BoundTo), String>,
 }
 
-/// What a sink hands over to, and what is known of it.
+/// What a sink delivers to, and what is known of it.
 #[derive(Clone, Debug)]
 pub(crate) enum BoundTo {
     /// A target, with its breaker.

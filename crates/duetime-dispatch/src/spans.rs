@@ -10,7 +10,7 @@ use tracing::debug;
 use crate::verdicts::{cut, error_kind, reason, unsent};
 use crate::work::{ClaimInfo, Work};
 
-/// The same delivery with the span under which it is handed over from `now` on.
+/// The same delivery with the span under which it is delivered from `now` on.
 pub(crate) fn begin(work: &Work, delivery: Delivery, claim: &ClaimInfo, now: Instant) -> Delivery {
     let Some(tracer) = &work.tracer else { return delivery };
     let of = AttemptOf::from(&delivery);

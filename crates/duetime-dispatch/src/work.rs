@@ -64,7 +64,7 @@ impl Work {
         Ok(self.store.settle_at(shard, Role::Home, at, batch, AckWait::No).await?.finals()?.answers)
     }
 
-    /// Whether messages are removed before they are handed over.
+    /// Whether messages are removed before they are delivered.
     pub(crate) fn at_most_once(&self) -> bool {
         self.record.config.delivery == DeliveryMode::AtMostOnce
     }

@@ -48,7 +48,8 @@ impl From<Adopted> for AdoptView {
 #[schema(as = Adopt)]
 #[allow(dead_code)]
 struct AdoptSchema {
-    /// Makes lost shards anew, empty, and removes messages of another incarnation that occupy a shard's keys. Default false.
+    /// Recreates lost shards, empty, and removes messages of another incarnation that occupy a shard's keys. Default
+    /// false.
     #[schema(nullable = false)]
     accept_loss: Option<bool>,
     /// The topic's settings, if no copy of them is left.

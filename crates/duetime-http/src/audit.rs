@@ -103,7 +103,7 @@ impl Audit {
         self.0.ring.lock().last(limit, wanted)
     }
 
-    /// Opens the file anew, after it was moved away.
+    /// Reopens the file, after it was moved away.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Audit {
         }
     }
 
-    /// Tokens were read anew at `at`, because of `why`; `changes` says which came, went and changed.
+    /// Tokens were reloaded at `at`, because of `why`; `changes` says which came, went and changed.
     pub fn tokens_changed(&self, at: Timestamp, why: &str, changes: String) {
         let line = AuditLine::of_node(at, RELOAD, ChangeKind::Administration, format!("reload: {why}"));
         self.record(AuditLine { reason: Some(changes), ..line });

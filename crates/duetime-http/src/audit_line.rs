@@ -42,7 +42,7 @@ pub(crate) struct AuditLine {
     /// Address and port of the connection.
     pub from: Option<String>,
     /// What was asked for: the `operationId` of the request in this reference, or what the node did by itself: `plan_item`
-    /// (a plan failed on a message), `reload` (tokens were read anew), `put_topic` (of the configuration), `left_out`
+    /// (a plan failed on a message), `reload` (tokens were reloaded), `put_topic` (of the configuration), `left_out`
     /// (refused requests that have no line in the file) and `lines_lost` (lines that could not be written).
     pub operation: &'static str,
     /// What kind of change that is.

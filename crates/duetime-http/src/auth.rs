@@ -312,7 +312,7 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Takes other tokens from now on: requests that are open are looked at again. Rates go on by the names of tokens.
+    /// Takes other tokens from now on: requests that are open are checked again. Rates go on by the names of tokens.
     /// Answers which came, went and changed; `None`: they are the same.
     ///
     /// # Errors

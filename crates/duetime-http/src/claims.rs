@@ -392,7 +392,7 @@ pub(crate) async fn release(
 
 /// Extend: I need more time
 ///
-/// The visibility timeout begins anew; answers new receipts, and the old ones end.
+/// The visibility timeout begins again; answers new receipts, and the old ones end.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),

@@ -26,7 +26,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// A count that takes long is followed by a rest of so many times as long, so that it never takes more than a part of
 /// the store's time.
 const REST_FACTOR: u32 = 4;
-/// Shards of active topics that are counted anew at a time; those of the others are as old as the gauges.
+/// Shards of active topics that are counted again at a time; those of the others are as old as the gauges.
 const ACTIVE_SHARDS_MAX: u32 = 1024;
 /// Topics that went away and are still reported to clients that come back.
 const GONE_MAX: usize = 1024;
@@ -152,7 +152,7 @@ impl Known {
 struct TopicActivity(HashMap<TopicName, u64>);
 
 impl TopicActivity {
-    /// Topics to which something happened since the last call, as many as may be counted anew. What is over that stays
+    /// Topics to which something happened since the last call, as many as may be counted again. What is over that stays
     /// unseen, and is counted the next time.
     fn take(&mut self, catalog: &Catalog, meters: &Meters) -> HashSet<TopicName> {
         let topics = catalog.all();

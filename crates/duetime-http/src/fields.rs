@@ -9,7 +9,7 @@ use serde_json::error::Category;
 use crate::bounded_vec::TOO_MANY;
 use crate::problem::Refusal;
 
-/// Of a longer name nobody knows only the beginning is looked at.
+/// Most bytes of an unknown name that are compared with the known ones and repeated in the refusal.
 const NAME_BYTES_MAX: usize = 100;
 
 /// The refusal of a field nobody knows.

@@ -42,7 +42,7 @@ const OPERATIONS: &[(&str, &str, &str)] = &[
 
 /// What a bulk plan does to a message by itself, without a request.
 pub(crate) const PLAN_ITEM: &str = "plan_item";
-/// The tokens were read anew.
+/// The tokens were reloaded.
 pub(crate) const RELOAD: &str = "reload";
 /// A topic was made, by a request or as the configuration has it.
 pub(crate) const PUT_TOPIC: &str = "put_topic";

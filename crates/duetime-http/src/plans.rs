@@ -1,4 +1,4 @@
-//! Bulk actions: planned, started, stopped, looked at and forgotten. The router carries them out.
+//! Bulk actions: planned, started, stopped, shown and forgotten. The router carries them out.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ struct PlanIn<'a> {
     #[serde(default, borrow)]
     #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
     due_at: Option<&'a RawValue>,
-    /// At most so many messages a second; 100 if absent.
+    /// Most messages a second; 100 if absent.
     #[serde(default)]
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,
@@ -73,7 +73,7 @@ struct PlanIn<'a> {
 #[schema(as = PlanStart)]
 #[serde(deny_unknown_fields)]
 struct StartIn {
-    /// At most so many messages a second; as planned if absent.
+    /// Most messages a second; as planned if absent.
     #[serde(default)]
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,

@@ -21,7 +21,7 @@ fn base() -> OpenApi {
                 .version(env!("CARGO_PKG_VERSION"))
                 .description(Some(
                     "Delayed messages: enqueue them with a due time, cancel most, get the rest delivered when the \
-                     moment has come. Durations are strings (`500ms`, `30m`, `1h 30m`) or whole milliseconds; times \
+                     moment has come. Durations are strings with a unit (`500ms`, `30m`, `1h 30m`); times \
                      are whole milliseconds since the Unix epoch or RFC 3339, answers give milliseconds. Errors are \
                      problem details (RFC 9457): `code` is stable, `detail` says what to do.",
                 ))

@@ -1,4 +1,4 @@
-//! TLS on the listener: certificates are read anew while the node serves.
+//! TLS on the listener: certificates are reloaded while the node serves.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which tokens came, went and changed when they were read anew, for the audit log.
+//! Which tokens came, went and changed when they were reloaded, for the audit log.
 
 /// A token: its name, and all that it is.
 type Described<'a> = (&'a str, String);

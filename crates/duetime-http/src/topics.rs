@@ -1,4 +1,4 @@
-//! Topics: created, changed, looked at, deleted.
+//! Topics: created, changed, shown, deleted.
 
 use std::pin::pin;
 use std::sync::Arc;

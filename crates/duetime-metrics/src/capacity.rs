@@ -27,7 +27,7 @@ impl Capacity {
     /// At `at` after the start of the program so many were delivered in all. `backlog`: for how long the oldest
     /// due message has waited.
     pub fn sample(&mut self, at: Duration, delivered: u64, backlog: Duration) {
-        // A loop that stood still shows rates that never were.
+        // After a stall of the loop the rate would be one that never was.
         if self.counts.back().is_some_and(|(last, _)| at.saturating_sub(*last) > CAPACITY_STRETCH) {
             self.counts.clear();
         }

@@ -1,4 +1,4 @@
-//! What somebody has to look at, and how soon.
+//! What an operator has to look at, and how soon.
 
 use duetime_metrics::table::{
     BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, NODES_SERVING, RESIZE_REMAINING, SHARDS,
@@ -11,7 +11,7 @@ use crate::objective::{Objective, Objectives};
 /// Fewer deliveries of an hour than this say nothing about a share: one late message of ten is 10 %.
 const DELIVERIES_MIN: u32 = 20;
 
-/// A condition that somebody has to look at.
+/// A condition that an operator has to look at.
 #[derive(Clone, Debug)]
 pub struct Alert {
     /// Its name, and that of its section in the runbook.

@@ -94,7 +94,7 @@ fn protocol(given: &impl Fn(&str) -> Option<String>) -> Result<Protocol, String>
 }
 
 /// The share that is recorded. What the producer's span says does not count: it would decide for a message that
-/// is handed over hours later.
+/// is delivered hours later.
 fn ratio(given: &impl Fn(&str) -> Option<String>) -> Result<f64, String> {
     let sampler = given("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "always_on".to_owned());
     match sampler.strip_prefix("parentbased_").unwrap_or(&sampler) {

@@ -13,7 +13,7 @@ use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tokio::sync::mpsc;
 
-/// A message that is handed over later than this is recorded, whatever the ratio.
+/// A message that is delivered later than this is recorded, whatever the ratio.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Deliveries a second that are recorded because they are late or failed, and would not be otherwise. After an outage all

@@ -6,7 +6,7 @@
 //!
 //! A thread notes every so often that the process runs. A stall is known to whoever compares the last note with the
 //! clock, so no order of wakeups matters. Nothing is noticed before [`watch`], and nothing of a machine that is paused
-//! and whose monotonic clock stood still with it: an end that the sender names needs none of this.
+//! and whose monotonic clock stopped with it: a deadline that the sender names needs none of this.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -31,7 +31,7 @@ pub struct ResizeConfig {
     /// How long there must be fewer nodes before `"auto"` shrinks. Default `10m`, so that restarts move nothing.
     #[serde(with = "duetime_core::units::duration")]
     pub auto_shrink_after: Duration,
-    /// Ids a second that are looked at for being in a wrong shard, for ever. Default 500; 0: none.
+    /// Ids a second that are checked for being in a wrong shard, for ever. Default 500; 0: none.
     pub scrub_per_second: u32,
 }
 

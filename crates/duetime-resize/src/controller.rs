@@ -138,7 +138,7 @@ impl Resizer {
 
 /// Begins what the topic's settings say, if nothing is under way: a request whose node died before it was
 /// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
-/// those settings: a node that stood still in between may know a request that another has superseded.
+/// those settings: a node that stalled in between may know a request that another has superseded.
 async fn follow(context: &Context, known: &TopicRecord, auto: &mut Auto) {
     let nodes = *context.nodes.borrow();
     let mut wanted = |record: &TopicRecord| {

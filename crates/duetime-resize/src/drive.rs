@@ -21,7 +21,7 @@ use crate::{mover, verifier};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Pause before shards with messages left in them are looked at again.
+/// Pause before shards with messages left in them are checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A shard that another node scans is left to that node's mover for this long.

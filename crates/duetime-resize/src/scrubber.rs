@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use crate::context::Context;
 use crate::mover;
 
-/// Ids looked at in one page.
+/// Ids that are checked in one page.
 const PAGE: usize = 100;
 
 /// Pause after each shard, and the least pause between two rounds.

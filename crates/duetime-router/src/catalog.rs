@@ -477,7 +477,7 @@ impl Catalog {
     }
 
     /// Puts back the record of a topic that vanished, with the settings that `change` makes of the defaults,
-    /// or with those it had; with `accept_loss`, makes its lost shards anew, empty.
+    /// or with those it had; with `accept_loss`, recreates its lost shards, empty.
     ///
     /// # Errors
     ///

@@ -205,7 +205,7 @@ impl TopicChange {
     }
 }
 
-/// Refuses a sink that cannot be bound, or that hands over in place where the store has no streams.
+/// Refuses a sink that cannot be bound, or that delivers in place where the store has no streams.
 pub(crate) fn check_sink(
     topic: &TopicName,
     sink: &SinkRef,

@@ -25,7 +25,7 @@ const PAGE: usize = 500;
 const GROUPS_MAX: usize = 200;
 /// The reason of those beyond.
 pub const OTHER_REASONS: &str = "other reasons";
-/// Characters of a reason that are looked at.
+/// Characters of a reason that are compared.
 const REASON_CHARS_MAX: usize = 300;
 
 /// Dead letters of one reason.

@@ -211,7 +211,7 @@ impl Forecaster {
             record.routing.all(&record.name).filter(|shard| owned.has(&record.name, shard.index)).collect();
         let mut within = [0; FORECAST_WITHIN.len()];
         let mut late = Duration::ZERO;
-        // The last survey of the shards counted them all.
+        // The last count of the shards was of all of them.
         if !shards.is_empty() && meters.scheduled.get() > 0 {
             let now = self.dispatcher.context.clock.now();
             let minutes: Vec<Timestamp> = (0..=60).map(|minute| now.plus(MINUTE * minute)).collect();

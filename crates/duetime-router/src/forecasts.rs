@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::error::RouteError;
 use crate::herd::{Load, TimeBucket};
 
-/// A topic is counted anew for the same buckets once in this time at most.
+/// A topic is counted again for the same buckets once in this time at most.
 pub const FORECAST_KEPT: Duration = Duration::from_secs(5);
 /// An error is answered for this long without asking the store again.
 pub(crate) const ERROR_KEPT: Duration = Duration::from_secs(1);

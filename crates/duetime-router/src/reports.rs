@@ -56,7 +56,7 @@ impl Reports {
         self.meters.topic_issues("stranded", issues.count_stranded());
     }
 
-    /// Notes that a shard is of a later life than the record that the catalog has, after it was read again.
+    /// Notes that a shard is of a newer incarnation than the record in the catalog, which was read again before.
     pub(crate) fn outdated(&self, topic: &TopicName) -> StoreError {
         // How many messages it is about, the next review says.
         self.later(topic, Some(self.catalog.issues().messages_of_later(topic)));

@@ -14,7 +14,7 @@ use crate::source::SecretSource;
 /// What stands instead of a credential.
 pub(crate) const DOTS: &str = "***";
 
-/// Most secrets that are remembered: of configurations that are read anew again and again, those of the first.
+/// Most secrets that are remembered: of configurations that are reloaded again and again, those of the first.
 pub(crate) const REMEMBERED_MAX: usize = 10_000;
 
 /// See [`remember`].

@@ -74,7 +74,7 @@ impl Sink for InPlaceSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        let reason = "this sink hands over inside the store; nothing is to be delivered to it".to_owned();
+        let reason = "this sink delivers inside the store; nothing is to be delivered to it".to_owned();
         vec![Verdict::Unavailable { reason }; batch.len()]
     }
 

@@ -1,6 +1,6 @@
 //! What every delivery says of itself, put together once for all sinks.
 //!
-//! Upstream: sinks whose carrier has headers or fields. The Redis script that hands over in place
+//! Upstream: sinks whose carrier has headers or fields. The Redis script that delivers in place
 //! (`hand_over.lua` of the store) writes the same, but for the delivery id.
 
 use duetime_core::trace::{TRACEPARENT, is_trace_header};
@@ -13,7 +13,7 @@ pub const PREFIX: &str = "duetime-";
 /// What is not plain visible ASCII, and the percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// The header of a producer's span, where another is handed over.
+/// The header of a producer's span, where the delivery's own span is sent as `traceparent`.
 const CREATED_BY: &str = "duetime-created-by";
 
 /// Names and values, all of visible ASCII: the topic, the id (percent-encoded as in a path), the delivery id, the

@@ -90,7 +90,7 @@ impl SinkConfig {
         }
     }
 
-    /// Whether it hands over inside the store, which then has to be a Redis.
+    /// Whether the sink delivers inside the store, which then has to be a Redis.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         match self {
@@ -108,7 +108,7 @@ pub struct SinkRegistry {
 }
 
 impl SinkRegistry {
-    /// Checks every configured sink; opens no connection. `clock` dates what is handed over; no sink writes to a key
+    /// Checks every configured sink; opens no connection. `clock` dates deliveries; no sink writes to a key
     /// that a store with `namespace` may have.
     ///
     /// # Errors

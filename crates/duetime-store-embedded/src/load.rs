@@ -14,7 +14,7 @@ use crate::damage::Damages;
 use crate::fault::{Fault, is_corrupt};
 use crate::shard::{Meta, ShardState, TopicState};
 
-/// Makes the index of due times anew. To drop a damaged one would read it: it is taken out of the schema, and
+/// Rebuilds the index of due times. To drop a damaged one would read it: it is taken out of the schema, and
 /// its pages stay unused.
 const NEW_INDEX: &str = "
     BEGIN IMMEDIATE;
@@ -120,7 +120,7 @@ fn read_topics(conn: &Connection) -> Result<(LoadedTopics, HashSet<String>), Fau
     Ok((topics, unreadable))
 }
 
-/// Counts the messages of all shards. An index with a damaged page is made anew from the messages, once.
+/// Counts the messages of all shards. An index with a damaged page is rebuilt from the messages, once.
 fn count_all(conn: &Connection, topics: &mut LoadedTopics, damages: &Damages) -> Result<(), Fault> {
     let mut index_is_new = false;
     for topic in topics.values_mut() {

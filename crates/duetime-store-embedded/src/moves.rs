@@ -253,7 +253,7 @@ fn bring_dead(
     Ok(())
 }
 
-/// Names the batch in the outbox anew.
+/// Renames the batch in the outbox.
 pub fn rename_batch(conn: &Connection, state: &ShardState, seen: u64, new: BatchId) -> rusqlite::Result<bool> {
     let sql = "UPDATE outbox SET number = ?3, nonce = ?4 WHERE shard = ?1 AND nonce = ?2 AND number <= ?3";
     let row = params![state.key, seen.cast_signed(), new.number.cast_signed(), new.nonce.cast_signed()];

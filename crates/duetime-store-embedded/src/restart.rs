@@ -1,4 +1,4 @@
-//! Runs the writer, and starts it anew after a panic: with a new connection, from what is on the disk.
+//! Runs the writer, and restarts it after a panic: with a new connection, from what is on the disk.
 //!
 //! While it is down, and for good after too many panics, the store is not ready and says why. Requests of
 //! the transaction that panicked are answered as interrupted; whether they were done is unknown.

@@ -408,7 +408,7 @@ impl MessageStore for EmbeddedStore {
 #[async_trait]
 impl ClaimStore for EmbeddedStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        // A claim that removes must not come undone: its messages would be handed over twice.
+        // A claim that removes must not come undone: its messages would be delivered twice.
         let once = request.delivery == DeliveryMode::AtMostOnce;
         let mode = if once { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, request) = (shard.clone(), plain(request.limit), request.clone());

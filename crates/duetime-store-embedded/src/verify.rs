@@ -36,7 +36,7 @@ pub struct ShardRows {
     pub key: i64,
 }
 
-/// Where a step ended: the last id that it looked at, and how many bytes it read.
+/// Where a step ended: the last id that it checked, and how many bytes it read.
 struct VerifyStep {
     last: Option<String>,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
-//! messages are handed over in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
+//! messages are delivered in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
 //! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
 
 use duetime_core::{Namespace, Shard, ShardLocation, TopicName};
@@ -12,7 +12,7 @@ use redis::Cmd;
 const SUFFIXES: [&str; 7] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved"];
 /// So many of them are named by the scripts on messages; the others by those of the resize.
 const OF_MESSAGES: usize = 5;
-/// Suffix of the stream of a shard whose messages are handed over in place.
+/// Suffix of the stream of a shard whose messages are delivered in place.
 const STREAM: &str = ":stream";
 
 /// The keys of one installation.
@@ -43,7 +43,7 @@ impl Keys {
         }
     }
 
-    /// The stream of a shard, where messages are handed over in place.
+    /// The stream of a shard, where messages are delivered in place.
     pub(crate) fn stream(&self, shard: &Shard) -> String {
         self.messages(shard) + STREAM
     }

@@ -23,7 +23,7 @@ fn explained(apart_ms: i64, took: Duration) -> bool {
     u64::try_from(apart_ms).is_ok_and(|apart| Duration::from_millis(apart) <= took + CLOCK_SKEW_MAX)
 }
 
-/// Runs a call under the record that `shard` names; `run` takes the caller's time anew for each sending. Repeats the call
+/// Runs a call under the record that `shard` names; `run` takes the caller's time for each sending. Repeats the call
 /// where the server read it late, and therefore found the caller's clock behind its own. Where an earlier sending may
 /// have executed before the shard took another record, asks the shard under that record whether it did.
 pub(crate) async fn run_until_answered<A, F>(

@@ -36,7 +36,7 @@ impl Contents {
             0 => Ok(()),
             entries => Err(StoreError::NotEmpty {
                 topic: record.name.to_string(),
-                why: format!("has {entries} entries in its streams, handed over and not removed from there"),
+                why: format!("has {entries} entries in its streams, delivered and not removed from there"),
             }),
         }
     }

@@ -42,7 +42,8 @@ pub enum Policy {
     End,
 }
 
-/// Makes a loop anew. Boxed, so that what watches loops is compiled once and not for each of them.
+/// Makes a loop, at its start and at each restart. Boxed, so that what watches loops is compiled once and not for each
+/// of them.
 type MakeLoop = Box<dyn FnMut() -> BoxFuture<'static, ()> + Send>;
 
 /// Starts loops and watches them. Clones share what they count and report; see [`Supervisor::scope`].
@@ -73,7 +74,7 @@ impl Supervisor {
         &self.tracker
     }
 
-    /// Starts the loop that `make` makes, and makes it anew as `policy` says. The task ends with the loop, once
+    /// Starts the loop that `make` makes, and restarts it as `policy` says. The task ends with the loop, once
     /// `stop` is cancelled, or when it is given up. Must be called on a tokio runtime.
     pub fn start<F>(
         &self,
@@ -88,7 +89,7 @@ impl Supervisor {
         self.tracker.spawn(self.clone().keep_running(name, policy, stop.clone(), Box::new(move || make().boxed())))
     }
 
-    /// Starts a loop that cannot be made anew: the node ends with it.
+    /// Starts a loop that cannot be restarted: the node ends with it.
     pub fn start_once(
         &self,
         name: &'static str,

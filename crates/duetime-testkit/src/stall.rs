@@ -1,4 +1,4 @@
-//! Notices when the machine stood still: a thread that sleeps for a moment and wakes much later was not run.
+//! Notices when the machine stalled: a thread that sleeps for a moment and wakes much later was not run.
 //!
 //! Whatever a test says in such a minute may be the machine's fault. `tests/retries.py` looks for the line.
 

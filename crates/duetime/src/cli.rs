@@ -67,7 +67,7 @@ pub enum Command {
     /// Lists, redrives and purges dead letters.
     #[command(subcommand)]
     Dead(dead::DeadCommand),
-    /// Acts on all messages that match: counted first, then on the server at so many a second.
+    /// Acts on all messages that match: counted first, then on the server at a chosen rate.
     #[command(subcommand)]
     Bulk(bulk::BulkCommand),
     /// Shows how much falls due when, and how late the last of it will be.

@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// How often it is looked at.
+/// How often the disk of the store is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Bytes of the files in `folder`, and of what is free for more.

@@ -1,7 +1,7 @@
 //! What the listener is made of: bounds that fit the system's, TLS, and whom it lets in.
 //!
-//! Tokens, host names and certificates are read anew on SIGHUP and when their files change; the
-//! audit log's file is opened anew. The rest of the configuration applies at the next start.
+//! Tokens, host names and certificates are reloaded on SIGHUP and when their files change; the
+//! audit log's file is reopened. The rest of the configuration applies at the next start.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ const DESCRIPTORS_KEPT: u64 = 512;
 /// more of them where the node gets too little processor time.
 const ACCEPT_QUEUE: u32 = 1024;
 
-/// How often files are looked at for changes.
+/// How often files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Files on a disk or in a network that take longer are reported.
@@ -70,7 +70,7 @@ fn bounds(config: &Config) -> ConnectionBounds {
 /// Lets the system make room for the descriptors of so many connections at once, and for our own.
 ///
 /// The table of a process's open files doubles whenever it is full, and for a process of several threads Linux waits then
-/// until every processor has let go of the old one: `accept` stood still for up to 100 ms, ten times until all connections
+/// until every processor has let go of the old one: `accept` stalled for up to 100 ms, ten times until all connections
 /// were open, and meanwhile the queue of those to be accepted ran over. It never shrinks, so a high number that is taken
 /// and given back does it.
 fn reserve_descriptors(connections: usize, limit: u64) -> nix::Result<()> {
@@ -136,14 +136,14 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
     })
 }
 
-/// Reads tokens, host names and certificates anew while the node serves.
+/// Reloads tokens, host names and certificates while the node serves.
 #[derive(Debug)]
 pub struct Reloader {
     files: Arc<Mutex<Files>>,
     hangup: Signal,
 }
 
-/// What is read anew, and where it is.
+/// What is reloaded, and where it is.
 #[derive(Debug)]
 struct Files {
     file: Option<PathBuf>,

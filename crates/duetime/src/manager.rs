@@ -30,7 +30,7 @@ pub fn ready() {
     send(&[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
-/// The configuration is read anew; [`ready`] follows.
+/// The configuration is reloaded; [`ready`] follows.
 pub fn reloading() {
     let now = NotifyState::monotonic_usec_now();
     send(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());

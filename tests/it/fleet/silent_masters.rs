@@ -92,7 +92,7 @@ fn split(cluster: &mut TestCluster) -> (usize, Vec<u32>) {
     (silent, spared)
 }
 
-/// When each message of the consumers' topic was handed over first.
+/// When each message of the consumers' topic was delivered first.
 type Claimed = Arc<Mutex<HashMap<String, i64>>>;
 
 async fn consume(client: Client, claimed: Claimed) {

@@ -1,4 +1,4 @@
-//! What cannot be handed over in place dies with its reason and can be redriven; what is cancelled never arrives.
+//! What cannot be delivered in place dies with its reason and can be redriven; what is cancelled never arrives.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -122,7 +122,7 @@ async fn what_cannot_be_handed_over_is_a_dead_letter_stops_nobody_and_arrives_on
     assert!(arrived.iter().all(|(id, payload)| *payload == format!("of {id}")));
     world.counted("dead", DAMAGES.len()).await;
 
-    // As it is, only the one without a body can be handed over, and empty; the others die again.
+    // As it is, only the one without a body can be delivered, and empty; the others die again.
     let all = world.client.redrive(TOPIC, &DeadChoice::All).await.unwrap();
     assert_eq!(all.done, 4);
     let dead = world.settled().await;

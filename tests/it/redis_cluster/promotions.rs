@@ -34,7 +34,7 @@ const CLIENTS: usize = 24;
 const MESSAGES: usize = 6000;
 /// When all of these are due: after the fault.
 const DUE_IN: Duration = Duration::from_secs(14);
-/// To where half of them are put off.
+/// By how much half of the messages are rescheduled; also the delay of messages that must not fall due.
 const PUT_OFF: Duration = Duration::from_secs(3600);
 /// How long a paused master stands still: longer than its failover takes.
 const PAUSED: Duration = Duration::from_millis(4200);
@@ -169,7 +169,7 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     assert!(cluster.is_master(replica), "it was promoted meanwhile");
     let changed = next.load(Ordering::Relaxed);
     duetime_testkit::in_time!(changed > 300, "there was a load: {changed}");
-    // Then nothing that was cancelled or put off comes at its old time.
+    // Then nothing that was cancelled or rescheduled comes at its old time.
     let left = u64::try_from(due.as_millis() - now().as_millis()).unwrap_or(0);
     pause(left + 200).await;
     for shard in &shards {

@@ -20,7 +20,7 @@ const VISIBILITY: Duration = Duration::from_millis(2_500);
 const BACKLOG: usize = 5_000;
 /// Most messages that the sink has on their way at a time.
 const WINDOW: usize = 8 * 256;
-/// Longest wait until all is handed over.
+/// Longest wait until all is delivered.
 const DRAINED_MAX: Duration = Duration::from_secs(120);
 
 /// Answers what arrived after an outage that begins in the middle of the work.

@@ -41,7 +41,7 @@ async fn until_one(world: &World, outcome: &str) {
     }
 }
 
-/// The span of the one message that is handed over in `world`.
+/// The span of the one message that is delivered in `world`.
 async fn span_of_one(world: &World) -> Span {
     world.post("orders/messages", json!({"id": "order-1", "delay": 0})).await;
     world.delivered(1).await;

@@ -58,7 +58,7 @@ pub struct Shared {
     pub upsets: AtomicU64,
     /// Grows when all clocks go ahead of the true time, and when they come back: odd meanwhile.
     pub all_ahead: AtomicU64,
-    /// Hand-overs, by id and time, that were early because all clocks were ahead.
+    /// Deliveries, by id and time, that were early because all clocks were ahead.
     pub excused: Mutex<BTreeSet<(String, i64)>>,
     /// Whether deadlines say when the next claim can be: no failover undoes one and no clock jumps.
     pub deadlines_hold: bool,
@@ -66,7 +66,7 @@ pub struct Shared {
     pub all_answered: bool,
     /// What was answered last for ids whose earlier requests were given up: what is there in the end, or that nothing is.
     pub holds: Mutex<std::collections::BTreeMap<MessageId, Option<u64>>>,
-    /// Messages whose hand-over had no answer, and how many upsets there had been when they were claimed.
+    /// Messages whose delivery had no answer, each with the number of faults that had begun when it was claimed.
     pub unanswered: Mutex<std::collections::BTreeMap<MessageId, u64>>,
     /// Due times of messages as they were acknowledged last, by topic and id.
     pub due: Mutex<std::collections::BTreeMap<(TopicName, MessageId), i64>>,
@@ -124,7 +124,7 @@ impl Client {
         };
     }
 
-    /// The due time, and the earliest moment at which it may be handed over.
+    /// The due time, and the earliest moment at which it may be delivered.
     fn due_of(&self, delay: Duration, relative: bool) -> (Due, i64) {
         let at = self.shared.clock.now().plus(delay);
         if relative { (Due::In(delay), at.as_millis() - APART_MS_MAX) } else { (Due::At(at), at.as_millis()) }
@@ -217,7 +217,7 @@ impl Client {
                 let (change, edit) = &changes[place];
                 let done = match change {
                     Change::Cancel => by_earlier,
-                    // It may have been handed over between two sendings.
+                    // The message may have been delivered between two sendings.
                     _ => self.times_edited(edit) > times_before[place],
                 };
                 let word = match edited {

@@ -20,7 +20,7 @@ pub const ATTEMPTS_MAX: u8 = 90;
 const GIVEN_BACK_MAX: u8 = 20;
 /// A nack is for this long: more than a replica is ever behind.
 const NACKED_FOR: Duration = Duration::from_secs(2);
-/// A message whose hand-over had no answer is not claimed again sooner.
+/// A message whose delivery had no answer is not claimed again sooner.
 const OPEN_FOR: Duration = Duration::from_secs(60);
 /// Longest time between two claims of a consumer.
 const CLAIMS_APART_MS_MAX: u64 = 240;
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// A claim holds as long as it was asked for: a shorter one than the last is not put off.
+    /// Checks that a claim holds no longer than it was asked for, also where the claim before it was for longer.
     fn check_deadlines(&self, claim: &Claim, request: &ClaimRequest, sent: Timestamp) {
         for message in &claim.messages {
             let held = message.score.visible_at().since(claim.now);
@@ -107,7 +107,7 @@ impl Client {
         self.door().await.routed.claim(shard, self.shared.clock.now(), request).await.ok()
     }
 
-    /// The hand-over of a message has no answer: it may arrive at any time.
+    /// The delivery of a message has no answer: it may arrive at any time.
     async fn leave_open(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {
         let how = Settlement::Unanswered { wait: OPEN_FOR, charged: self.dice().permille(500) };
         let settle = Settle { id: message.id.clone(), score: message.score, action: how };

@@ -124,12 +124,12 @@ async fn look(observer: &RedisStore, shared: &Shared) -> FinalState {
     FinalState { left, counts: None }
 }
 
-/// By how much a hand-over was early, as the checker reports it.
+/// By how much a delivery was early, as the checker reports it.
 fn early_ms(violation: &Violation) -> Option<i64> {
     violation.says.strip_suffix(" ms early")?.rsplit(' ').next()?.parse().ok()
 }
 
-/// Whether a hand-over was early because every clock was ahead of the true time, and by no more than they were.
+/// Whether a delivery was early because every clock was ahead of the true time, and by no more than they were.
 fn is_excused(violation: &Violation, shared: &Shared) -> bool {
     let early = matches!(violation.invariant, Invariant::I2 | Invariant::I5);
     let handed = |event: &&Event| matches!(event.what, What::Handed { .. });

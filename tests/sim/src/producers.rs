@@ -77,7 +77,7 @@ impl Client {
         self.far(id, "first").await;
     }
 
-    /// Cancelled after a hand-over that had no answer, and may still arrive.
+    /// Enqueues a message and cancels it after a delivery that had no answer: it may still arrive.
     async fn left_open(&self, id: &MessageId) {
         self.enqueue(id, self.near(), false, SLOW, OnConflict::Reject).await;
         let began = Instant::now();

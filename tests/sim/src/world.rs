@@ -70,13 +70,13 @@ pub struct Story {
     pub events: usize,
     /// A short number for all that happened, from what was sent to what clients saw: the same seed has the same.
     pub print: u64,
-    /// Hand-overs that were accepted.
+    /// Deliveries that were accepted.
     pub accepted: usize,
     /// Changes of the shard count that were carried out.
     pub changes: u64,
     /// Duplicates that a fault explains.
     pub explained: usize,
-    /// Accepted hand-overs that were in flight at a fault: it explains no more duplicates than that.
+    /// Accepted deliveries that were in flight at a fault: it explains no more duplicates than that.
     pub in_flight: usize,
     /// Whether a fault was there from the beginning to the end.
     pub all_through: bool,

@@ -1,4 +1,4 @@
-// Bulk actions: counted first, then carried out on the server at so many a second, with a stop.
+// Bulk actions: counted first, then carried out on the server at a chosen rate, with a stop.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";

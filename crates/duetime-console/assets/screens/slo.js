@@ -160,7 +160,7 @@ export function Slo() {
   const columns = [
     { name: "Topic", left: true, value: (row) => row.name, cell: (row) => topicLink(row.name) },
     {
-      name: "Handed over",
+      name: "Deliveries",
       value: (row) => row.deliveriesTotal,
       cell: (row) => number(row.deliveriesTotal),
     },

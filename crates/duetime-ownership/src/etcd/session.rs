@@ -24,7 +24,7 @@ use crate::{Changes, ShardName};
 const PLAN_GAP: Duration = Duration::from_millis(20);
 /// A write that was refused is tried again after this.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
-/// A shard that nobody has served for this long is looked at: it may be late.
+/// A shard that no node has served for this long is checked: its messages may be late.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shards of others that were late are scanned on for a lease and this. By then the keys of a node that is dead are
 /// gone.

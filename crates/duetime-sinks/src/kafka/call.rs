@@ -36,7 +36,7 @@ enum ProduceAnswer {
 /// A message on its way to a topic, or what became of it already.
 type Sent = Result<(String, DeliveryFuture), ProduceAnswer>;
 
-/// Hands over; one verdict for each message, in order.
+/// Delivers a batch. Returns one verdict for each message, in order.
 pub(super) async fn deliver(target: &Arc<KafkaTarget>, settings: &Checked, batch: &[Delivery]) -> Vec<Verdict> {
     let until = Instant::now() + target.timeout() + target.timeout() / LATE_SHARE;
     let unsent = || Verdict::Unavailable { reason: "there was no time to send it".to_owned() };

@@ -1,4 +1,4 @@
-//! The sink `kafka`: an idempotent producer, and messages count as handed over when all in-sync
+//! The sink `kafka`: an idempotent producer, and messages count as delivered when all in-sync
 //! replicas have them.
 //!
 //! `config` is the manual of its settings, `producer` the connection, `verdict` what an error means,

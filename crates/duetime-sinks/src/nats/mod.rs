@@ -1,4 +1,4 @@
-//! The sink `nats`: messages are published to JetStream, and count as handed over when a stream has
+//! The sink `nats`: messages are published to JetStream, and count as delivered when a stream has
 //! acknowledged them.
 //!
 //! `config` is the manual of its settings, `target` the connection and the verdicts.

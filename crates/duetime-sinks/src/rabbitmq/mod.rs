@@ -1,4 +1,4 @@
-//! The sink `rabbitmq`: messages are published with confirms, and count as handed over when the
+//! The sink `rabbitmq`: messages are published with confirms, and count as delivered when the
 //! broker has taken responsibility for them.
 //!
 //! `config` is the manual of its settings, `connection` is the shared connection with its channels,

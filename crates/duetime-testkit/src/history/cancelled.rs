@@ -1,4 +1,4 @@
-//! I3: nothing is handed over after an acknowledged cancel.
+//! I3: nothing is delivered after an acknowledged cancel.
 
 use super::event::{Change, Event, What};
 use super::story::{Invariant, Story, Violation};

@@ -8,7 +8,7 @@ use super::story::{Invariant, Story, Violation};
 #[derive(Clone, Copy)]
 pub(super) struct Accepted<'a> {
     handed_ms: i64,
-    /// What was handed over; `None`: not known.
+    /// What was delivered; `None`: not known.
     payload: Option<u64>,
     noted: &'a Event,
 }
@@ -19,7 +19,7 @@ impl Accepted<'_> {
     }
 }
 
-/// What was accepted, in the order in which it was handed over.
+/// What was accepted, in the order in which it was delivered.
 pub(super) fn accepted<'a>(story: &Story<'a>) -> Vec<Accepted<'a>> {
     let mut all = Vec::new();
     for (n, event) in story.events.iter().enumerate() {

@@ -27,7 +27,7 @@ pub(super) struct Fault {
     /// When the last claim that it met has run out: [`Rules::aftermath_ms`] after its end.
     pub until_ms: i64,
     /// The same of the faults that follow one upon the other: each of them may keep a message that was
-    /// in flight at this one from being handed over again.
+    /// in flight at this one from being delivered again.
     pub again_until_ms: i64,
 }
 
@@ -42,7 +42,7 @@ impl Fault {
         handed_ms <= last_ms.saturating_add(SETTLED_WITHIN_MS) && self.from_ms - SETTLED_WITHIN_MS <= noted_ms
     }
 
-    /// Whether it explains that a message handed over and noted at `first` was handed over again at `again_ms`.
+    /// Whether it explains that a message delivered and noted at `first` was delivered again at `again_ms`.
     pub fn explains_again(&self, first: (i64, i64), again_ms: i64) -> bool {
         let (handed_ms, noted_ms) = first;
         let follows = match self.kind {

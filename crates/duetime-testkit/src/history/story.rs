@@ -78,7 +78,7 @@ impl Story<'_> {
     }
 
     /// Whether a delivery that was made and settled at these moments was in flight at a fault that had begun
-    /// when the message was handed over again.
+    /// when the message was delivered again.
     pub fn was_in_flight(&self, handed_ms: i64, settled_ms: i64, again_ms: i64) -> bool {
         self.faults.iter().any(|fault| fault.from_ms <= again_ms && fault.met(handed_ms, settled_ms))
     }

@@ -268,7 +268,8 @@ fn two_claims_at_once_are_found() {
     assert_eq!(verdict.violations[0].invariant, Invariant::I6, "{verdict}");
 }
 
-/// So many messages, accepted and noted at `first_ms` and handed over again at `again_ms`; the fault is at 10,000 to 11,000.
+/// This many messages, accepted and noted at `first_ms` and delivered again at `again_ms`; the fault is at 10,000 to
+/// 11,000.
 fn doubled(kind: FaultKind, count: usize, first_ms: i64, again_ms: i64) -> Verdict {
     let mut history = Vec::new();
     for n in 0..count {
@@ -294,7 +295,7 @@ fn doubled(kind: FaultKind, count: usize, first_ms: i64, again_ms: i64) -> Verdi
 fn a_fault_explains_only_what_was_in_flight_when_it_struck() {
     use FaultKind::{NodeKilled, NodeStalled, StoreStopped};
     for (kind, first_ms, again_ms, is_explained) in [
-        // Handed over just before, and again when its claim had run out.
+        // Delivered just before, and again when its claim had run out.
         (NodeKilled, 9_900, 15_000, true),
         (NodeStalled, 9_900, 15_000, true),
         (StoreStopped, 9_900, 15_000, true),
@@ -417,7 +418,7 @@ fn what_is_replaced_while_a_consumer_has_it_may_be_heard_of_once_more() {
     }
 }
 
-/// A message handed over at `first_ms`, settled at once so, and handed over again as the same attempt; a fault of
+/// A message delivered at `first_ms`, settled at once so, and delivered again as the same attempt; a fault of
 /// this kind is at 10,000 to 11,000.
 fn given_back(kind: FaultKind, first_ms: i64, outcome: Outcome, again_ms: i64) -> Vec<Invariant> {
     let mut history = Vec::new();

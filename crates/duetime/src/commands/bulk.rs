@@ -10,10 +10,10 @@ use duetime_core::units::parse_time;
 use super::output;
 use crate::connection::NodeArgs;
 
-/// How often a plan that runs is looked at.
+/// How often the progress of a running plan is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Acts on all messages that match, on the server: counted first, then at so many a second, to be stopped at any time.
+/// Acts on all messages that match, on the server: counted first, then at a chosen rate, to be stopped at any time.
 #[derive(Debug, Subcommand)]
 pub enum BulkCommand {
     /// Schedules dead letters at once, with all attempts given back.
@@ -45,7 +45,7 @@ pub enum BulkCommand {
     Start {
         #[command(flatten)]
         plan: PlanName,
-        /// At most so many messages a second. [default: as planned]
+        /// Most messages a second. [default: as planned]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: Option<u32>,
     },
@@ -74,7 +74,7 @@ pub struct How {
     /// Only ids that begin so.
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// At most so many messages a second.
+    /// Most messages a second.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
     /// Start it at once and wait for its end; else it is only planned, and `duetime bulk start` starts it.

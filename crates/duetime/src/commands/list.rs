@@ -35,12 +35,12 @@ pub struct ListArgs {
     connection: NodeArgs,
 }
 
-/// Messages to look at.
+/// Messages to show.
 #[derive(Debug, Args)]
 pub struct PeekArgs {
     /// The topic.
     topic: String,
-    /// The messages; - reads ids from standard input, one a line. Without any: some of those that are due.
+    /// The messages; those whose ids begin with - behind --. Without any: some of those that are due.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     /// Most to show, without an ID.

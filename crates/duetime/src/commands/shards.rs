@@ -42,7 +42,7 @@ pub enum ShardsCommand {
     },
 }
 
-/// How often the progress is looked at.
+/// How often the progress is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs one.

@@ -29,10 +29,10 @@ pub enum TopicCommand {
     Adopt(AdoptArgs),
 }
 
-/// A topic to be put right.
+/// A topic to put back.
 #[derive(Debug, Args)]
 pub struct AdoptArgs {
-    /// Make lost shards anew, empty: what they held is given up.
+    /// Recreate lost shards, empty: the messages that they held are given up.
     #[arg(long)]
     accept_loss: bool,
     #[command(flatten)]

@@ -62,6 +62,14 @@ test("the last error is thrown when the time for retries is over", async () => {
   await assert.rejects(nobody.enqueue("x"), (error) => error instanceof NoAnswer && !error.maybeDone);
 });
 
+test("an answer that was lost once leaves open whether it was done, and the error says so", async () => {
+  const codes = ["ECONNRESET"];
+  const fetch = () => Promise.reject(new TypeError("x", { cause: { code: codes.pop() ?? "ECONNREFUSED" } }));
+  const error = await new Duetime("http://node", { retryForMs: 500, fetch }).topic("orders").enqueue("x").catch((e) => e);
+  assert.ok(error instanceof NoAnswer && error.maybeDone);
+  assert.match(error.message, /^no answer: [^;]+; whether it was done is unknown$/);
+});
+
 test("a refusal is thrown at once", async () => {
   const rig = new Rig();
   await assert.rejects(rig.topic.enqueue("x"), { status: 404, code: "unknown_topic" });

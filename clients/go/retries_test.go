@@ -197,6 +197,10 @@ func TestAPauseGrowsAndIsDrawnAndIsNotShorterThanTheNodeAsksFor(t *testing.T) {
 	}
 	equal(t, len(drawn) > 10, true)
 	equal(t, pauseAfter(0, &APIError{RetryAfter: 7 * time.Second}) >= 7*time.Second, true)
+	for _, asked := range []string{"99999999999", strings.Repeat("9", 400)} {
+		refused := problem(503, http.Header{"Retry-After": {asked}}, nil).(*APIError)
+		equal(t, refused.RetryAfter, 24*time.Hour)
+	}
 }
 
 func TestWhatWouldBeDueAtAnotherTimeThanMeantAndWhatCannotBeInAPathIsRefused(t *testing.T) {

@@ -45,7 +45,7 @@ func verifyAt(now time.Time, body []byte, headers http.Header, secrets []string)
 		mac.Write([]byte(id + "." + sent + "."))
 		mac.Write(body)
 		wanted := []byte("v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-		for _, given := range strings.Fields(headers.Get("webhook-signature")) {
+		for _, given := range strings.Fields(strings.Join(headers.Values("webhook-signature"), " ")) {
 			if hmac.Equal(wanted, []byte(given)) {
 				return id, nil
 			}

@@ -20,6 +20,8 @@ const (
 	shownMax = 200
 	// Longest reason of a nack.
 	reasonCharsMax = 400
+	// Longest pause that is taken from a node or a balancer.
+	retryAfterMax = 24 * time.Hour
 )
 
 // makeID makes a UUID of version 7.
@@ -293,8 +295,12 @@ func foreign(status int, body []byte) error {
 // problem returns the refusal that an answer is; nil if it is an outcome.
 func problem(status int, headers http.Header, body []byte) error {
 	kind, after := headers.Get("content-type"), time.Duration(0)
-	if seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31); err == nil {
-		after = time.Duration(seconds) * time.Second
+	seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31)
+	// One that is out of range is the largest one.
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		if after = time.Duration(seconds) * time.Second; after > retryAfterMax {
+			after = retryAfterMax
+		}
 	}
 	if strings.HasPrefix(kind, "application/problem+json") {
 		var p struct{ Code, Title, Detail, Field string }

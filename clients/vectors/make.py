@@ -206,11 +206,14 @@ def signatures(node: Node, receiver: Receiver) -> list[dict[str, Any]]:
     headers = first["headers"]
     of_v2 = headers["webhook-signature"].replace("v1,", "v2,")
     only_first = {**headers, "webhook-signature": headers["webhook-signature"].split()[0]}
+    # A header that came twice, as servers join it.
+    joined = {**headers, "webhook-signature": f"v1,AAAA, {headers['webhook-signature'].split()[0]}"}
     changes = [
         ("by the second secret alone", True, {"secrets": SECRETS[1:2]}),
         ("by one of two secrets", True, {"secrets": SECRETS[1:]}),
         ("to one that knows the next secret and the one before", True, {"secrets": [SECRETS[2], SECRETS[0]]}),
         ("five minutes late", True, {"now": now + 300}),
+        ("with a signature that is none before the right one", True, {"headers": joined}),
         ("by an unknown secret", False, {"secrets": SECRETS[2:]}),
         ("by the other secret", False, {"secrets": SECRETS[1:2], "headers": only_first}),
         ("too late", False, {"now": now + 301}),
@@ -219,6 +222,11 @@ def signatures(node: Node, receiver: Receiver) -> list[dict[str, Any]]:
         ("with another id", False, {"headers": {**headers, "webhook-id": "0" * 32}}),
         ("at another time", False, {"headers": {**headers, "webhook-timestamp": str(now + 1)}}),
         ("at no time", False, {"headers": {**headers, "webhook-timestamp": "now"}}),
+        ("at a time of 400 digits", False, {"headers": {**headers, "webhook-timestamp": "9" * 400}}),
+        ("at a time of 5,000 digits", False, {"headers": {**headers, "webhook-timestamp": "9" * 5000}}),
+        ("before 1970", False, {"headers": {**headers, "webhook-timestamp": f"-{now}"}}),
+        ("with a signature that is not ASCII", False, {"headers": {**headers, "webhook-signature": "v1,é☕"}}),
+        ("with a signature that is not base64", False, {"headers": {**headers, "webhook-signature": "v1,%% v1, v1"}}),
         ("without a signature", False, {"headers": {**headers, "webhook-signature": ""}}),
         ("of another version", False, {"headers": {**headers, "webhook-signature": of_v2}}),
         ("cut short", False, {"headers": {**headers, "webhook-signature": only_first["webhook-signature"][:-4]}}),

@@ -18,7 +18,7 @@ PROBLEM = {"content-type": "application/problem+json"}
 def public(kind: type) -> dict[str, list[str]]:
     members: dict[str, Callable[..., object]] = dict(inspect.getmembers(kind, inspect.isfunction))
     return {
-        name.removeprefix("a") if name.startswith("aclose") else name: list(inspect.signature(function).parameters)
+        name: list(inspect.signature(function).parameters)
         for name, function in members.items()
         if not name.startswith("_")
     }
@@ -81,6 +81,21 @@ def test_a_pause_is_not_shorter_than_the_node_asks_for() -> None:
     assert isinstance(next(steps), Send)
     pause = steps.send(Reply(503, {**PROBLEM, "retry-after": "7"}, b'{"code":"busy","detail":"x"}'))
     assert isinstance(pause, Pause) and 7 <= pause.seconds <= 7.1
+
+
+@pytest.mark.parametrize("asked", ["99999999999", "9" * 400])
+def test_a_pause_is_not_longer_than_a_day_whatever_a_balancer_asks_for(asked: str) -> None:
+    steps = Calls(None, 10, 1e6).request("POST", "/v1/x", b"{}")
+    next(steps)
+    pause = steps.send(Reply(503, {"retry-after": asked}, b""))
+    assert isinstance(pause, Pause) and 86_400 <= pause.seconds <= 86_400.1
+
+
+def test_a_header_that_is_not_utf_8_is_not_a_valid_signature() -> None:
+    for id, signature in (("\udcff", "v1,AAAA"), ("a", "v1,\udcff")):
+        headers = {"webhook-id": id, "webhook-timestamp": "1", "webhook-signature": signature}
+        with pytest.raises(duetime.InvalidSignature, match="secrets"):
+            duetime.verify(b"", headers, "whsec_AAAA", now=1.0)
 
 
 def test_pauses_grow_and_are_drawn_and_end() -> None:

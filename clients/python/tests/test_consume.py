@@ -199,10 +199,11 @@ def test_what_is_not_done_in_the_time_for_a_stop_is_released_and_keeps_its_attem
     rig.create()
     enqueue(rig, 1)
     ends: list[str] = []
-    with Consumer(kind, rig, waits_for_its_end(ends), grace=0.2, wait=0.2):
+    with Consumer(kind, rig, waits_for_its_end(ends), grace=0.2, wait=0.2) as consumer:
         until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
     message = rig.beside.get("m-0")
     assert message is not None and (message.state, message.attempts) == ("scheduled", 0)
+    assert ends == ["looked" if kind == "sync" else "cancelled"] and consumer.lost == []
 
 
 @both

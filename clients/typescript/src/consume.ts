@@ -232,17 +232,19 @@ class Loop {
   }
 
   async #handle(delivery: Delivery): Promise<void> {
+    let settle = () => delivery.ack();
     try {
       try {
         // After the message is in the list of what is held.
         await Promise.resolve();
         await this.handler(delivery);
-        if (delivery.isOpen) await delivery.ack();
       } catch (error) {
-        const isOurs = delivery.signal.aborted;
-        if (!isOurs) this.#report(error, delivery);
-        if (delivery.isOpen && !isOurs) await delivery.nack({ reason: String(error) });
+        // It was told to end, and has not done its work.
+        if (delivery.signal.aborted) return;
+        this.#report(error, delivery);
+        settle = () => delivery.nack({ reason: String(error) });
       }
+      if (delivery.isOpen) await settle();
     } catch (error) {
       this.#report(error, delivery);
     } finally {

@@ -104,7 +104,7 @@ export class Transport {
       let error: DuetimeError;
       const answer = await this.#send(request);
       if (answer instanceof NoAnswer) {
-        error = answer.maybeDone || !repeated ? answer : new NoAnswer(answer.message, true, answer.cause);
+        error = answer.maybeDone || !repeated ? answer : new NoAnswer(answer.reason, true, answer.cause);
         repeated ||= answer.maybeDone;
       } else {
         this.#seeClock(answer.headers);

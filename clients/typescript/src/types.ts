@@ -58,7 +58,7 @@ export class NoAnswer extends DuetimeError {
   override name = "NoAnswer";
 
   constructor(
-    reason: string,
+    readonly reason: string,
     /** True if the node may have carried the request out. */
     readonly maybeDone: boolean,
     cause?: unknown,

@@ -26,6 +26,8 @@ export type Json = any;
 const SHOWN_MAX = 200;
 /** Longest reason of a nack. */
 const REASON_CHARS_MAX = 400;
+/** Longest pause that is taken from a node or a balancer; a timer cannot be set for any longer one. */
+const RETRY_AFTER_MAX_S = 86_400;
 /** Bytes that are turned into text at once. */
 const CHUNK = 0x8000;
 
@@ -114,7 +116,7 @@ function foreign(text: string, status?: number): ForeignAnswer {
 export function problem(status: number, headers: Headers, text: string): ApiError | undefined {
   const kind = headers.get("content-type") ?? "";
   const after = headers.get("retry-after") ?? "";
-  const retryAfterMs = /^\d+$/.test(after) ? Number(after) * 1000 : undefined;
+  const retryAfterMs = /^\d+$/.test(after) ? Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000 : undefined;
   if (kind.startsWith("application/problem+json")) {
     const found = read(text);
     return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, retryAfterMs);

@@ -79,6 +79,17 @@ test("a handler that throws is a nack with its reason", async () => {
   assert.match(String(consumer.errors[0]), /no such order/);
 });
 
+test("an ack that cannot be sent is not followed by a nack", async () => {
+  const rig = new Rig({ retryForMs: 0 });
+  await rig.create();
+  await rig.enqueue(1);
+  await rig.fault("cut", "/ack");
+  const consumer = rig.consume(() => {}, { visibilityMs: 1000 });
+  await until(() => rig.isEmpty(), "it comes again after its visibility, and is acked");
+  await consumer.stop();
+  assert.deepEqual([await rig.requests("/nack"), consumer.errors.length], [[], 1]);
+});
+
 test("a nack with a delay is not undone by a beat", async () => {
   const rig = await made(1);
   const verdicts: string[] = [];

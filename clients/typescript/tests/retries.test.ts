@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ApiError, type Duration, Duetime, ForeignAnswer, type NewMessage, NoAnswer } from "../src/index.js";
 import { pauseMs } from "../src/transport.js";
-import { makeId } from "../src/wire.js";
+import { makeId, problem as problemOf } from "../src/wire.js";
 import { Rig, until } from "./rig.js";
 
 const delay: Duration = "1h";
@@ -60,6 +60,14 @@ test("the last error is thrown when the time for retries is over", async () => {
   await assert.rejects(topic.enqueue("x"), (error) => error instanceof NoAnswer && error.maybeDone);
   const nobody = new Duetime("http://127.0.0.1:2", { retryForMs: 0 }).topic("orders");
   await assert.rejects(nobody.enqueue("x"), (error) => error instanceof NoAnswer && !error.maybeDone);
+});
+
+test("an answer that was lost once leaves open whether it was done, and the error says so", async () => {
+  const codes = ["ECONNRESET"];
+  const fetch = () => Promise.reject(new TypeError("x", { cause: { code: codes.pop() ?? "ECONNREFUSED" } }));
+  const error = await new Duetime("http://node", { retryForMs: 500, fetch }).topic("orders").enqueue("x").catch((e) => e);
+  assert.ok(error instanceof NoAnswer && error.maybeDone);
+  assert.match(error.message, /^no answer: [^;]+; whether it was done is unknown$/);
 });
 
 test("a refusal is thrown at once", async () => {
@@ -153,6 +161,9 @@ test("a pause grows, is drawn, and is not shorter than the node asks for", () =>
   for (let count = 0; count < 12; count++) assert.ok(pauseMs(count) <= Math.min(5000, 100 * 2 ** count));
   assert.ok(new Set(Array.from({ length: 20 }, () => pauseMs(5))).size > 1);
   assert.ok(pauseMs(0, new ApiError(503, "busy", "x", undefined, 7000)) >= 7000);
+  for (const asked of ["99999999999", "9".repeat(400)]) {
+    assert.equal(problemOf(503, new Headers({ "retry-after": asked }), "")?.retryAfterMs, 86_400_000);
+  }
 });
 
 test("what would be due at another time than meant, and what cannot be in a path, is refused", async () => {

@@ -23,6 +23,8 @@ from ._types import (
 
 #: How much of an answer that is not understood is shown.
 _SHOWN_MAX = 200
+#: Longest pause that is taken from a node or a balancer; a thread cannot wait for any longer one.
+_RETRY_AFTER_MAX_S = 86_400.0
 
 
 def read(content: bytes) -> Any:
@@ -61,7 +63,7 @@ def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     text = headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdigit() else None
+    return min(float(text), _RETRY_AFTER_MAX_S) if text.isascii() and text.isdigit() else None
 
 
 def is_retryable_item(found: Mapping[str, Any]) -> bool:

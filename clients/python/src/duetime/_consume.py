@@ -76,9 +76,11 @@ class _Loop:
         return one(self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
 
     def lose(self, delivery: Delivery, outcome: SettleOutcome) -> None:
-        if delivery._lost is not None:
-            return
-        delivery._lost = outcome
+        # The thread of the heartbeat and that of the handler may both see the end.
+        with self._changed:
+            if delivery._lost is not None:
+                return
+            delivery._lost = outcome
         log.warning("message %r is not held any more: %s", delivery.id, outcome)
         if self._on_lost is not None:
             try:
@@ -146,9 +148,9 @@ class _Loop:
 
     def _is_held(self, delivery: Delivery) -> bool:
         # A handler that saw `is_lost` and gave up has not done its work.
-        if delivery._is_open and delivery.is_lost:
+        if delivery._has_run_out:
             self.lose(delivery, "expired")
-        return delivery._is_open
+        return delivery._is_open and not delivery._is_taken_back
 
     def _beat(self) -> None:
         step = self.visibility / _hold.STEPS
@@ -164,7 +166,7 @@ class _Loop:
                 for each in due:
                     each._lock.release()
             for each in held:
-                if each._is_open and each.is_lost and not each._lock.locked():
+                if each._has_run_out and not each._lock.locked():
                     self.lose(each, "expired")
 
     def _extend(self, due: list[Delivery]) -> None:
@@ -187,6 +189,9 @@ class _Loop:
         with self._changed:
             self._changed.wait_for(lambda: not self._held, grace)
             rest = list(self._held)
+            for delivery in rest:
+                delivery._is_taken_back = True
+            self._changed.wait_for(lambda: not self._held, _hold.CANCEL_MAX_S)
         for delivery in rest:
             if delivery._is_open:
                 self._release(delivery)

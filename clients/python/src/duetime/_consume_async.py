@@ -16,9 +16,6 @@ from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
 if TYPE_CHECKING:
     from ._async import AsyncTopic
 
-#: How long a handler that was cancelled may take to end.
-_CANCEL_MAX_S = 5.0
-
 
 class AsyncDelivery(Hold):
     """A message that a handler holds."""
@@ -75,7 +72,6 @@ class _Loop:
         self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
         self._held: set[AsyncDelivery] = set()
         self._freed = asyncio.Event()
-        self._is_aborting = False
 
     async def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
         calls = self._topic._calls
@@ -155,11 +151,11 @@ class _Loop:
             try:
                 await self._handler(delivery)
             except asyncio.CancelledError as error:
-                if delivery._lost is None and not self._is_aborting:
+                if delivery._lost is None and not delivery._is_taken_back:
                     await delivery.nack(reason=_hold.reason_of(error))
             except Exception as error:
                 log.exception("handler failed for message %r", delivery.id)
-                if self._is_held(delivery):
+                if self._is_held(delivery) and not delivery._is_taken_back:
                     await delivery.nack(reason=_hold.reason_of(error))
             else:
                 if self._is_held(delivery):
@@ -167,13 +163,12 @@ class _Loop:
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
         finally:
-            if not self._is_aborting:
-                self._held.discard(delivery)
+            self._held.discard(delivery)
             self._freed.set()
 
     def _is_held(self, delivery: AsyncDelivery) -> bool:
         # A handler that saw `is_lost` and gave up has not done its work.
-        if delivery._is_open and delivery.is_lost:
+        if delivery._has_run_out:
             self.lose(delivery, "expired")
         return delivery._is_open
 
@@ -184,7 +179,7 @@ class _Loop:
             await asyncio.sleep(step)
             now = time.monotonic()
             for each in list(self._held):
-                if each._is_open and each.is_lost and not each._is_settling:
+                if each._has_run_out and not each._is_settling:
                     self.lose(each, "expired")
             if extending is None or extending.done():
                 # What is being settled is left alone: its receipt ends.
@@ -217,13 +212,13 @@ class _Loop:
         if not tasks:
             return
         await asyncio.wait(tasks, timeout=grace)
-        self._is_aborting = True
-        rest = [each for each in self._held if each._task is not None and not each._task.done()]
+        rest = list(self._held)
         for each in rest:
+            each._is_taken_back = True
             if each._task is not None and not each._is_settling:
                 each._task.cancel()
         if rest:
-            await asyncio.wait([each._task for each in rest if each._task is not None], timeout=_CANCEL_MAX_S)
+            await asyncio.wait(tasks, timeout=_hold.CANCEL_MAX_S)
         await asyncio.gather(*[self._release(each) for each in rest if each._is_open])
 
     async def _release(self, delivery: AsyncDelivery) -> None:

@@ -19,8 +19,9 @@ CLAIM_MAX = 256
 #: Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
 BEAT_SHARE = 3
 STEPS = 12
-#: How long the release of what is held is tried at a stop.
+#: How long the release of what is held is tried at a stop, and how long a handler that is told to end may take.
 RELEASE_FOR_S = 5.0
+CANCEL_MAX_S = 5.0
 
 
 class Hold:
@@ -35,6 +36,8 @@ class Hold:
         self._visibility = visibility
         self._lost: SettleOutcome | None = None
         self._settled: SettleOutcome | None = None
+        #: True when the time to end at a stop is over: what the handler has not settled is released.
+        self._is_taken_back = False
         self._renew(claimed_at)
 
     @property
@@ -58,8 +61,12 @@ class Hold:
 
     @property
     def is_lost(self) -> bool:
-        """True if the message is not this consumer's any more: cancelled, or claimed by another."""
-        return self._lost is not None or (self._is_open and time.monotonic() >= self._held_until)
+        """True if the handler is to end: the message was cancelled, may be another's, or is released at a stop."""
+        return self._lost is not None or self._is_taken_back or self._has_run_out
+
+    @property
+    def _has_run_out(self) -> bool:
+        return self._is_open and time.monotonic() >= self._held_until
 
     @property
     def _is_open(self) -> bool:

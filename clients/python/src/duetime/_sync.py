@@ -202,6 +202,7 @@ class Topic:
         A message is acked when `handler` returns and nacked when it raises, unless the handler settled it. Each is
         extended by every third of `visibility`. A thread cannot be interrupted: a long handler looks at
         `delivery.is_lost`. `on_lost`: called once for a message that is not the handler's any more (`cancelled`: undo
-        what was done). At the stop no more is claimed, handlers have `grace` to end, and the rest is released.
+        what was done); it is to return soon, because heartbeats wait for it. At the stop no more is claimed, handlers
+        have `grace` to end, then `is_lost` is true, and what is not settled within 5 s is released.
         """
         consume(self, handler, concurrency, visibility, wait, grace, stop or Event(), on_lost)

@@ -326,14 +326,14 @@ func (t *Topic) Nack(ctx context.Context, receipts []string, n Nack) ([]Result[S
 	return t.settle(ctx, request{path: "/nack"}, receipts, nackFields(n))
 }
 
-// Extend asks for more time, from now on; zero: the topic's own. It answers new receipts; the old ones end.
-// So it is not sent again where its answer was lost: a NoAnswerError, and the claims end with the old receipts.
+// Extend asks for more time, from now on; zero: the topic's own. It answers new receipts: use these from
+// then on.
 func (t *Topic) Extend(ctx context.Context, receipts []string, visibility time.Duration) ([]Result[Settled], error) {
 	more := map[string]any{}
 	if visibility != 0 {
 		more["visibility_timeout"] = millis(visibility)
 	}
-	return t.settle(ctx, request{path: "/extend", once: true}, receipts, more)
+	return t.settle(ctx, request{path: "/extend"}, receipts, more)
 }
 
 // Release says that they were not begun: they are due again at once, and the claim costs no attempt.

@@ -104,18 +104,14 @@ func TestACancelWhoseAnswerIsLostSaysThatItMayHaveBeenDone(t *testing.T) {
 	equal(t, must(r.topic.Cancel(ctx, "nobody")), Cancelled{"nobody", CancelUnknown, nil, false})
 }
 
-func TestAnExtensionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
+func TestAnExtensionWhoseAnswerIsLostIsSentAgainAndGivesTheReceiptThatSettles(t *testing.T) {
 	r := made(t, 1, nil)
 	receipts := []string{must(r.topic.Claim(ctx, 1, 5*time.Second, 0))[0].Receipt}
-	r.fault("cut", "/extend", nil)
-	var lost *NoAnswerError
-	if _, err := r.topic.Extend(ctx, receipts, 0); !errors.As(err, &lost) {
-		t.Fatal(err)
-	}
-	r.fault("answer", "/extend", busy)
+	r.fault("cut_answer", "/extend", nil)
 	extended := must(r.topic.Extend(ctx, receipts, 0))[0].Value
 	equal(t, extended.Outcome == SettleOK && extended.Receipt != "", true)
-	equal(t, len(r.requests("/extend")), 3)
+	equal(t, must(r.topic.Ack(ctx, []string{extended.Receipt}))[0].Value.Outcome, SettleOK)
+	equal(t, len(r.requests("/extend")), 2)
 }
 
 func TestItemsThatFailedForAPassingReasonAreSentAgainAlone(t *testing.T) {

@@ -44,8 +44,6 @@ type request struct {
 	wait time.Duration
 	// Instead of those of the transport; retryFor below zero: not at all.
 	timeout, retryFor time.Duration
-	// It is not sent again if it may have been carried out.
-	once bool
 }
 
 // tries says when to try again: with full jitter, not before the node asks for it, and not after its end.
@@ -137,7 +135,7 @@ func (t *transport) do(ctx context.Context, r request) (body []byte, repeated bo
 			lost.MaybeDone = lost.MaybeDone || repeated
 		}
 		repeated = repeated || mayBeDone(err)
-		if ctx.Err() != nil || !isPassing(err) || r.once && repeated || !tries.pause(ctx, err) {
+		if ctx.Err() != nil || !isPassing(err) || !tries.pause(ctx, err) {
 			return nil, repeated, err
 		}
 	}

@@ -186,10 +186,7 @@ export class Topic {
     return this.settle("nack", receipts, wire.nackFields(options));
   }
 
-  /**
-   * More time, from now on. Answers new receipts; the old ones end. So it is not sent again where its answer was lost:
-   * NoAnswer, and the claims end with the old receipts.
-   */
+  /** More time, from now on. Answers new receipts: use these from then on. */
   extend(receipts: readonly Receipt[], visibility?: Duration): Promise<(Settled | ItemError)[]> {
     return this.settle("extend", receipts, visibility === undefined ? {} : { visibility_timeout: visibility });
   }
@@ -233,7 +230,6 @@ export class Topic {
         method: "POST",
         path: `${this.#path}/${verb}`,
         body: JSON.stringify({ [field]: part, ...more }),
-        once: verb === "extend",
         ...limits,
       }));
       found.forEach(([answer, repeated], at) =>

@@ -32,8 +32,6 @@ export interface Request {
   waitMs?: number;
   timeoutMs?: number;
   retryForMs?: number;
-  /** It is not sent again if it may have been carried out. */
-  once?: boolean;
 }
 
 export interface Answer {
@@ -118,7 +116,7 @@ export class Transport {
         repeated ||= ![429, 503].includes(refusal.status) || MAYBE_DONE.includes(refusal.code);
         error = refusal;
       }
-      if ((request.once && repeated) || !(await tries.pause(error))) throw error;
+      if (!(await tries.pause(error))) throw error;
     }
   }
 

@@ -392,7 +392,8 @@ pub(crate) async fn release(
 
 /// Extend: I need more time
 ///
-/// The visibility timeout begins again; answers new receipts, and the old ones end.
+/// The visibility timeout begins again; answers new receipts. Old ones are of the same claim at the node that extended
+/// it, as long as it remembers that: a request whose answer was lost is repeated there.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     params(("topic" = String, Path, description = "Name of the topic")),

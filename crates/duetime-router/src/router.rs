@@ -286,26 +286,37 @@ impl Router {
             Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut answers: Vec<Option<Result<_, RouteError>>> = asks.iter().map(|_| None).collect();
-        let (mut places, mut receipts, mut items) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut places, mut receipts, mut asked, mut items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (place, (receipt, ask)) in asks.into_iter().enumerate() {
             if receipt.score == Receipt::SETTLED {
                 let done = if ask == SettleAsk::Ack { SettleAnswer::Ok } else { SettleAnswer::Expired };
                 answers[place] = Some(Ok((done, None)));
             } else {
-                items.push(settlement(&record, &receipt, ask));
+                items.push(settlement(&record, &receipt, ask.clone()));
+                asked.push(ask);
                 receipts.push(receipt);
                 places.push(place);
             }
         }
         let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.action)).collect();
-        let of = |at: usize, settle: &Settle| {
-            let receipt: &Receipt = &receipts[at];
-            MessageRef::claimed(&settle.id, receipt.shard, receipt.epoch)
-        };
-        let op = SettleOp { wait: ack_wait(&record), is_counted: true };
-        let settled = self.dispatcher.run(&self.settles, op, topic, items, of).await;
-        let settled: Vec<_> = settled.into_iter().map(agreed).collect();
-        let is_void = |answer: &SettledIn| matches!(answer, Ok((_, (Settled::Expired, _))));
+        let wait = ack_wait(&record);
+        let mut settled = self.settle_receipts(topic, wait, &receipts, items).await;
+        // A claim that was extended by a request whose answer its consumer does not have goes on under another score.
+        let mut extended = Vec::new();
+        for (at, receipt) in receipts.iter_mut().enumerate().filter(|(at, _)| is_void(&settled[*at])) {
+            let (score, end) = self.dispatcher.context.endings.of(topic, &receipt.id, receipt.score);
+            if score != receipt.score && end.is_none() {
+                receipt.score = score;
+                extended.push(at);
+            }
+        }
+        if !extended.is_empty() {
+            let theirs: Vec<Receipt> = extended.iter().map(|at| receipts[*at].clone()).collect();
+            let again = theirs.iter().zip(&extended).map(|(own, at)| settlement(&record, own, asked[*at].clone()));
+            let again = again.collect();
+            let answers = self.settle_receipts(topic, wait, &theirs, again).await;
+            extended.into_iter().zip(answers).for_each(|(at, answer)| settled[at] = answer);
+        }
         let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
         let mut whys =
             self.why_void(topic, void.map(|((receipt, kind), _)| (receipt, *kind)).collect()).await.into_iter();
@@ -328,6 +339,22 @@ impl Router {
             }));
         }
         answers.into_iter().map(|answer| answer.expect("every item was answered")).collect()
+    }
+
+    /// Settles by receipts that are looked for where they were given.
+    async fn settle_receipts(
+        &self,
+        topic: &TopicName,
+        wait: AckWait,
+        receipts: &[Receipt],
+        items: Vec<Settle>,
+    ) -> Vec<SettledIn> {
+        let of = |at: usize, settle: &Settle| {
+            let receipt: &Receipt = &receipts[at];
+            MessageRef::claimed(&settle.id, receipt.shard, receipt.epoch)
+        };
+        let settled = self.dispatcher.run(&self.settles, SettleOp { wait, is_counted: true }, topic, items, of).await;
+        settled.into_iter().map(agreed).collect()
     }
 
     /// Why each of these receipts proves nothing: what this node remembers of it, then whether its message is there,
@@ -402,6 +429,10 @@ impl Router {
         });
         settled.collect()
     }
+}
+
+fn is_void(answer: &SettledIn) -> bool {
+    matches!(answer, Ok((_, (Settled::Expired, _))))
 }
 
 fn ack_wait(record: &TopicRecord) -> AckWait {

@@ -180,10 +180,7 @@ class AsyncTopic:
         return await self._settle("nack", receipts, **_http.nack(delay, reason, dead))
 
     async def extend(self, receipts: Sequence[str], visibility: Duration | None = None) -> list[Settled | ItemError]:
-        """More time, from now on. Answers new receipts; the old ones end.
-
-        So it is not sent again where its answer was lost: NoAnswer, and the claims end with the old receipts.
-        """
+        """More time, from now on. Answers new receipts: use these from then on."""
         return await self._settle("extend", receipts, **_http.extend(visibility))
 
     async def release(self, receipts: Sequence[str]) -> list[Settled | ItemError]:

@@ -105,12 +105,10 @@ class Calls:
         wait: float = 0.0,
         timeout: float | None = None,
         retry_for: float | None = None,
-        once: bool = False,
     ) -> Steps[tuple[Reply, bool]]:
         """Sends a request until it is answered, or `retry_for` has passed.
 
         Returns the answer, and whether an earlier try may have been carried out. `wait`: how long the node may wait.
-        `once`: it is not sent again if it may have been carried out.
         """
         headers = dict(self._headers)
         if content is not None:
@@ -141,7 +139,7 @@ class Calls:
                 pause = tries.pause(None)
             else:
                 raise AssertionError("a driver answers each request")
-            if pause is None or (once and repeated):
+            if pause is None:
                 raise error
             yield Pause(pause)
 
@@ -165,7 +163,6 @@ class Calls:
         content_of: Callable[[list[T]], bytes],
         content_type: str = "application/json",
         retry_for: float | None = None,
-        once: bool = False,
     ) -> Steps[list[tuple[Any, bool]]]:
         """Sends items and returns a result for each; items that failed for a passing reason are sent again."""
         results: list[tuple[Any, bool]] = [({}, False)] * len(items)
@@ -174,7 +171,7 @@ class Calls:
         while open_ones:
             content = content_of([items[at] for at in open_ones])
             reply, repeated = yield from self.request(
-                "POST", path, content, content_type=content_type, retry_for=retry_for, once=once
+                "POST", path, content, content_type=content_type, retry_for=retry_for
             )
             found = _answers.read(reply.content)
             answers = found.get("results") if isinstance(found, dict) else None
@@ -284,8 +281,7 @@ class Calls:
         for begin in range(0, len(receipts), IDS_MAX):
             some = receipts[begin : begin + IDS_MAX]
             content_of = lambda part: _wire.dumps({"receipts": part, **more})  # noqa: E731
-            path, once = f"{_path(topic)}/{verb}", verb == "extend"
-            found = yield from self._results(path, some, content_of, retry_for=retry_for, once=once)
+            found = yield from self._results(f"{_path(topic)}/{verb}", some, content_of, retry_for=retry_for)
             results += [
                 _answers.item_error(answer, begin + at) or _answers.settled(answer)
                 for at, (answer, _) in enumerate(found)

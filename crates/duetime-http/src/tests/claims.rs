@@ -163,18 +163,29 @@ async fn both_receipts_of_an_extended_claim_say_how_it_ended() {
 }
 
 #[tokio::test]
-async fn an_extension_gives_a_new_receipt_and_ends_the_old_one() {
+async fn who_lost_the_answer_to_an_extension_goes_on_by_the_old_receipt() {
     let api = TestApi::with_orders().await;
-    api.enqueue(r#"{"id":"a"}"#).await;
-    let old = claim(&api, r#"{"visibility_timeout":"10s"}"#).await[0]["receipt"].clone();
+    for id in ["repeated", "acked", "expired"] {
+        api.enqueue(&json!({ "id": id }).to_string()).await;
+    }
+    let claimed = claim(&api, r#"{"max":3,"visibility_timeout":"10s"}"#).await;
+    let old = |id: &str| claimed.iter().find(|message| message["id"] == id).unwrap()["receipt"].clone();
+    let olds = [old("repeated"), old("acked"), old("expired")];
     api.advance("9s");
-    let results = settle(&api, "extend", json!({"receipts": [old], "visibility_timeout": "1m"})).await;
-    let fresh = results[0]["receipt"].clone();
-    assert_eq!(results[0]["outcome"], "ok");
+    for result in settle(&api, "extend", json!({"receipts": olds, "visibility_timeout": "1m"})).await {
+        assert_eq!(result["outcome"], "ok");
+    }
     api.advance("50s");
     assert!(claim(&api, "").await.is_empty());
-    assert_eq!(settle(&api, "ack", json!({"receipts": [old]})).await[0]["outcome"], "expired");
-    assert_eq!(settle(&api, "ack", json!({"receipts": [fresh]})).await[0]["outcome"], "ok");
+    let repeated = settle(&api, "extend", json!({"receipts": [olds[0]], "visibility_timeout": "1m"})).await;
+    assert_eq!(repeated[0]["outcome"], "ok");
+    assert_eq!(settle(&api, "ack", json!({"receipts": [olds[1]]})).await[0]["outcome"], "ok");
+    api.advance("30s");
+    let again = claim(&api, r#"{"max":3}"#).await;
+    let ids: Vec<&str> = again.iter().map(|message| message["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["expired"], "one was extended twice, one is done");
+    assert_eq!(settle(&api, "ack", json!({"receipts": [olds[2]]})).await[0]["outcome"], "expired", "it is another's");
+    assert_eq!(settle(&api, "ack", json!({"receipts": [repeated[0]["receipt"]]})).await[0]["outcome"], "ok");
 }
 
 #[tokio::test]

@@ -89,8 +89,7 @@ pub enum Verdict {
         /// Why, for the operator. Never a credential.
         reason: String,
     },
-    /// It certainly was not taken, which says nothing of the target: a limit of the sink itself is used up, or the
-    /// target wants it over another connection.
+    /// It certainly was not taken, which says nothing of the target: a limit of the sink itself is used up.
     NotSent {
         /// Why, for the operator. Never a credential.
         reason: String,

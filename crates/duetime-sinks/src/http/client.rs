@@ -4,6 +4,10 @@
 //! A target may send any number of interim answers (1xx) before the one that counts, as fast as the network carries
 //! them. Over HTTP/1 they are counted, and the request is given up; over HTTP/2 all frames of a connection are, and it
 //! ends (`frames`). While they are read, other work of the thread has its turns (`sliced`).
+//!
+//! Many requests share a connection over HTTP/2, and one that is silent or refuses would take all that come: a request
+//! without an answer takes its connection out of use, so that the next one is sent over another. What is in flight on it
+//! goes on.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +23,7 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
@@ -37,7 +41,7 @@ use crate::fault::SinkFault;
 
 /// An idle connection is closed after this, before most servers close it themselves.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// How often the system asks a silent connection whether it is there.
+/// How often the system, and HTTP/2, ask a silent connection whether it is there.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -141,6 +145,9 @@ impl WebhookClient {
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(config.concurrency)
             .http1_max_buf_size(HEAD_BYTES_MAX)
+            .http2_keep_alive_interval(KEEPALIVE_EVERY)
+            .http2_keep_alive_timeout(KEEPALIVE_EVERY)
+            .http2_keep_alive_while_idle(true)
             .build(TimedConnector { tls, within: config.connect_timeout, requests_max: config.concurrency });
         Ok(Self(client))
     }
@@ -162,11 +169,21 @@ impl WebhookClient {
         let interim = Arc::new(Interim::default());
         let counted = interim.clone();
         hyper::ext::on_informational(&mut request, move |_| counted.came());
-        tokio::select! {
+        let captured = capture_connection(&mut request);
+        let answer = tokio::select! {
             biased;
             () = interim.is_flood.notified() => Err(SendError::Interim),
-            answer = tokio::time::timeout(within, self.0.request(request)) => Ok(answer.map_err(|_| SendError::Late)??),
+            answer = tokio::time::timeout(within, self.0.request(request)) => match answer {
+                Ok(answer) => answer.map_err(SendError::from),
+                Err(_) => Err(SendError::Late),
+            },
+        };
+        if answer.is_err()
+            && let Some(connection) = captured.connection_metadata().as_ref()
+        {
+            connection.poison();
         }
+        answer
     }
 }
 

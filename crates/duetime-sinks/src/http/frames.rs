@@ -7,6 +7,8 @@
 /// Frames that a target may send for each HEADERS and each DATA that it was sent: the answer, interim answers before
 /// it, and what opens windows.
 const FRAMES_PER_SENT: usize = 64;
+/// Of a request are sent HEADERS and DATA at least.
+const SENT_PER_REQUEST: usize = 2;
 /// Frames that a target may send beside those.
 const FRAMES_AHEAD: usize = 1024;
 /// A DATA frame of so many bytes costs little for what it brings, and is paced by a window.
@@ -61,7 +63,7 @@ pub(super) struct FrameBudget {
 impl FrameBudget {
     /// Of a connection with so many requests in flight at most.
     pub(super) fn new(requests_max: usize) -> Self {
-        let most = FRAMES_AHEAD + FRAMES_PER_SENT * requests_max;
+        let most = FRAMES_AHEAD + SENT_PER_REQUEST * FRAMES_PER_SENT * requests_max;
         Self { sent: FrameHeads::after(PREFACE_BYTES), received: FrameHeads::after(0), left: FRAMES_AHEAD, most }
     }
 
@@ -113,7 +115,7 @@ mod tests {
         budget.sent(&[&[0; PREFACE_BYTES][..], &frame(4, 0), &frame(6, 8), &frame(HEADERS, 9)].concat());
         assert_eq!(takes(&mut budget, 6), FRAMES_AHEAD + FRAMES_PER_SENT);
         (0..1000).for_each(|_| budget.sent(&frame(DATA, 9)));
-        assert_eq!(takes(&mut budget, DATA), FRAMES_AHEAD + 2 * FRAMES_PER_SENT, "what was saved up has a bound");
+        assert_eq!(takes(&mut budget, DATA), FRAMES_AHEAD + 4 * FRAMES_PER_SENT, "what was saved up has a bound");
     }
 
     #[test]

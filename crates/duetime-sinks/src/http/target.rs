@@ -31,8 +31,6 @@ use crate::target::Target;
 const BATCH_MAX: usize = 1;
 /// How long an accepted request's answer may take to be read to its end, to keep the connection.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The wait before a message is offered again that the target did not process.
-const UNPROCESSED_WAIT: Duration = Duration::from_millis(100);
 /// How much of a refusal's text is kept in the reason.
 const EXCERPT_BYTES: usize = 200;
 /// Longest text of an error of the network.
@@ -101,8 +99,8 @@ impl HttpTarget {
         match self.send(template, message, not_after, self.config.timeout).await {
             Ok(answer) => self.verdict_of(answer).await,
             Err(error) if was_cut(&error) => {
-                // A kept connection that the target closes as we write says nothing of the message or
-                // of the target; a new connection does.
+                // A kept connection that the target closes as we write, or on which it takes no more, says nothing of
+                // the message or of the target; another connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());
                 match self.send(template, message, not_after, left).await {
                     Ok(answer) => self.verdict_of(answer).await,
@@ -164,7 +162,7 @@ impl HttpTarget {
             SendError::Request(_) => Verdict::Rejected { reason },
             SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
             SendError::Connection(lost) if lost.is_connect() => Verdict::Unavailable { reason },
-            SendError::Connection(_) if is_unprocessed(error) => Verdict::NotSent { reason, after: UNPROCESSED_WAIT },
+            SendError::Connection(_) if is_unprocessed(error) => Verdict::Retry { reason, after: None },
             SendError::Connection(_) | SendError::Late | SendError::Interim => Verdict::NoAnswer { reason },
         }
     }

@@ -357,6 +357,57 @@ async fn over_http_2_too_interim_answers_are_passed_over_and_a_flood_of_them_end
 }
 
 #[tokio::test]
+async fn over_http_2_a_connection_that_is_silent_or_refuses_takes_no_further_request() {
+    let (tls, authority_pem) = localhost_tls();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority_pem).unwrap();
+    for (is_silent, bad_ones) in [(true, 1), (false, 1), (false, usize::MAX)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tls, made) = (tls.clone(), Arc::new(AtomicUsize::new(0)));
+        let connections = made.clone();
+        let target = tokio::spawn(async move {
+            loop {
+                let socket = tls.accept(listener.accept().await.unwrap().0).await.unwrap();
+                let is_bad = connections.fetch_add(1, Ordering::Relaxed) < bad_ones;
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(socket).await.unwrap();
+                    let mut unanswered = Vec::new();
+                    while let Some(Ok((_, mut answer))) = connection.accept().await {
+                        match (is_bad, is_silent) {
+                            (true, true) => unanswered.push(answer),
+                            (true, false) => answer.send_reset(h2::Reason::REFUSED_STREAM),
+                            (false, _) => {
+                                let accepted = hyper::Response::builder().status(204).body(()).unwrap();
+                                answer.send_response(accepted, true).unwrap();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let text = format!(
+            "[hook]\ntype = \"http\"\nurl = \"https://localhost:{port}/in\"\nallow = [\"localhost\"]\n\
+             ca_file = {:?}\ntimeout = \"500ms\"\n",
+            file.path()
+        );
+        let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
+        let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();
+        if is_silent {
+            assert!(matches!(verdict(&sink).await, Verdict::NoAnswer { .. }));
+        }
+        match verdict(&sink).await {
+            Verdict::Accepted if bad_ones == 1 => {}
+            // As an answer that says so, and not for nothing again and again.
+            Verdict::Retry { .. } if bad_ones > 1 => {}
+            other => panic!("{is_silent}, {bad_ones}: {other:?}"),
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 2, "each was sent over a connection of its own");
+        target.abort();
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_http_2_refuses_was_certainly_not_processed() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (reason, unprocessed) in [(h2::Reason::REFUSED_STREAM, true), (h2::Reason::INTERNAL_ERROR, false)] {

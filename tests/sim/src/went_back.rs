@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{MessageId, OnConflict};
+use duetime_core::store::{Enqueue, EnqueueOutcome};
+use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict};
 use futures::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Client, Door, FAR};
+use crate::draw::Dice;
 use crate::judge;
 use crate::world::{Node, World, orders};
 
@@ -23,9 +25,22 @@ const STOPPED_MS_MAX: u64 = 6_000;
 /// How often somebody looks for messages meanwhile.
 const LOOKS: u64 = 40;
 
-/// Looks for all messages at one node.
-async fn look(door: &Door, ids: &[MessageId]) {
+/// Looks for all messages at one node, and enqueues them once more: each of them is there.
+async fn look(door: &Door, ids: &[MessageId], dice: &Dice) {
     door.net.awake().await;
+    let again = ids.iter().map(|id| Enqueue {
+        id: id.clone(),
+        due: Due::In(FAR),
+        headers: Headers::default(),
+        payload: "second".into(),
+        on_conflict: OnConflict::Reject,
+        nonce: Nonce(dice.next()),
+    });
+    for (id, placed) in ids.iter().zip(door.router.enqueue(&orders(), again.collect()).await) {
+        if let Ok(placed) = placed {
+            assert_eq!(placed.outcome, EnqueueOutcome::Duplicate, "I11: {id} is enqueued although it is there");
+        }
+    }
     for (id, found) in ids.iter().zip(door.router.get(&orders(), ids.to_vec()).await) {
         if let Ok((_, found)) = found {
             assert!(found.is_some(), "I4: {id} is said not to be there");
@@ -58,7 +73,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
     world.request(second, &orders(), last).await;
     for _ in 0..LOOKS {
         dice.pause(200).await;
-        join_all(client.shared.doors.iter().map(|door| look(door, &ids))).await;
+        join_all(client.shared.doors.iter().map(|door| look(door, &ids, dice))).await;
     }
     let observer = world.observer().await;
     // A change that was forgotten may have taken the place of the one that was asked for.

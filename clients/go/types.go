@@ -52,7 +52,7 @@ type NewMessage struct {
 	ID string
 	// Payload: a string and []byte are delivered as they are, nil as nothing, any other value as its JSON.
 	Payload any
-	// Delay until it falls due; not together with DueAt.
+	// Delay until it falls due, zero: that of the topic; not together with DueAt.
 	Delay time.Duration
 	// DueAt is when it falls due; the zero time: after Delay.
 	DueAt   time.Time

@@ -77,7 +77,7 @@ export class InvalidSignature extends DuetimeError {
   override name = "InvalidSignature";
 }
 
-/** When a message falls due; neither: at once. */
+/** When a message falls due; neither: after the `delay` of the topic. */
 export type Due = { delay?: Duration; dueAt?: never } | { delay?: never; dueAt?: Date };
 
 /** How a message is enqueued. An id is made in the client if none is given. */

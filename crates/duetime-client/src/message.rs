@@ -13,8 +13,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 pub struct NewMessage {
     /// `None`: the node makes one.
     pub id: Option<String>,
-    /// When.
-    pub due: Due,
+    /// When; `None`: after the `delay` of the topic.
+    pub due: Option<Due>,
     /// Any bytes.
     pub payload: Bytes,
     /// Names and values, delivered with the message.
@@ -24,16 +24,10 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// A message without id and headers, due at once.
+    /// A message without id and headers, due after the `delay` of its topic.
     #[must_use]
     pub fn new(payload: impl Into<Bytes>) -> Self {
-        Self {
-            id: None,
-            due: Due::In(Duration::ZERO),
-            payload: payload.into(),
-            headers: Vec::new(),
-            on_conflict: OnConflict::Reject,
-        }
+        Self { id: None, due: None, payload: payload.into(), headers: Vec::new(), on_conflict: OnConflict::Reject }
     }
 
     /// The same, with this id.
@@ -46,7 +40,7 @@ impl NewMessage {
     /// The same, at that time.
     #[must_use]
     pub fn due(mut self, due: Due) -> Self {
-        self.due = due;
+        self.due = Some(due);
         self
     }
 }
@@ -63,8 +57,9 @@ impl Serialize for NewMessage {
             map.serialize_entry("id", id)?;
         }
         match self.due {
-            Due::In(delay) => map.serialize_entry("delay", &millis(delay))?,
-            Due::At(at) => map.serialize_entry("due_at", &at.as_millis())?,
+            Some(Due::In(delay)) => map.serialize_entry("delay", &millis(delay))?,
+            Some(Due::At(at)) => map.serialize_entry("due_at", &at.as_millis())?,
+            None => {}
         }
         match std::str::from_utf8(&self.payload) {
             Ok(text) => map.serialize_entry("payload", text)?,
@@ -101,7 +96,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_travel_as_base64_and_defaults_are_left_out() {
         let text = serde_json::to_string(&NewMessage::new("pay")).unwrap();
-        assert_eq!(text, r#"{"delay":"0ms","payload":"pay"}"#);
+        assert_eq!(text, r#"{"payload":"pay"}"#);
         let mut message = NewMessage::new(vec![0xff, 0]).id("a").due(Due::At(Timestamp::from_millis(5)));
         message.headers = vec![("k".to_owned(), "v".to_owned())];
         message.on_conflict = OnConflict::Replace;

@@ -8,6 +8,7 @@ use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_
 use crate::retry::RetryPolicy;
 use crate::setting::{Kind, settings};
 use crate::shard_count::ShardCount;
+use crate::units::check_delay;
 
 /// The lowest and the highest `rate_limit.per_second`; there is none by default.
 const PER_SECOND_MIN: f64 = 0.000_001;
@@ -63,6 +64,10 @@ settings! {
         /// are late by that much. A change holds from the next claim on.
         #[serde(with = "crate::units::duration")]
         visibility_timeout: Duration = Duration::from_secs(30), Kind::Duration;
+        /// When a message falls due that names neither `delay` nor `due_at`: this long after it was enqueued, up to 10
+        /// years. Default `0s`: at once.
+        #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
+        delay: Duration = Duration::ZERO, Kind::Duration;
         /// When failed messages are tried again. Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
         retry: RetryPolicy = RetryPolicy::default(), Kind::Object(RetryPolicy::SETTINGS);
         /// How many messages are delivered per second at most. Default: no limit.
@@ -135,6 +140,9 @@ impl TopicConfig {
         let mut found = Vec::new();
         found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
         found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
+        if check_delay(self.delay).is_err() {
+            found.push(("delay", "delay must be 10 years or less; 0s for none".to_owned()));
+        }
         if self.smear > SMEAR_MAX {
             found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
         }

@@ -147,7 +147,7 @@ async fn rules<'a>(
     if longest as u64 > payload_bytes_max {
         payload_bytes_max = app.router.current_topic(&record.name).await?.config.max_payload;
     }
-    Ok(Rules { now: app.clock.now(), payload_bytes_max, trace, body: None })
+    Ok(Rules { now: app.clock.now(), payload_bytes_max, delay: record.config.delay, trace, body: None })
 }
 
 fn style(headers: &HeaderMap) -> Style {
@@ -303,8 +303,9 @@ impl EnqueueStream {
         if let Some(record) = self.app.catalog.get(&self.record.name) {
             self.record = record;
         }
-        let payload_bytes_max = self.record.config.max_payload;
-        let mut rules = Rules { now: self.app.clock.now(), payload_bytes_max, trace: self.trace.as_ref(), body: None };
+        let (payload_bytes_max, delay) = (self.record.config.max_payload, self.record.config.delay);
+        let (now, trace) = (self.app.clock.now(), self.trace.as_ref());
+        let mut rules = Rules { now, payload_bytes_max, delay, trace, body: None };
         let mut is_fresh = false;
         let mut batch = EnqueueBatch::default();
         let items_max = match self.caller.current() {

@@ -3,6 +3,7 @@
 //! Upstream: `fuzz/fuzz_targets`, and the tests below with the corpora. Not in a plain build.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -25,8 +26,13 @@ use crate::path::{Query, TopicAndId};
 use crate::{dead, fields, guard, list};
 
 const LINE_BYTES_MAX: usize = 1 << 16;
-const RULES: Rules<'static> =
-    Rules { now: Timestamp::from_millis(1_763_683_200_000), payload_bytes_max: 1 << 10, trace: None, body: None };
+const RULES: Rules<'static> = Rules {
+    now: Timestamp::from_millis(1_763_683_200_000),
+    payload_bytes_max: 1 << 10,
+    delay: Duration::ZERO,
+    trace: None,
+    body: None,
+};
 
 /// What became of one item: it, or the id and the code and field of the refusal.
 type ReadItem = Result<String, (Option<String>, &'static str, Option<String>)>;

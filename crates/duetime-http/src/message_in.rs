@@ -40,6 +40,8 @@ const SHARED_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct Rules<'a> {
     pub now: Timestamp,
     pub payload_bytes_max: u64,
+    /// Of a message that says nothing of when it falls due.
+    pub delay: Duration,
     /// Of the request that brings the message.
     pub trace: Option<&'a ProducerTrace>,
     /// The request's body, where it is this message and nothing else: most of it may be the payload.
@@ -58,7 +60,7 @@ impl Rules<'_> {
     }
 }
 
-/// A message to be scheduled. Give `delay` or `due_at`; with neither it is due at once.
+/// A message to be scheduled. Give `delay` or `due_at`; with neither it is due after the `delay` of its topic.
 #[derive(ToSchema)]
 #[schema(as = Message)]
 #[allow(dead_code)]
@@ -173,7 +175,7 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
         let headers = present(headers).map(read_headers).transpose()?.unwrap_or_default();
         Ok(Enqueue {
             id,
-            due: read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(Duration::ZERO)),
+            due: read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(rules.delay)),
             headers: rules.trace.into_iter().fold(headers, Headers::traced),
             payload,
             on_conflict: present(on_conflict).map(read_on_conflict).transpose()?.unwrap_or_default(),

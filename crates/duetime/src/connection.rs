@@ -48,7 +48,7 @@ pub struct When {
 /// Reads a delay. Many tools count in seconds, the API in milliseconds: a number needs its unit here.
 pub fn read_delay(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
-        return Err("a delay is not negative; leave it out, or give 0, to be due at once".to_owned());
+        return Err("a delay is not negative; give 0s to be due at once".to_owned());
     }
     match text.parse::<u64>() {
         Ok(number) if number > 0 => Err(format!("write its unit: {number}s for seconds, {number}ms for milliseconds")),

@@ -77,7 +77,7 @@ class NewMessage:
     """A message to enqueue. Its id is made here if none is given, so sending it again is a `duplicate`.
 
     `payload`: bytes and text are delivered as they are, any other value as its JSON. Neither `delay` nor `due_at`:
-    due at once.
+    due after the `delay` of the topic.
     """
 
     def __init__(

@@ -120,6 +120,22 @@ async fn bad_input_is_refused_with_its_code_field_and_fix() {
 }
 
 #[tokio::test]
+async fn a_message_that_says_nothing_of_when_falls_due_after_the_delay_of_its_topic() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"delay":"30m"}"#).await;
+    assert_eq!(api.put("/v1/topics/orders", r#"{"delay":"11y"}"#).await.problem().0, 400);
+    let now = api.enqueue(r#"{"id":"now","delay":"0s"}"#).await.json()["due_at"].as_i64().unwrap();
+    let (half_an_hour, day) = (1_800_000, 86_400_000);
+    for (message, after_ms) in [(r#"{"id":"a"}"#, half_an_hour), (r#"{"id":"b","delay":"1d"}"#, day)] {
+        assert_eq!(api.enqueue(message).await.json()["due_at"], now + after_ms, "{message}");
+    }
+    let many = api.call("POST", "/v1/topics/orders/messages", "application/x-ndjson", "{\"id\":\"c\"}\n").await;
+    assert_eq!(many.json()["results"][0]["due_at"], now + half_an_hour);
+    api.put("/v1/topics/orders", r#"{"delay":null}"#).await;
+    assert_eq!(api.enqueue(r#"{"id":"d"}"#).await.json()["due_at"], now);
+}
+
+#[tokio::test]
 async fn a_payload_over_the_topics_limit_is_refused() {
     let api = TestApi::new().await;
     api.put("/v1/topics/orders", r#"{"max_payload":10}"#).await;

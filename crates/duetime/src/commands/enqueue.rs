@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use clap::Args;
 use duetime_client::{Answer, NewMessage, Placed};
-use duetime_core::{Due, OnConflict};
+use duetime_core::OnConflict;
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -76,7 +76,7 @@ async fn payload(given: Option<&str>) -> anyhow::Result<Bytes> {
 async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
     let mut message = NewMessage::new(payload(args.payload.as_deref()).await?);
     message.id.clone_from(&args.id);
-    message.due = args.when.due().unwrap_or(Due::In(Duration::ZERO));
+    message.due = args.when.due();
     for header in &args.header {
         let (name, value) = header.split_once('=').context("--header is written NAME=VALUE")?;
         message.headers.push((name.to_owned(), value.to_owned()));

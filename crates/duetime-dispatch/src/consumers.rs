@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::{ClaimAsk, ClaimedBatch, Consumers, StoreError, TopicName, Topics};
+use duetime_metrics::TopicMeters;
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
@@ -307,8 +308,10 @@ impl Consumers for EngineConsumers {
         // The end of the node waits for what this gives back.
         let _under_way = self.tracker.token();
         let mut asker = Asker::new(wanted);
+        let mut asks = None;
         loop {
             let open = self.find(topic).await?;
+            asks = asks.or_else(|| self.scheduler.meters.known_topic(topic).map(TopicMeters::consumer_asks));
             if open.work.record.config.paused {
                 tokio::select! {
                     biased;

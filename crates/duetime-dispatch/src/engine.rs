@@ -70,10 +70,19 @@ pub struct Engine {
     shutdown: Shutdown,
 }
 
+/// Gives topics their meters in the order in which they were created, so that nodes that know the same topics name the
+/// same ones: only so many have series of their own, and what nodes have of one is summed up.
+fn know_by_age<'a>(meters: &Meters, topics: impl Iterator<Item = &'a Arc<TopicRecord>>) {
+    let mut topics: Vec<_> = topics.collect();
+    topics.sort_by_key(|record| (record.created_at_ms, &record.name));
+    topics.iter().for_each(|record| drop(meters.topic(&record.name)));
+}
+
 impl Engine {
     /// Starts the loops. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(parts: EngineParts) -> Self {
+        know_by_age(&parts.meters, parts.topics.borrow().values());
         let (shutdown, supervisor) = (Shutdown::default(), parts.supervisor.scope());
         let health = Arc::new(Health::default());
         let scheduler = Scheduler {
@@ -260,6 +269,7 @@ impl Reconciler {
             shards.entry(topic).or_default().push(*index);
         }
         let mut unscanned = Vec::new();
+        know_by_age(&self.parts.meters, topics.values().filter(|record| !self.running.contains_key(&record.name)));
         for (name, record) in topics.iter() {
             let indices = shards.remove(name).unwrap_or_default();
             self.run_topic(name, record, &indices);
@@ -326,6 +336,7 @@ impl Reconciler {
         let topic_meters = parts.meters.topic(name);
         topic_meters.shards.set(i64::from(record.routing.shards));
         topic_meters.paused.set(i64::from(record.config.paused));
+        topic_meters.set_claimed_by_consumers(record.config.sink.is_none());
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
         if indices.is_empty() {
             gauges::clear(&parts.meters, name);
@@ -401,5 +412,34 @@ impl Reconciler {
         for (topic, index) in emptied {
             self.parts.ownership.settled(&topic, index).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duetime_core::{ChangeId, Timestamp, TopicConfig};
+    use duetime_metrics::TOPIC_SERIES_MAX;
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_know_the_same_topics_name_the_same_ones() {
+        // The older, the later its name.
+        let record = |n: usize| {
+            let name = TopicName::new(&format!("topic-{:04}", 9_999 - n)).unwrap();
+            let at = Timestamp::from_millis(i64::try_from(n).unwrap());
+            Arc::new(TopicRecord::new(name, TopicConfig::default(), 1, ChangeId(1), at))
+        };
+        let all: Vec<Arc<TopicRecord>> = (0..TOPIC_SERIES_MAX + 64).map(record).collect();
+        let named = |meters: &Meters| {
+            let text = meters.render();
+            all.iter().map(|record| text.contains(&format!("topic=\"{}\"", record.name))).collect::<Vec<_>>()
+        };
+        // One saw each come, the other starts and reads them all.
+        let (old, new) = (Meters::new(), Meters::new());
+        all.iter().for_each(|record| know_by_age(&old, std::iter::once(record)));
+        know_by_age(&new, all.iter().rev());
+        assert_eq!(named(&old), named(&new));
+        assert_eq!(named(&new).iter().filter(|is_named| **is_named).count(), TOPIC_SERIES_MAX);
     }
 }

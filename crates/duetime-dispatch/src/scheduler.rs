@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::gauges::Gauges;
+use crate::gauges::{Gauges, Survey};
 use crate::health::Health;
 use crate::schedule::TopicSchedule;
 use crate::shard_entry::Idle;
@@ -108,7 +108,7 @@ impl Scheduler {
         loop {
             let survey = async {
                 tokio::time::sleep_until(gauges.next()).await;
-                let polled = self.survey_once(&gauges).await;
+                let polled = self.survey_once(&mut gauges).await;
                 self.note(polled);
             };
             tokio::select! {
@@ -206,7 +206,7 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn survey_once(&self, gauges: &Gauges) -> Result<(), StoreError> {
+    async fn survey_once(&self, gauges: &mut Gauges) -> Result<(), StoreError> {
         let (now, began) = (self.clock.now(), Instant::now());
         self.meters.retries_due(now);
         let schedules: Vec<Arc<TopicSchedule>> = self.schedules.read().values().cloned().collect();
@@ -218,16 +218,31 @@ impl Scheduler {
         let shards = schedules.iter().flat_map(|schedule| schedule.shards()).filter(|s| owned.has(&s.topic, s.index));
         let shards: Vec<Shard> = shards.collect();
         if shards.is_empty() {
+            // Its shards may be gone because the store does not answer this node: that ends with an answer.
+            let last = gauges.last();
+            if !last.is_empty()
+                && let Err(error @ StoreError::Unavailable { .. }) = self.store.counts(&last, now).await
+            {
+                return Err(error);
+            }
+            self.meters.surveyed();
+            gauges.forget();
             return Ok(());
         }
-        let surveys = self.store.counts(&shards, now).await?;
-        let surveyed = surveys.iter().all(Option::is_some).then_some(began);
-        // Of a silent server's shards nothing is known: what was reported before stays.
-        let known = shards.into_iter().zip(surveys).filter_map(|(shard, survey)| Some((shard, survey?)));
-        let (shards, surveys): (Vec<_>, Vec<_>) = known.unzip();
-        self.meters.surveys.keep(now, shards.iter().zip(&surveys));
-        gauges.set(&self.meters, (&shards, &surveys), now, surveyed);
-        Ok(())
+        let answer = self.store.counts(&shards, now).await;
+        let counts = match &answer {
+            Err(StoreError::Unavailable { .. }) => vec![None; shards.len()],
+            answered => {
+                self.meters.surveyed();
+                // Else it says that a topic changes; the next survey asks it as it is then.
+                let Ok(counts) = answered else { return answer.map(drop) };
+                counts.clone()
+            }
+        };
+        let known = shards.iter().zip(&counts).filter_map(|(shard, counts)| Some((shard, counts.as_ref()?)));
+        self.meters.surveys.keep(now, known);
+        gauges.set(&self.meters, &Survey { shards: &shards, counts: &counts, began }, now);
+        answer.map(drop)
     }
 
     /// Polls the idle shards of one topic now, because somebody asks what is due.

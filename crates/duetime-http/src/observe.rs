@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::{Member, MemberState, StoreError, Vitals};
+use duetime_router::Reach;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -160,6 +161,20 @@ pub(crate) struct ReadyView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     issues: Vec<String>,
+    found: ReadyFound,
+}
+
+/// What was found of what the node needs for its work, in a few words each.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReadyFound {
+    /// The store, and whether it takes writes where one node alone writes to it.
+    store: &'static str,
+    /// How many of the store's servers that have shards answered when one shard of each was asked.
+    servers: String,
+    /// How far the store's clock and the node's are apart.
+    clock: String,
+    /// What nodes share the shards by.
+    sharing: String,
 }
 
 /// Alive
@@ -179,8 +194,9 @@ fn not_ready(error: &StoreError) -> Problem {
 }
 
 /// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
-fn issues_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
-    let mut issues = app.catalog.issues().of_topics();
+fn issues_for(app: &HttpParts, headers: &HeaderMap, silent: Option<String>) -> Vec<String> {
+    let catalog = app.catalog.issues().of_catalog().map(|(code, detail)| format!("{code}: {detail}"));
+    let mut issues: Vec<String> = silent.into_iter().chain(catalog).chain(app.catalog.issues().of_topics()).collect();
     issues.extend(app.store.issues());
     issues.extend(app.ownership.issue());
     issues.extend(app.options.audit.issues());
@@ -193,7 +209,8 @@ fn issues_for(app: &HttpParts, headers: &HeaderMap) -> Vec<String> {
 
 /// Able to serve
 ///
-/// Needs no token; one that is for all topics sees the issues.
+/// It is about this node and what it needs for its work; what harms single topics, servers or sinks is an issue, and the
+/// node serves the others. Needs no token; one that is for all topics sees the issues.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses((status = 200, description = "The store answers, its clock and the node's agree, and the node is neither ending nor drained", body = ReadyView))
@@ -212,16 +229,24 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
         return Err(not_ready(&StoreError::ClockSkew(apart_ms)));
     }
-    if let Some((code, mut detail)) = app.catalog.issues().not_ready() {
-        if !app.auth.caller(&headers).is_ok_and(|caller| caller.sees_all()) {
-            detail = "topics vanished from the catalog, or it is older than their shards; send a token for all topics \
-                      to see which"
-                .to_owned();
-        }
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
+    let Reach { servers, answering } = app.router.reach().await;
+    if answering == 0 && servers > 0 {
+        let source = format!("none of its {servers} servers answers when a shard of it is asked").into();
+        return Err(not_ready(&StoreError::Unavailable { doing: "ask for a shard", source }));
     }
-    let issues = issues_for(&app, &headers);
-    Ok(Json(ReadyView { status: if issues.is_empty() { "ready" } else { "degraded" }, issues }))
+    let silent = (answering < servers)
+        .then(|| format!("{} of {servers} servers of the store do not answer: their shards wait", servers - answering));
+    let issues = issues_for(&app, &headers, silent);
+    let found = ReadyFound {
+        store: "serves",
+        servers: format!("{answering} of {servers} answer"),
+        clock: format!("{} ms apart", apart_ms.unsigned_abs()),
+        sharing: match app.ownership.issue() {
+            None => format!("{} works", app.ownership.mode()),
+            Some(_) => format!("{} does not work, see issues", app.ownership.mode()),
+        },
+    };
+    Ok(Json(ReadyView { status: if issues.is_empty() { "ready" } else { "degraded" }, issues, found }))
 }
 
 /// This document

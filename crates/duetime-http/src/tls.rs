@@ -11,6 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde::Deserialize;
 use tokio_rustls::TlsAcceptor;
+use x509_parser::time::ASN1Time;
 
 /// `node.tls`: where the keys of the listener are.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -34,14 +35,19 @@ impl TlsFiles {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
+    /// When the certificate ends, in seconds since the Unix epoch. `None`: it cannot be read.
+    #[must_use]
+    pub fn ends(&self) -> Option<i64> {
+        Some(not_after(&self.cert)?.timestamp())
+    }
+
     /// That the certificate is over, by the clock of this machine: no client that looks at it would go on. `None`: it is
     /// not, or cannot be read.
     #[must_use]
     pub fn expired(&self) -> Option<TlsFault> {
-        let own = certificates("cert", &self.cert).ok()?.into_iter().next()?;
-        let ends = x509_parser::parse_x509_certificate(&own).ok()?.1.validity().not_after;
+        let ends = not_after(&self.cert)?;
         let text = format!("{}: the certificate expired on {ends}; put a new one there", self.cert.display());
-        (ends < x509_parser::time::ASN1Time::now()).then_some(("cert", text))
+        (ends < ASN1Time::now()).then_some(("cert", text))
     }
 
     fn load(&self) -> Result<ServerConfig, TlsFault> {
@@ -71,6 +77,12 @@ impl TlsFiles {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// When the first certificate of the file ends.
+fn not_after(file: &Path) -> Option<ASN1Time> {
+    let own = certificates("cert", file).ok()?.into_iter().next()?;
+    Some(x509_parser::parse_x509_certificate(&own).ok()?.1.validity().not_after)
 }
 
 fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {

@@ -20,7 +20,7 @@ mod vitals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::{StoreError, Timestamp, TopicName, Vitals};
@@ -39,7 +39,7 @@ pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 pub use spans::SpanMeters;
 pub use surveys::{SURVEYS_KEPT, Surveys};
-pub use topic::TopicMeters;
+pub use topic::{ConsumerAsk, TopicMeters};
 pub use topics::{REST, TOPIC_SERIES_MAX};
 
 /// All meters of one program.
@@ -64,7 +64,13 @@ pub struct Meters {
     sink_call: HistogramVec,
     sink_errors: IntCounterVec,
     lease_changes: IntCounterVec,
+    ownership_up: IntGaugeVec,
     nodes_serving: IntGaugeVec,
+    /// The store answered a survey since the last sample.
+    is_surveyed: AtomicBool,
+    /// The last sample by which it had, as `sampled_ms`.
+    surveyed_ms: AtomicU64,
+    survey_age: GaugeVec,
     store_clock_skew: GaugeVec,
     budget_held: IntGaugeVec,
     budget_size: IntGaugeVec,
@@ -73,6 +79,7 @@ pub struct Meters {
     request_seconds: HistogramVec,
     auth_refused: IntCounterVec,
     build_info: IntGaugeVec,
+    certificate_ends: GaugeVec,
     spans: IntCounterVec,
     lines_lost: IntCounterVec,
 }
@@ -116,7 +123,11 @@ impl Meters {
             sink_call: histogram(r, &table::SINK_CALL),
             sink_errors: counter(r, &table::SINK_ERRORS),
             lease_changes: from_zero(counter(r, &table::LEASE_CHANGES), &LEASE_KINDS),
+            ownership_up: gauge(r, &table::OWNERSHIP_UP),
             nodes_serving: gauge(r, &table::NODES_SERVING),
+            is_surveyed: AtomicBool::new(false),
+            surveyed_ms: AtomicU64::new(0),
+            survey_age: float_gauge(r, &table::SURVEY_AGE),
             store_clock_skew: {
                 let skew = float_gauge(r, &table::STORE_CLOCK_SKEW);
                 skew.with_label_values::<&str>(&[]).set(0.0);
@@ -133,6 +144,7 @@ impl Meters {
                 refused
             },
             build_info: gauge(r, &table::BUILD_INFO),
+            certificate_ends: float_gauge(r, &table::CERTIFICATE_ENDS),
             spans: from_zero(counter(r, &table::SPANS), &["exported", "queue_full", "failed"]),
             lines_lost: from_zero(counter(r, &table::LINES_LOST), &["log", "audit"]),
             registry,
@@ -195,7 +207,13 @@ impl Meters {
 
     /// Counts what was delivered until `at` after the start of the program, each [`SAMPLE_EVERY`].
     pub fn sample(&self, at: Duration) {
-        self.sampled_ms.store(u64::try_from(at.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let at_ms = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+        self.sampled_ms.store(at_ms, Ordering::Relaxed);
+        if self.is_surveyed.swap(false, Ordering::Relaxed) {
+            self.surveyed_ms.store(at_ms, Ordering::Relaxed);
+        }
+        let silent = Duration::from_millis(at_ms.saturating_sub(self.surveyed_ms.load(Ordering::Relaxed)));
+        self.survey_age.with_label_values::<&str>(&[]).set(silent.as_secs_f64());
         self.topics.all().iter().for_each(|topic| topic.sample(at));
         self.sinks.read().values().for_each(|sink| sink.sample(at));
     }
@@ -280,6 +298,16 @@ impl Meters {
         self.nodes_serving.with_label_values(&[mode]).set(n);
     }
 
+    /// Sets whether what nodes share the shards by answers this node and takes its writes.
+    pub fn ownership_up(&self, mode: &str, is_up: bool) {
+        self.ownership_up.with_label_values(&[mode]).set(i64::from(is_up));
+    }
+
+    /// The store answered a survey of this node's shards, or there was nothing to ask.
+    pub fn surveyed(&self) {
+        self.is_surveyed.store(true, Ordering::Relaxed);
+    }
+
     /// A background loop ended by itself and is started again.
     pub fn loop_restarted(&self, name: &str) {
         self.loop_restarts.with_label_values(&[name]).inc();
@@ -319,6 +347,12 @@ impl Meters {
     pub fn lines_lost(&self, log: &str, total: u64) {
         let lost = self.lines_lost.with_label_values(&[log]);
         lost.inc_by(total.saturating_sub(lost.get()));
+    }
+
+    /// The certificate that `key` of the configuration names ends then, in seconds since the Unix epoch.
+    #[expect(clippy::cast_precision_loss, reason = "a second of 285 million years is as good as another")]
+    pub fn certificate_ends(&self, key: &str, ends_s: i64) {
+        self.certificate_ends.with_label_values(&[key]).set(ends_s as f64);
     }
 
     /// Which program this is: its version, its commit and what is built in. Once.

@@ -59,13 +59,19 @@ table! {
     DEAD = "duetime_dead", Kind::Gauge, ["topic"],
         "Dead letters in the shards this node scans: sum over nodes.";
     OLDEST_DUE_AGE = "duetime_oldest_due_age_seconds", Kind::Gauge, ["topic"],
-        "How long the oldest due message of the shards this node scans has been waiting, and while the sink is down how long it is; 0 when nothing waits: max over nodes.";
+        "How long the oldest due message of the shards this node scans has been waiting, and while the sink is down how long it is; of shards that cannot be reached, going by what was last known of them; 0 when nothing waits: max over nodes.";
     SHARDS = "duetime_shards", Kind::Gauge, ["topic"],
         "Shards the topic has; the same at each node: max over nodes.";
     SHARDS_OWNED = "duetime_shards_owned", Kind::Gauge, ["topic"],
         "Shards of the topic this node scans: sum over nodes.";
     SHARDS_UNOWNED = "duetime_shards_unowned", Kind::Gauge, ["topic"],
         "Shards of the topic that no node scans, as this node sees it; 0 in round-robin, where none sees who scans the others': max over nodes.";
+    SHARDS_UNREACHABLE = "duetime_shards_unreachable", Kind::Gauge, ["topic"],
+        "Shards of the topic this node scans whose server did not answer the last survey: what falls due in them waits. Sum over nodes.";
+    SURVEY_AGE = "duetime_survey_age_seconds", Kind::Gauge, [],
+        "How long ago a server of the store last answered this node's survey of its shards; surveys are some seconds apart. Look at each node.";
+    CONSUMER_CLAIM_AGE = "duetime_consumer_claim_age_seconds", Kind::Gauge, ["topic"],
+        "How long no consumer has asked this node to claim from the topic; 0 while one waits, and where a sink is delivered to: min over nodes.";
     RETRIES_WAITING = "duetime_retries_waiting", Kind::Gauge, ["topic"],
         "Messages that this node gave back for another attempt and whose time for it has not come; one that is cancelled meanwhile is still counted, and a restart forgets: sum over nodes. A part of duetime_scheduled.";
     PENDING_BYTES = "duetime_pending_bytes", Kind::Gauge, ["topic"],
@@ -124,6 +130,8 @@ table! {
         "How long the oldest due message of a shard this node scans has been waiting; 0 when none is due: max over nodes.";
     LEASE_CHANGES = "duetime_lease_changes_total", Kind::Counter, ["kind"],
         "Shards by what became of them at this node: taken, released, lost with its lease, taken_over from a node that is gone, late and taken out of turn.";
+    OWNERSHIP_UP = "duetime_ownership_up", Kind::Gauge, ["mode"],
+        "1 while what nodes share the shards by (etcd, or the counter of turns in Redis) answers this node and takes its writes, else 0; always 1 in solo. Look at each node.";
     NODES_SERVING = "duetime_nodes_serving", Kind::Gauge, ["mode"],
         "Nodes that serve and share the shards, as this node sees them: max over nodes.";
     IN_FLIGHT_BUDGET_HELD = "duetime_in_flight_budget_held", Kind::Gauge, ["unit"],
@@ -140,6 +148,8 @@ table! {
         "From the head of an HTTP request to the head of its answer. A claim waits as long as it asks to; of a stream it is the first part only.";
     AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
+    CERTIFICATE_ENDS = "duetime_certificate_ends_timestamp_seconds", Kind::Gauge, ["key"],
+        "When a certificate that this node shows ends, in seconds since the Unix epoch, by the key of the configuration that names its file. Look at each node.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
         "Spans of deliveries by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
     LINES_LOST = "duetime_log_lines_lost_total", Kind::Counter, ["log"],

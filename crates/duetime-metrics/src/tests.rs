@@ -19,6 +19,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     let shard = |index| ShardBacklog { index, due: 2, oldest_age_s: f64::from(index) };
     meters.shard_backlogs(&topic, vec![shard(0)]);
     meters.nodes_serving("solo", 1);
+    meters.ownership_up("solo", true);
     meters.loop_started("timer");
     meters.in_flight_budget(1, 1).set(1, 1);
     meters.shard_refusal("lost");
@@ -31,6 +32,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     meters.build_info(["0.1.0", "1234567890ab", "none"], "embedded", "solo");
     meters.store_bytes("a:1", 7, Some(9));
     meters.topic(&topic).forecast([1, 2, 3, 4]);
+    meters.certificate_ends("node.tls.cert", 1_800_000_000);
     meters.spans().exported.inc();
     let text = meters.render();
     for row in table::TABLE {
@@ -41,7 +43,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     assert!(text.contains("duetime_breaker_opens_total{topic=\"orders\"} 0"));
     assert!(text.contains("duetime_breaker_open_seconds_total{topic=\"orders\"} 0"));
     for row in table::TABLE.iter().filter(|row| row.kind == Kind::Gauge && row.name != "duetime_build_info") {
-        let says = ["sum over nodes", "Sum over nodes", "max over nodes", "Look at each node"];
+        let says = ["sum over nodes", "Sum over nodes", "max over nodes", "min over nodes", "Look at each node"];
         assert!(says.iter().any(|word| row.help.contains(word)), "{}: how do nodes add up?", row.name);
     }
     for line in [
@@ -128,4 +130,28 @@ fn a_thousand_topics_have_as_many_series_as_the_limit_and_the_others_are_summed_
     meters.forget_topic(&name(0));
     fill(2_000);
     assert!(meters.render().contains("duetime_scheduled{topic=\"topic-2000\"} 3"));
+}
+
+#[test]
+fn the_age_of_a_survey_and_of_a_consumers_claim_grow_until_there_is_one() {
+    let meters = Meters::new();
+    let topic = meters.topic(&TopicName::new("orders").unwrap());
+    topic.set_claimed_by_consumers(true);
+    let ages = |second: u64| {
+        meters.sample(Duration::from_secs(second));
+        let text = meters.render();
+        ["duetime_survey_age_seconds ", "duetime_consumer_claim_age_seconds{topic=\"orders\"} "]
+            .map(|name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<f64>().unwrap())
+    };
+    meters.surveyed();
+    assert_eq!(ages(10), [0.0, 0.0], "who has just been made claimable waits from then on");
+    assert_eq!(ages(25), [15.0, 15.0]);
+    meters.surveyed();
+    let asks = topic.clone().consumer_asks();
+    assert_eq!(ages(30), [0.0, 0.0]);
+    assert_eq!(ages(60), [30.0, 0.0], "a claim that waits is no silence");
+    drop(asks);
+    assert_eq!(ages(70), [40.0, 10.0]);
+    topic.set_claimed_by_consumers(false);
+    assert_eq!(ages(90), [60.0, 0.0], "where a sink is delivered to nobody has to claim");
 }

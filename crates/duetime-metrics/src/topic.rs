@@ -1,5 +1,6 @@
 //! The handles of one topic.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,28 @@ use crate::recent::{Recent, RecentStep, Samples, Shares, TopicHistory};
 use crate::retries::Retries;
 use crate::series::Series;
 use crate::shards::ShardBacklog;
+
+/// When consumers asked for messages of a topic.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerAsks {
+    /// Consumers claim from the topic: it has no sink.
+    is_claimed: bool,
+    waiting: usize,
+    /// One asked since the last sample.
+    asked: bool,
+    /// The last sample at which one asked or waited.
+    last: Duration,
+}
+
+/// A consumer asks for messages until this is dropped.
+#[derive(Debug)]
+pub struct ConsumerAsk(Arc<TopicMeters>);
+
+impl Drop for ConsumerAsk {
+    fn drop(&mut self) {
+        self.0.asks.lock().waiting -= 1;
+    }
+}
 
 /// The meters of one topic.
 #[derive(Debug)]
@@ -39,6 +62,10 @@ pub struct TopicMeters {
     pub shards_owned: IntGauge,
     /// See [`crate::table::SHARDS_UNOWNED`].
     pub shards_unowned: IntGauge,
+    /// See [`crate::table::SHARDS_UNREACHABLE`].
+    pub shards_unreachable: IntGauge,
+    pub(crate) consumer_claim_age: Gauge,
+    pub(crate) asks: Mutex<ConsumerAsks>,
     pub(crate) shards_lost: IntGauge,
     pub(crate) shards_of_rest: Mutex<Option<ShardBacklog>>,
     pub(crate) retries_waiting: IntGauge,
@@ -114,7 +141,34 @@ impl TopicMeters {
         self.samples.lock().history()
     }
 
+    /// Says whether consumers claim from the topic; else a sink is delivered to.
+    pub fn set_claimed_by_consumers(&self, is_claimed: bool) {
+        let mut asks = self.asks.lock();
+        // One that was given a sink and lost it again begins anew.
+        asks.asked |= is_claimed && !asks.is_claimed;
+        asks.is_claimed = is_claimed;
+    }
+
+    /// A consumer asks for messages, see [`crate::table::CONSUMER_CLAIM_AGE`].
+    #[must_use]
+    pub fn consumer_asks(self: Arc<Self>) -> ConsumerAsk {
+        {
+            let mut asks = self.asks.lock();
+            (asks.asked, asks.waiting) = (true, asks.waiting + 1);
+        }
+        ConsumerAsk(self)
+    }
+
+    fn sample_asks(&self, at: Duration) {
+        let mut asks = self.asks.lock();
+        if std::mem::take(&mut asks.asked) || asks.waiting > 0 || !asks.is_claimed {
+            asks.last = at;
+        }
+        self.consumer_claim_age.set(at.saturating_sub(asks.last).as_secs_f64());
+    }
+
     pub(crate) fn sample(&self, at: Duration) {
+        self.sample_asks(at);
         let backlog = Duration::try_from_secs_f64(self.oldest_due_age.get()).unwrap_or_default();
         let events = Event::ALL.iter().map(|(event, _)| self.counted(*event)).collect();
         self.samples.lock().sample(at, events, &self.lateness);

@@ -1,6 +1,7 @@
 //! The meters of topics, with a bound on the number of series.
 //!
-//! The first [`TOPIC_SERIES_MAX`] topics that a node comes to know have series of their own. The others are summed up
+//! The first [`TOPIC_SERIES_MAX`] topics that a node comes to know have series of their own; it comes to know them by
+//! age, as all nodes do. The others are summed up
 //! (or their greatest value is taken, where a sum says nothing) as the topic [`REST`], which no topic can be called.
 
 use std::collections::HashMap;
@@ -79,6 +80,9 @@ impl TopicSeries {
             shards: of.gauge(&table::SHARDS, &[], Sum),
             shards_owned: of.gauge(&table::SHARDS_OWNED, &[], Sum),
             shards_unowned: of.gauge(&table::SHARDS_UNOWNED, &[], Sum),
+            shards_unreachable: of.gauge(&table::SHARDS_UNREACHABLE, &[], Sum),
+            consumer_claim_age: of.float_gauge(&table::CONSUMER_CLAIM_AGE, Max),
+            asks: Mutex::default(),
             shards_lost: IntGauge::new("kept", "Not served by itself.").expect("a valid name"),
             shards_of_rest: Mutex::default(),
             retries_waiting: of.gauge(&table::RETRIES_WAITING, &[], Sum),

@@ -1,11 +1,13 @@
 //! What an operator has to look at, and how soon.
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIMS_EXPIRED, FORECAST_LATE, LATENESS, MESSAGES, NODES_SERVING, RESIZE_REMAINING, SHARDS,
-    SHARDS_LOST, SHARDS_OWNED, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, TOPIC_ISSUES,
+    BREAKER_OPEN, CERTIFICATE_ENDS, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, FORECAST_LATE, LATENESS, MESSAGES,
+    NODES_SERVING, OWNERSHIP_UP, RESIZE_REMAINING, SHARDS, SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED,
+    SHARDS_UNREACHABLE, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE,
+    TOPIC_ISSUES,
 };
 
-use crate::expr::{OVERDUE, increase, late_ratio, part, rate, series};
+use crate::expr::{OVERDUE, increase, late_ratio, max, part, rate, series, sum};
 use crate::objective::{Objective, Objectives};
 
 /// Fewer deliveries of an hour than this say nothing about a share: one late message of ten is 10 %.
@@ -26,7 +28,14 @@ pub struct Alert {
     pub summary: &'static str,
 }
 
-/// All alerts.
+/// Surveys are five seconds apart: a store that answered none for so many seconds is away.
+const SURVEYED_WITHIN_S: u32 = 30;
+/// Consumers wait for messages, or ask again at once: none did for so many seconds.
+const ASKED_WITHIN_S: u32 = 60;
+/// A certificate is replaced by then.
+const CERTIFICATE_LEFT_S: u32 = 14 * 24 * 3600;
+
+/// All alerts. Each is about the nodes of one job, which is one cluster, and has that in its label `job`.
 #[must_use]
 pub fn all(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let of_job = format!(r#"job="{job}""#);
@@ -38,6 +47,13 @@ pub fn all(objectives: &Objectives, job: &str) -> Vec<Alert> {
     all
 }
 
+/// Not where somebody was called by one of these `alerts` within `window`: of one cause one call, also while the windows
+/// of what follows from it end.
+fn unless_called(job: &str, by: &str, alerts: &str, window: &str) -> String {
+    let firing = format!(r#"ALERTS{{{job},alertstate="firing",alertname=~"Duetime({alerts})"}}"#);
+    format!("unless on ({by}) max by ({by}) (max_over_time({firing}[{window}]))")
+}
+
 /// The budget of late messages goes faster than it may.
 fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let budget = objectives.budget();
@@ -45,15 +61,18 @@ fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let burns = |pace: f64, long: &str, short: &str| {
         // Floating point would print 0.014400000000000013.
         let bound = (pace * budget * 1e9).round() / 1e9;
-        format!("({} > {bound} and {} > {bound})", late_ratio(long), late_ratio(short))
+        let late = |window| format!("{}{{{job}}}", late_ratio(window));
+        format!("({} > {bound} and {} > {bound})", late(long), late(short))
     };
     let enough = format!(
-        "(sum by (topic) (increase({}[1h])) > {DELIVERIES_MIN} or max_over_time({OVERDUE}[5m]) > 0)",
+        "(sum by (job, topic) (increase({}[1h])) > {DELIVERIES_MIN} or max_over_time({OVERDUE}{{{job}}}[5m]) > 0)",
         part(&LATENESS, "count", job)
     );
+    let called = [("job, topic", "SinkDown|ConsumersGone"), ("job", "StoreAway|NoNode")];
+    let called = called.map(|(by, alerts)| unless_called(job, by, alerts, "30m")).join(" ");
     let alert = |name, pairs: [String; 2], lasts, severity, summary| Alert {
         name,
-        expr: format!("({} or {}) and on (topic) {enough}", pairs[0], pairs[1]),
+        expr: format!("({} or {}) and on (job, topic) {enough} {called}", pairs[0], pairs[1]),
         lasts,
         severity,
         summary,
@@ -80,7 +99,7 @@ fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
 fn herd_ahead(objectives: &Objectives, job: &str) -> Alert {
     let late = |(objective, matcher): (&Objective, String)| {
         let matchers = if matcher.is_empty() { job.to_owned() } else { format!("{job},{matcher}") };
-        format!("max by (topic) ({}) > {}", series(&FORECAST_LATE, &matchers), objective.seconds())
+        format!("max by (job, topic) ({}) > {}", series(&FORECAST_LATE, &matchers), objective.seconds())
     };
     Alert {
         name: "HerdAhead",
@@ -93,6 +112,17 @@ fn herd_ahead(objectives: &Objectives, job: &str) -> Alert {
 
 /// Nobody is there, or nobody scans.
 fn coverage(job: &str) -> Vec<Alert> {
+    // In round-robin nodes know only what they scan themselves, and turns pass shards from node to node, so that for a
+    // moment both or neither count one. A topic that some node sums up among the rest cannot be summed over nodes.
+    let scanned = format!("sum by (job, topic) (avg_over_time({}[1m]))", series(&SHARDS_OWNED, job));
+    let shards = max(&SHARDS, "job, topic", job);
+    let in_turns = format!(
+        "({shards} - {scanned} > 0.01 * {shards}) and on (job) {} and on (job, topic) (count by (job, topic) ({}) == \
+         on (job) group_left () count by (job) ({}))",
+        series(&NODES_SERVING, &format!(r#"{job},mode="round-robin""#)),
+        series(&SHARDS_OWNED, job),
+        series(&NODES_SERVING, job),
+    );
     vec![
         Alert {
             name: "NodeDown",
@@ -107,89 +137,132 @@ fn coverage(job: &str) -> Vec<Alert> {
             expr: format!("absent({})", series(&NODES_SERVING, job)),
             lasts: "1m",
             severity: "page",
-            summary: "no node of the cluster can be scraped: nothing is delivered, or nothing is seen of it",
+            summary: "{{ $labels.job }}: no node of the cluster can be scraped: nothing is delivered, or nothing is seen of it",
         },
         Alert {
             name: "NothingScans",
-            // Turns pass shards from node to node, so that for a moment both or neither count one.
             expr: format!(
-                "sum by (topic) (avg_over_time({}[1m])) < 0.99 * max by (topic) ({})",
-                series(&SHARDS_OWNED, job),
-                series(&SHARDS, job)
+                "({} > 0 or {in_turns}) unless on (job) {}",
+                max(&SHARDS_UNOWNED, "job, topic", job),
+                no_survey(job)
             ),
             lasts: "2m",
             severity: "page",
-            summary: "{{ $labels.topic }}: only {{ $value }} of its shards are scanned; what is in the others waits",
+            summary: "{{ $labels.topic }}: {{ $value | humanize }} of its shards are scanned by no node; what is in them waits",
+        },
+        Alert {
+            name: "OwnershipDown",
+            expr: format!("count by (job) ({} == 0) > 0", series(&OWNERSHIP_UP, job)),
+            lasts: "5m",
+            severity: "ticket",
+            summary: "{{ $labels.job }}: {{ $value }} nodes cannot share shards out: etcd, or Redis in round-robin, does not answer or takes no writes; a node that dies now is noticed late",
         },
         Alert {
             name: "OwnersDisagree",
-            expr: format!("max({row}) != min({row})", row = series(&NODES_SERVING, job)),
+            expr: format!("max by (job) ({row}) != min by (job) ({row})", row = series(&NODES_SERVING, job)),
             lasts: "5m",
             severity: "ticket",
-            summary: "nodes do not agree on how many they are: some are cut off from etcd or Redis",
+            summary: "{{ $labels.job }}: nodes do not agree on how many they are: some are cut off from etcd or Redis",
         },
         Alert {
             name: "ResizeStuck",
             expr: format!(
-                "max by (topic) ({row}) > 0 and on (topic) max by (topic) ({row}) >= on (topic) max by (topic) ({row} offset 15m)",
-                row = series(&RESIZE_REMAINING, job)
+                "{} > 0 and on (job, topic) {} == 0",
+                max(&RESIZE_REMAINING, "job, topic", job),
+                increase(&MESSAGES, "job, topic", &format!(r#"{job},event="moved""#), "15m")
             ),
-            lasts: "5m",
+            lasts: "15m",
             severity: "ticket",
             summary: "{{ $labels.topic }}: {{ $value }} messages wait to be moved to other shards, and none was for 15 minutes",
+        },
+        Alert {
+            name: "CertificateEnds",
+            expr: format!(
+                "min by (job, instance, key) ({}) - time() < {CERTIFICATE_LEFT_S}",
+                series(&CERTIFICATE_ENDS, job)
+            ),
+            lasts: "1m",
+            severity: "ticket",
+            summary: "{{ $labels.instance }}: the certificate of {{ $labels.key }} ends in {{ $value | humanizeDuration }}",
         },
     ]
 }
 
-/// Deliveries fail.
+/// No node had an answer of the store for long.
+fn no_survey(job: &str) -> String {
+    format!("min by (job) ({}) > {SURVEYED_WITHIN_S}", series(&SURVEY_AGE, job))
+}
+
+/// Deliveries fail, or nobody takes them.
 fn delivery(job: &str) -> Vec<Alert> {
     let dead = format!(r#"{job},event="dead""#);
     vec![
         Alert {
             name: "SinkDown",
-            expr: format!("max by (topic) ({}) == 1", series(&BREAKER_OPEN, job)),
-            lasts: "10m",
+            expr: format!("{} == 1", max(&BREAKER_OPEN, "job, topic", job)),
+            // Before its messages use up the budget of lateness, so that this is the call that comes.
+            lasts: "2m",
             severity: "page",
-            summary: "{{ $labels.topic }}: its sink has been down for ten minutes; nothing is lost, and no attempt is used up",
+            summary: "{{ $labels.topic }}: its sink is down; nothing is lost, and no attempt is used up",
+        },
+        Alert {
+            name: "ConsumersGone",
+            expr: format!(
+                "min by (job, topic) ({}) > {ASKED_WITHIN_S} and on (job, topic) {OVERDUE}{{{job}}} == 1",
+                series(&CONSUMER_CLAIM_AGE, job)
+            ),
+            lasts: "1m",
+            severity: "page",
+            summary: "{{ $labels.topic }}: messages are due, and no consumer has asked for any for {{ $value | humanizeDuration }}",
         },
         Alert {
             name: "DeadLettersGrow",
-            expr: format!("{} > 0", increase(&MESSAGES, "topic", &dead, "15m")),
+            expr: format!("{} > 0", increase(&MESSAGES, "job, topic", &dead, "15m")),
             lasts: "0m",
             severity: "ticket",
             summary: "{{ $labels.topic }}: {{ $value | humanize }} messages were given up within 15 minutes",
         },
         Alert {
             name: "ClaimsExpire",
-            expr: format!("{} > 0", increase(&CLAIMS_EXPIRED, "topic", job, "15m")),
+            // Again and again: a holder that died once is in sight for five minutes.
+            expr: format!("{} > 0", increase(&CLAIMS_EXPIRED, "job, topic", job, "5m")),
             lasts: "15m",
             severity: "ticket",
-            summary: "{{ $labels.topic }}: {{ $value | humanize }} claims of 15 minutes ended without a verdict; duplicates are likely",
+            summary: "{{ $labels.topic }}: claims end without a verdict, {{ $value | humanize }} in the last five minutes; duplicates are likely",
         },
     ]
 }
 
-/// The store fails, or what it holds is in danger.
+/// The store is away, fails, or what it holds is in danger.
 fn store(job: &str) -> Vec<Alert> {
     let full = format!(r#"{job},kind="full""#);
-    let other = format!(r#"{job},kind!="full""#);
-    let danger = format!(r#"{job},kind=~"eviction|disk""#);
-    let weak = format!(r#"{job},kind=~"replicas|unguarded""#);
+    let away = format!(r#"{job},kind=~"unavailable|setup|damaged""#);
+    let weak = r#"kind=~"replicas|unguarded""#;
+    let danger = weak.replace("=~", "!~");
+    let [danger, weak] = [danger.as_str(), weak].map(|kinds| format!("{job},{kinds}"));
     vec![
         Alert {
+            name: "StoreAway",
+            expr: format!("{} > 0 or on (job) {}", sum(&SHARDS_UNREACHABLE, "job", job), no_survey(job)),
+            lasts: "2m",
+            severity: "page",
+            summary: "{{ $labels.job }}: the store, or a server of it, does not answer; what falls due there waits, and what is sent to it is refused",
+        },
+        Alert {
             name: "StoreFull",
-            expr: format!("{} > 0", rate(&STORE_ERRORS, "kind", &full, "5m")),
+            expr: format!("{} > 0", rate(&STORE_ERRORS, "job", &full, "5m")),
             lasts: "1m",
             severity: "page",
-            summary: "the store is full: new messages are refused, while claims, acks and cancels go on",
+            summary: "{{ $labels.job }}: the store is full: new messages are refused, while claims, acks and cancels go on",
         },
         Alert {
             name: "StoreFullIn6h",
             // Small stores fluctuate: below half of the limit a trend of one hour says nothing.
             expr: format!(
-                "max by (server) (predict_linear({used}[1h], 6 * 3600)) > max by (server) ({limit}) and on (server) max by (server) ({used}) > 0.5 * max by (server) ({limit})",
-                used = series(&STORE_USED, job),
-                limit = series(&STORE_LIMIT, job)
+                "max by (job, server) (predict_linear({}[1h], 6 * 3600)) > {limit} and on (job, server) {} > 0.5 * {limit}",
+                series(&STORE_USED, job),
+                max(&STORE_USED, "job, server", job),
+                limit = max(&STORE_LIMIT, "job, server", job),
             ),
             lasts: "15m",
             severity: "page",
@@ -197,28 +270,33 @@ fn store(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "StoreErrors",
-            expr: format!("{} > 0", rate(&STORE_ERRORS, "kind", &other, "5m")),
+            // A failover fails calls for seconds: its errors are out of sight before the alert would fire.
+            expr: format!(
+                "{} > 0 {}",
+                rate(&STORE_ERRORS, "job, kind", &away, "2m"),
+                unless_called(job, "job", "StoreAway|MessagesInDanger|TopicIssue", "5m")
+            ),
             lasts: "5m",
             severity: "ticket",
             summary: "calls to the store fail ({{ $labels.kind }}): {{ $value | humanize }} a second",
         },
         Alert {
             name: "ClockSkew",
-            expr: format!("max by (instance) (abs({})) > 1", series(&STORE_CLOCK_SKEW, job)),
+            expr: format!("max by (job, instance) (abs({})) > 1", series(&STORE_CLOCK_SKEW, job)),
             lasts: "1m",
             severity: "page",
             summary: "{{ $labels.instance }}: its clock and the store's are {{ $value | humanizeDuration }} apart; beyond 2 s it takes nothing",
         },
         Alert {
             name: "MessagesInDanger",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &danger)),
+            expr: format!("{} > 0", max(&STORE_ISSUES, "job, kind", &danger)),
             lasts: "0m",
             severity: "page",
-            summary: "{{ $value }} masters of Redis may lose messages ({{ $labels.kind }}); the log of a node names them",
+            summary: "the store may lose messages or cannot keep them ({{ $labels.kind }}); the log of a node says which server, and what to do",
         },
         Alert {
             name: "TooFewReplicas",
-            expr: format!("max by (kind) ({}) > 0", series(&STORE_ISSUES, &weak)),
+            expr: format!("{} > 0", max(&STORE_ISSUES, "job, kind", &weak)),
             lasts: "5m",
             severity: "ticket",
             summary: "{{ $value }} masters of Redis would lose acknowledged messages in a failover ({{ $labels.kind }})",
@@ -226,9 +304,9 @@ fn store(job: &str) -> Vec<Alert> {
         Alert {
             name: "TopicIssue",
             expr: format!(
-                "max by (kind) ({}) > 0 or max by (topic) ({}) > 0",
-                series(&TOPIC_ISSUES, job),
-                series(&SHARDS_LOST, job)
+                "{} > 0 or {} > 0",
+                max(&TOPIC_ISSUES, "job, kind", job),
+                max(&SHARDS_LOST, "job, topic", job)
             ),
             lasts: "0m",
             severity: "page",

@@ -27,6 +27,8 @@ pub struct Panel {
     unit: &'static str,
     shape: Shape,
     width: u32,
+    /// Its values can be below 0.
+    signed: bool,
     queries: Vec<(String, &'static str)>,
     thresholds: Vec<(Option<f64>, &'static str)>,
 }
@@ -38,12 +40,27 @@ const NUMBER_HEIGHT: u32 = 4;
 impl Panel {
     pub(crate) fn new(shape: Shape, title: &'static str, unit: &'static str, description: &'static str) -> Self {
         let width = if shape == Shape::Number { 4 } else { 12 };
-        Self { title, description, unit, shape, width, queries: Vec::new(), thresholds: vec![(None, "green")] }
+        Self {
+            title,
+            description,
+            unit,
+            shape,
+            width,
+            signed: false,
+            queries: Vec::new(),
+            thresholds: vec![(None, "green")],
+        }
     }
 
     /// Columns of the grid's 24.
     pub(crate) fn wide(mut self, width: u32) -> Self {
         self.width = width;
+        self
+    }
+
+    /// Its values can be below 0, so its axis does not begin there.
+    pub(crate) fn signed(mut self) -> Self {
+        self.signed = true;
         self
     }
 
@@ -88,6 +105,10 @@ impl Panel {
 
     pub(crate) fn height(&self) -> u32 {
         if self.shape == Shape::Number { NUMBER_HEIGHT } else { HEIGHT }
+    }
+
+    fn begins_at_0(&self) -> bool {
+        !self.signed && (self.unit == "percentunit" || self.shape == Shape::Lines)
     }
 
     fn kind(&self) -> &'static str {
@@ -166,7 +187,7 @@ impl Panel {
             "targets": targets,
             "fieldConfig": {
                 "defaults": {
-                    "unit": self.unit, "min": if self.unit == "percentunit" || self.shape == Shape::Lines { json!(0) } else { Value::Null },
+                    "unit": self.unit, "min": if self.begins_at_0() { json!(0) } else { Value::Null },
                     "color": {"mode": colour}, "custom": self.custom(),
                     "thresholds": {"mode": "absolute", "steps": steps},
                 },

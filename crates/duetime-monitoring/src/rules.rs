@@ -39,7 +39,7 @@ pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
     // What waits in a paused topic is meant to.
     let overdue = |objective: &Objective, matcher: &str| {
         format!(
-            "max by (topic) ({}) > bool {} unless on (topic) max by (topic) ({}) == 1",
+            "max by (job, topic) ({}) > bool {} unless on (job, topic) max by (job, topic) ({}) == 1",
             series(&OLDEST_DUE_AGE, &joined(matcher)),
             objective.seconds(),
             series(&PAUSED, &joined(matcher))
@@ -47,16 +47,16 @@ pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
     };
     let late = |window: &str, objective: &Objective, matcher: &str| {
         let count = |end: &str, matcher: &str| {
-            format!("sum by (topic) (rate({}[{window}]))", part(&LATENESS, end, &joined(matcher)))
+            format!("sum by (job, topic) (rate({}[{window}]))", part(&LATENESS, end, &joined(matcher)))
         };
         let bound = bucket(objective.seconds());
         let in_bound = if matcher.is_empty() { bound } else { format!("{matcher},{bound}") };
         let (in_time, all_of_them) = (count("bucket", &in_bound), count("count", matcher));
         // The histogram counts what was delivered: while nothing is, it says nothing. So the time in which
         // a due message waited longer than the bound counts as late too, and the worse of both holds.
-        let overdue = if matcher.is_empty() { OVERDUE.to_owned() } else { format!("{OVERDUE}{{{matcher}}}") };
+        let overdue = format!("{OVERDUE}{{{}}}", joined(matcher));
         format!(
-            "max by (topic) (label_replace(1 - {in_time} / ({all_of_them} > 0), \"of\", \"delivered\", \"\", \"\") \
+            "max by (job, topic) (label_replace(1 - {in_time} / ({all_of_them} > 0), \"of\", \"delivered\", \"\", \"\") \
              or label_replace(avg_over_time({overdue}[{window}]), \"of\", \"waiting\", \"\", \"\"))"
         )
     };

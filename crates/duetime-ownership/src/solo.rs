@@ -40,7 +40,8 @@ impl Solo {
 
     fn publish(&self) {
         let (member, demand) = self.me.lock().clone();
-        let serves = member.state == MemberState::Serving;
+        // While it cannot claim nobody else can have its shards: they are its own, and wait.
+        let serves = member.state != MemberState::Draining;
         let all = if serves { crate::flat(&demand) } else { Vec::new() };
         let owners = all.iter().cloned().map(|shard| (shard, self.name.clone())).collect();
         crate::publish(&self.owned, &self.meters, all.into_iter().collect(), Changes::Seldom);

@@ -43,10 +43,10 @@ fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
 }
 
 impl Issues {
-    /// Why the node is not ready, a stable word and a sentence: topics vanished from the catalog, or it is older
-    /// than their shards.
+    /// What is wrong with the catalog, a stable word and a sentence: topics vanished from it, or it is older than their
+    /// shards.
     #[must_use]
-    pub fn not_ready(&self) -> Option<(&'static str, String)> {
+    pub fn of_catalog(&self) -> Option<(&'static str, String)> {
         let inside = self.0.lock();
         if !inside.outdated.is_empty() {
             let all = inside.outdated.iter().map(|(topic, messages)| format!("{topic} ({messages} messages)"));
@@ -230,13 +230,13 @@ mod tests {
     fn what_is_wrong_is_reported_once_and_until_it_ends() {
         let (issues, topic) = (Issues::default(), "orders".parse().unwrap());
         assert!(issues.set_vanished(&topic, Some(5), None) && !issues.set_vanished(&topic, Some(6), None));
-        assert!(issues.not_ready().unwrap().1.contains("orders (6 messages)"));
+        assert!(issues.of_catalog().unwrap().1.contains("orders (6 messages)"));
         assert!(matches!(issues.of(&topic), Some(StoreError::Vanished { messages: 6, .. })));
         assert!(issues.set_vanished(&topic, None, None), "nothing is left of it");
-        assert!(issues.not_ready().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
+        assert!(issues.of_catalog().is_some_and(|(word, text)| word == "topic_emptied" && text.contains(": orders;")));
         assert!(matches!(issues.of(&topic), Some(StoreError::Emptied(_))));
         issues.end_of(&topic);
-        assert_eq!(issues.not_ready(), None);
+        assert_eq!(issues.of_catalog(), None);
         assert!(issues.lose_one(&topic, 3) && !issues.lose_one(&topic, 3));
         assert!(!issues.lose(&topic, [3].into()) && issues.lose(&topic, (0..20).collect()));
         assert!(issues.of_topics()[0].ends_with("8, 9 and 10 more"), "{:?}", issues.of_topics());

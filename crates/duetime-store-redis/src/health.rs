@@ -1,14 +1,13 @@
 //! Watches what the servers say about themselves: whether they may evict, keep what they are given on their
 //! disks, and have the replicas that are asked for.
 //!
-//! What is found is reported in the log and in a metric when it comes and when it goes; what puts messages in
-//! danger makes the node not ready.
+//! What is found is reported in the log, in a metric and by `/readyz` when it comes and when it goes. The node serves on:
+//! it is one master of several, and all nodes see the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::StoreError;
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_metrics::{Meters, StoreIssue};
 use duetime_redis::{ClockSkews, Link, LinkError, MasterFacts};
@@ -152,7 +151,7 @@ impl ServerHealth {
         for (named, text) in present.iter().filter(|(named, _)| !known.contains_key(named)) {
             let (kind, server) = (named.0.as_str(), &named.1);
             if is_danger(named.0) {
-                error!(kind, %server, "messages are in danger, this node is not ready: {text}");
+                error!(kind, %server, "messages are in danger: {text}");
             } else {
                 warn!(kind, %server, "{text}");
             }
@@ -186,13 +185,9 @@ impl ServerHealth {
         *known = wrong;
     }
 
-    /// Why messages are in danger, if they are.
-    pub(crate) fn ready(&self) -> Result<(), StoreError> {
-        let issues = self.issues.lock();
-        match issues.iter().find(|((kind, _), _)| is_danger(*kind)) {
-            Some((_, text)) => Err(StoreError::Setup(text.clone())),
-            None => Ok(()),
-        }
+    /// What is wrong with masters, a sentence each.
+    pub(crate) fn issues(&self) -> Vec<String> {
+        self.issues.lock().values().cloned().collect()
     }
 }
 
@@ -217,26 +212,26 @@ mod tests {
     }
 
     #[test]
-    fn what_puts_messages_in_danger_makes_the_node_not_ready_until_it_is_over() {
+    fn what_is_wrong_with_a_master_is_said_until_it_is_over() {
         let wanted = Wanted { durability: Durability::Replicas(1), sentinels: true };
         let (health, meters) = (ServerHealth::default(), Meters::new());
         let told = |facts: MasterFacts| vec![("a:1".to_owned(), Ok(facts))];
         health.take(&told(well()), wanted, &meters);
-        health.ready().unwrap();
+        assert!(health.issues().is_empty());
         health.take(&told(MasterFacts { replicas: 0, guarded: false, ..well() }), wanted, &meters);
-        health.ready().expect("fewer replicas are reported, and answers say so");
+        assert_eq!(health.issues().len(), 2, "{:?}", health.issues());
         assert!(meters.render().contains("duetime_store_issues{kind=\"replicas\"} 1"));
         assert!(meters.render().contains("duetime_store_issues{kind=\"unguarded\"} 1"));
         health.take(&told(MasterFacts { policy: "allkeys-lru".to_owned(), ..well() }), wanted, &meters);
-        let why = health.ready().unwrap_err().to_string();
+        let why = health.issues().join("; ");
         assert!(why.contains("a:1") && why.contains("CONFIG SET maxmemory-policy noeviction"), "{why}");
         let silent = vec![("a:1".to_owned(), Err(LinkError::Unavailable("silent".to_owned())))];
         health.take(&silent, wanted, &meters);
-        health.ready().expect_err("a silent server is not well because of its silence");
+        assert_eq!(health.issues().len(), 1, "a silent server is not well because of its silence");
         health.take(&told(MasterFacts { disk: "writing failed".to_owned(), ..well() }), wanted, &meters);
-        assert!(health.ready().unwrap_err().to_string().contains("writing failed"));
+        assert!(health.issues()[0].contains("writing failed"));
         health.take(&told(well()), wanted, &meters);
-        health.ready().unwrap();
+        assert!(health.issues().is_empty());
         assert!(meters.render().contains("duetime_store_issues{kind=\"eviction\"} 0"));
     }
 }

@@ -327,7 +327,7 @@ impl StoreHealth for RedisStore {
     }
 
     fn issues(&self) -> Vec<String> {
-        Vec::new()
+        self.health.issues()
     }
 
     async fn clock_skew_ms(&self, clock: &dyn Clock) -> Result<i64, StoreError> {
@@ -343,8 +343,6 @@ impl StoreHealth for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        // A server whose disk fails answers no ping: what is known to be wrong says more.
-        self.health.ready()?;
         let doing = "see whether redis answers";
         match tokio::time::timeout(READY_WITHIN, self.calls.link.alive()).await {
             Ok(answer) => answer.map_err(|error| store_error(doing, None, error)),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use duetime_core::Ownership;
 use duetime_dispatch::Engine;
+use duetime_metrics::Meters;
 use duetime_supervisor::Supervisor;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -35,6 +36,8 @@ pub struct Running {
     pub shutdown: CancellationToken,
     /// Ends the loop that sends spans, once nobody records any more.
     pub flush: CancellationToken,
+    /// Counts what it does.
+    pub meters: Arc<Meters>,
     /// Watches all loops.
     pub supervisor: Supervisor,
 }
@@ -77,7 +80,7 @@ impl Signals {
 /// Runs until a signal, or until a loop that the node needs is given up; then drains within `grace`. A second
 /// signal ends the program at once. Answers whether it was a signal.
 pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Duration) -> bool {
-    let Running { engine, ownership, mut http, shutdown, flush, supervisor } = running;
+    let Running { engine, ownership, mut http, shutdown, flush, meters: _, supervisor } = running;
     let is_wanted = tokio::select! {
         biased;
         signal = signals.next() => {

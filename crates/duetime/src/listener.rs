@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use duetime_core::Clock as _;
 use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Shares, Tls, TlsFiles};
+use duetime_metrics::Meters;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
@@ -151,6 +152,7 @@ struct Files {
     config: Config,
     auth: Auth,
     options: HttpOptions,
+    meters: Arc<Meters>,
     /// What they looked like when they were read last.
     seen: Vec<Print>,
 }
@@ -184,9 +186,12 @@ impl Reloader {
         config: Config,
         auth: Auth,
         options: HttpOptions,
+        meters: Arc<Meters>,
         hangup: Signal,
     ) -> Self {
-        let mut files = Files { file: file.map(Path::to_owned), overlays, config, auth, options, seen: Vec::new() };
+        let file = file.map(Path::to_owned);
+        let mut files = Files { file, overlays, config, auth, options, meters, seen: Vec::new() };
+        files.show_certificate();
         files.seen = files.prints();
         Self { files: Arc::new(Mutex::new(files)), hangup }
     }
@@ -281,7 +286,15 @@ impl Files {
             self.options.audit.tokens_changed(SystemClock.now(), why, changes);
         }
         self.config = config;
+        self.show_certificate();
         Ok(())
+    }
+
+    /// Shows when the certificate ends that is in use from now on.
+    fn show_certificate(&self) {
+        if let Some(ends) = self.config.node.tls.as_ref().and_then(TlsFiles::ends) {
+            self.meters.certificate_ends("node.tls.cert", ends);
+        }
     }
 }
 

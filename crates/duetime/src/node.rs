@@ -60,8 +60,8 @@ pub async fn start(
     start_loops(&base, &store, &routing, &started);
     let http = serve_http(&base, &store, &routing, &started, HttpStep { listeners, auth, options })?;
     let NodeEngine { engine, ownership, flush, .. } = started;
-    let NodeBase { shutdown, supervisor, .. } = base;
-    Ok(Running { engine, ownership, http, shutdown, flush, supervisor })
+    let NodeBase { meters, shutdown, supervisor, .. } = base;
+    Ok(Running { engine, ownership, http, shutdown, flush, meters, supervisor })
 }
 
 /// What all steps share.

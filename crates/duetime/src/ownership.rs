@@ -125,6 +125,7 @@ pub async fn watch_clock(
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(if is_silent { AGAIN_EVERY } else { CLOCKS_EVERY }) => {}
         }
+        meters.ownership_up(ownership.mode(), ownership.issue().is_none());
         if let Some(step_ms) = steps.look(clock.now()) {
             let off_ms = steps.off_ms();
             warn!(step_ms, off_ms, "this machine's clock was set; messages fall due by it, set it by NTP");

@@ -65,7 +65,8 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     drop(lines);
     let running = node::start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
     let audit = options.audit.clone();
-    let reloader = Reloader::new(args.config.as_deref(), args.flags.overlays(), config.clone(), auth, options, hangup);
+    let (file, meters) = (args.config.as_deref(), running.meters.clone());
+    let reloader = Reloader::new(file, args.flags.overlays(), config.clone(), auth, options, meters, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
     running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
         let (reloader, stop) = (reloader.clone(), stop.clone());

@@ -324,7 +324,7 @@ async fn a_node_says_that_the_catalog_is_older_than_its_shards_until_the_topic_i
     let Err(RouteError::Store(error)) = refused else { panic!("{refused:?}") };
     assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
     router.consistency.check_shards().await;
-    let (code, detail) = catalog.issues().not_ready().unwrap();
+    let (code, detail) = catalog.issues().of_catalog().unwrap();
     assert!(code == "topic_outdated" && detail.contains("orders (2 messages)"), "{detail}");
     assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 1"));
     let places = router.consistency.anomalies(&catalog.get(name).unwrap()).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_node_says_that_the_catalog_is_older_than_its_shards_until_the_topic_i
 
     assert!(catalog.adopt(name, None, false).await.unwrap().restored);
     router.consistency.check_shards().await;
-    assert!(catalog.issues().not_ready().is_none());
+    assert!(catalog.issues().of_catalog().is_none());
     assert!(meters.render().contains("duetime_topic_issues{kind=\"outdated\"} 0"));
     assert!(router.get(name, vec![id("nobody")]).await.remove(0).is_ok());
 }

@@ -155,6 +155,31 @@ fn ask(wait: Duration) -> ClaimAsk {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_falls_due_on_a_server_that_does_not_answer_grows_old_in_the_gauges() {
+    let (mine, all) = (i64::from(SHARDS) / SERVERS as i64, i64::from(SHARDS));
+    let node = node(with_sink(), true, TestSink::new(4, 16)).await;
+    let index = (0..SHARDS).find(|index| node.store.server_of_index(*index) == SILENT).unwrap();
+    let id = node.ids_of(index, "late", 1).await.remove(0);
+    node.put(&id, secs(20)).await;
+    node.pass(secs(10)).await;
+    let seen = || (node.counts().oldest_due_age.get(), node.counts().shards_unreachable.get());
+    assert_eq!(seen(), (0.0, 0));
+    falls_silent(&node);
+    node.pass(secs(8)).await;
+    assert_eq!(seen(), (0.0, mine), "its time has not come");
+    node.pass(secs(100)).await;
+    let (age, unreachable) = seen();
+    assert!((85.0..100.0).contains(&age) && unreachable == mine, "{age} s, {unreachable} shards");
+    node.store.silent.lock().extend((0..SERVERS).map(|server| ServerId(server.try_into().unwrap())));
+    node.pass(secs(20)).await;
+    let (older, unreachable) = seen();
+    assert!(older > age + 10.0 && unreachable == all, "{older} s, {unreachable} shards: no server answers");
+    node.store.silent.lock().clear();
+    node.pass(secs(20)).await;
+    assert_eq!(seen(), (0.0, 0), "it came, and all answer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn consumers_get_what_is_due_on_the_others_at_its_time() {
     let node = node(without_sink(), false, TestSink::new(1, 1)).await;
     let mut all = put(&node, "before", &[ms(400)], 1).await;

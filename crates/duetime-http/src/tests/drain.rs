@@ -91,8 +91,13 @@ async fn a_node_that_cannot_share_shards_out_as_it_should_is_degraded_and_says_w
     let asked = Arc::new(Asked::default());
     let api = TestApi::with_orders().await;
     let api = api.again(HttpParts { ownership: asked.clone(), ..api.parts.clone() });
-    assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));
+    let ready = api.get("/readyz").await.json();
+    assert_eq!((&ready["status"], ready.get("issues")), (&json!("ready"), None));
     *asked.1.lock() = Some("etcd takes no writes of this node".to_owned());
-    let issues = ["etcd takes no writes of this node"];
-    assert_eq!(api.get("/readyz").await.json(), json!({"status": "degraded", "issues": issues}));
+    let degraded = api.get("/readyz").await.json();
+    assert_eq!(
+        (&degraded["status"], &degraded["issues"][0]),
+        (&json!("degraded"), &json!("etcd takes no writes of this node"))
+    );
+    assert!(degraded["found"]["sharing"].as_str().unwrap().contains("does not work"), "{degraded}");
 }

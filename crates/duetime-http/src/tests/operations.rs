@@ -16,7 +16,7 @@ use crate::Auth;
 type Fault = Box<dyn Fn(&Shard) -> Option<StoreError> + Send>;
 
 /// Calls that a test makes fail.
-const FAILING: [&str; 5] = ["enqueue", "edit", "claim", "ready", "routing"];
+const FAILING: [&str; 6] = ["enqueue", "edit", "claim", "ready", "routing", "next_due"];
 
 /// Fails as the test has set, else does what the reference store does.
 struct Faulty {
@@ -86,6 +86,21 @@ async fn each_failure_of_the_store_has_its_own_answer() {
     assert_eq!(api.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
     assert_eq!(api.get("/healthz").await.status, 200);
     assert!(api.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
+}
+
+#[tokio::test]
+async fn a_node_is_ready_only_if_a_shard_answers_it_and_whatever_becomes_of_one_topic() {
+    let (api, store) = failing().await;
+    // As a cluster that refuses every call on a key, and answers a ping.
+    *store.fault.lock() = Box::new(|shard: &Shard| (shard.topic.as_str() == "orders").then(away));
+    let refused = api.get("/readyz").await;
+    assert_eq!(refused.problem(), (503, "store_unavailable".to_owned()));
+    assert!(refused.text.contains("none of its 1 servers answers"), "{}", refused.text);
+    *store.fault.lock() = Box::new(|_| None);
+    api.parts.catalog.issues().lose(&"orders".parse().unwrap(), [3].into());
+    let degraded = api.get("/readyz").await;
+    assert_eq!((degraded.status.as_u16(), &degraded.json()["status"]), (200, &json!("degraded")));
+    assert_eq!(degraded.json()["found"]["servers"], "1 of 1 answer");
 }
 
 #[tokio::test]
@@ -184,7 +199,8 @@ async fn an_operation_without_parameters_refuses_any() {
 #[tokio::test]
 async fn a_draining_node_is_not_ready_and_says_so() {
     let api = TestApi::with_orders().await;
-    assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready"}));
+    let found = json!({"store": "serves", "servers": "1 of 1 answer", "clock": "0 ms apart", "sharing": "etcd works"});
+    assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready", "found": found}));
     let nodes = api.get("/v1/nodes").await.json();
     assert_eq!((&nodes["nodes"][0]["id"], &nodes["nodes"][0]["state"]), (&json!("n1"), &json!("serving")));
     assert_eq!(nodes["nodes"][0]["topics"], json!({"orders": 1}));

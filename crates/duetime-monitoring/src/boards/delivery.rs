@@ -1,12 +1,12 @@
 //! Is the other side up, and how do deliveries go?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CLAIM_BATCH_SIZE, CLAIMS_EXPIRED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL,
-    SINK_ERRORS,
+    BREAKER_OPEN, BREAKER_OPENS, CLAIM_BATCH_SIZE, CLAIM_DELAY, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, DELIVERY, MESSAGES,
+    RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL, SINK_ERRORS,
 };
 
 use crate::board::Board;
-use crate::expr::{NODES, TOPICS, WINDOW, count_rate, max, quantile, rate, sum};
+use crate::expr::{NODES, TOPICS, WINDOW, count_rate, increase, max, quantile, rate, series, sum};
 use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
@@ -29,6 +29,22 @@ pub(super) fn board() -> Board {
                     .warn(0.5, 1.0)
                     .wide(24)
                     .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
+            ],
+        )
+        .row(
+            "Where lateness comes from",
+            vec![
+                Panel::new(Shape::Lines, "From the due time to the claim, p99", "s",
+                    "The store, the node, a rate limit, or a sink that was down.")
+                    .query(quantile(0.99, &CLAIM_DELAY, "topic", TOPICS, WINDOW), "{{topic}}"),
+                Panel::new(Shape::Lines, "From the claim to the delivery, p99", "s", "The sink; for a consumer, the answer to its claim.")
+                    .query(quantile(0.99, &DELIVERY, "topic", TOPICS, WINDOW), "{{topic}}"),
+                Panel::new(Shape::Lines, "Breakers opened within an hour", "short",
+                    "More than a few: the sink goes and comes. `duetime sink outages` has when and why.")
+                    .query(increase(&BREAKER_OPENS, "topic", TOPICS, "1h"), "{{topic}}"),
+                Panel::new(Shape::Lines, "Since a consumer asked last", "s",
+                    "At the node that was asked last. It grows while no consumer of the topic claims; 0 where a sink is delivered to.")
+                    .query(format!("min by (topic) ({})", series(&CONSUMER_CLAIM_AGE, TOPICS)), "{{topic}}"),
             ],
         )
         .row(

@@ -3,7 +3,7 @@
 use duetime_metrics::table::{LATENESS, MESSAGES, RESIZE_REMAINING, SHARDS, SHARDS_OWNED};
 
 use crate::board::Board;
-use crate::expr::{TOPICS, WINDOW, max, quantile, rate, series, sum};
+use crate::expr::{TOPICS, WINDOW, max, quantile, rate, sum};
 use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
@@ -24,16 +24,9 @@ pub(super) fn board() -> Board {
                     Shape::Lines,
                     "Time that is left",
                     "s",
-                    "At the rate of the last five minutes. No line while nothing moves.",
+                    "At the rate at which messages were moved lately. No line while nothing moves.",
                 )
-                .query(
-                    format!(
-                        "{} / on (topic) (max by (topic) (-deriv({}[5m])) > 0)",
-                        remaining(),
-                        series(&RESIZE_REMAINING, TOPICS)
-                    ),
-                    "{{topic}}",
-                ),
+                .query(format!("{} / ({} > 0)", remaining(), rate(&MESSAGES, "topic", &moved, WINDOW)), "{{topic}}"),
                 Panel::new(
                     Shape::Lines,
                     "Messages moved a second",

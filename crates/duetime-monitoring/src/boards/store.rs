@@ -1,13 +1,14 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    LEASE_CHANGES, NODES_SERVING, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS,
-    SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT,
-    STORE_USED, TOPIC_ISSUES,
+    BUILD_INFO, IN_FLIGHT_BUDGET_HELD, IN_FLIGHT_BUDGET_SIZE, LEASE_CHANGES, LOOP_RESTARTS, NODES_SERVING,
+    OWNERSHIP_UP, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE, SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST,
+    SHARDS_OWNED, SHARDS_UNOWNED, SHARDS_UNREACHABLE, STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES,
+    STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
 };
 
 use crate::board::Board;
-use crate::expr::{NODES, TOPICS, WINDOW, count_rate, max, quantile, rate, series, sum};
+use crate::expr::{NODES, TOPICS, WINDOW, count_rate, increase, max, quantile, rate, series, sum};
 use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
@@ -50,13 +51,18 @@ pub(super) fn board() -> Board {
                     .query(format!("{} / {}", max(&STORE_USED, "server", NODES), max(&STORE_LIMIT, "server", NODES)), "{{server}}"),
                 Panel::new(Shape::Stacked, "Bytes of messages", "bytes", "Payloads and headers of all that waits, dead letters too; estimated on Redis, which adds some 200 bytes a message.")
                     .query(sum(&PENDING_BYTES, "topic", TOPICS), "{{topic}}"),
-                Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead.")
+                Panel::new(Shape::Lines, "Clock of the store against the nodes'", "s", "Above 0 the store is ahead, below 0 behind.")
+                    .signed()
                     .query(series(&STORE_CLOCK_SKEW, NODES), "{{instance}}"),
             ],
         )
         .row(
             "Shards",
             vec![
+                Panel::new(Shape::Lines, "Shards that cannot be reached", "short", "Their server does not answer: what falls due in them waits.")
+                    .query(sum(&SHARDS_UNREACHABLE, "topic", TOPICS), "{{topic}}"),
+                Panel::new(Shape::Lines, "Since the store answered a node", "s", "Surveys of its shards are five seconds apart; above 30 it is away from that node.")
+                    .query(series(&SURVEY_AGE, NODES), "{{instance}}"),
                 Panel::new(Shape::Lines, "Ten latest shards", "s", "How long the oldest due message of a shard has waited.")
                     .query(format!("topk(10, {})", max(&SHARD_OLDEST_DUE_AGE, "topic, shard", TOPICS)), "{{topic}} {{shard}}"),
                 Panel::new(Shape::Lines, "Ten fullest shards", "short", "Due messages. One far above the others is a hot shard.")
@@ -68,6 +74,8 @@ pub(super) fn board() -> Board {
                     .query(max(&SHARDS_UNOWNED, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Nodes that share the shards", "short", "As each node sees them. Lines that differ for long: nodes do not see each other.")
                     .query(series(&NODES_SERVING, NODES), "{{instance}}"),
+                Panel::new(Shape::Lines, "Nodes that can share shards out", "short", "1 while etcd, or Redis in round-robin, answers the node and takes its writes.")
+                    .query(series(&OWNERSHIP_UP, NODES), "{{instance}}"),
                 Panel::new(Shape::Stacked, "Changes of owners", "cps", "By what became of shards at a node.")
                     .query(format!("{} or vector(0)", rate(&LEASE_CHANGES, "kind", NODES, WINDOW)), "{{kind}}"),
             ],
@@ -75,6 +83,24 @@ pub(super) fn board() -> Board {
         .row(
             "Nodes",
             vec![
+                Panel::new(Shape::Table, "Nodes", "s", "Since when each runs, and which version.")
+                    .query(
+                        format!(
+                            "(time() - {}) * on (job, instance) group_left (version, commit) {}",
+                            process("start_time_seconds"),
+                            series(&BUILD_INFO, NODES)
+                        ),
+                        "",
+                    ),
+                Panel::new(Shape::Lines, "Share of the in-flight budget", "percentunit",
+                    "Near 1 for long: slow sinks or consumers hold what the node may hold.")
+                    .query(
+                        format!("{} / {}", series(&IN_FLIGHT_BUDGET_HELD, NODES), series(&IN_FLIGHT_BUDGET_SIZE, NODES)),
+                        "{{instance}} {{unit}}",
+                    ),
+                Panel::new(Shape::Lines, "Loops started again within an hour", "short", "Above 0: a fault of the program; report it with the log's `error` lines.")
+                    .wide(24)
+                    .query(increase(&LOOP_RESTARTS, "instance, loop", NODES, "1h"), "{{instance}} {{loop}}"),
                 Panel::new(Shape::Lines, "Processor", "percentunit", "Of one core; a node with nothing due needs next to none.")
                     .wide(8)
                     .query(format!("rate({}[{WINDOW}])", process("cpu_seconds_total")), "{{instance}}"),

@@ -106,7 +106,7 @@ async fn a_receipt_of_a_life_that_the_catalog_does_not_know_is_refused_as_such()
         "{answer:?}"
     );
     // Receipts are made up easily: what the shards say counts.
-    assert_eq!(remade.fixture.catalog.issues().not_ready(), None);
+    assert_eq!(remade.fixture.catalog.issues().of_catalog(), None);
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn nothing_that_is_there_is_unknown_after_the_store_forgot_a_change_of_the
         fixture.remember_change(forgotten);
         let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
         assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
-        assert_eq!(fixture.catalog.issues().not_ready(), None);
+        assert_eq!(fixture.catalog.issues().of_catalog(), None);
     }
 }
 
@@ -59,7 +59,7 @@ async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forg
     assert!(again.iter().all(|done| done.as_ref().unwrap().outcome == EnqueueOutcome::Duplicate), "{again:?}");
     let cancelled = fixture.router.edit(&fixture.topic, cancels()).await;
     assert!(cancelled.iter().all(|done| done.as_ref().unwrap().edited == Edited::Cancelled), "{cancelled:?}");
-    assert_eq!((fixture.shards(), fixture.catalog.issues().not_ready()), (4, None));
+    assert_eq!((fixture.shards(), fixture.catalog.issues().of_catalog()), (4, None));
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_
         assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
     }
     fixture.router.consistency.check_shards().await;
-    assert!(fixture.catalog.issues().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
+    assert!(fixture.catalog.issues().of_catalog().is_some_and(|(word, _)| word == "topic_outdated"));
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn nothing_is_answered_where_only_a_part_of_the_store_forgot_a_change_unti
             assert!(matches!(*error, StoreError::Outdated(_)), "{error}");
         }
     }
-    assert!(fixture.catalog.issues().not_ready().is_some_and(|(word, _)| word == "topic_outdated"));
+    assert!(fixture.catalog.issues().of_catalog().is_some_and(|(word, _)| word == "topic_outdated"));
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ pub struct AlertsArgs {
     /// Another bound for one topic; may be given many times.
     #[arg(long = "topic", value_name = "TOPIC=DURATION")]
     pub topics: Vec<String>,
-    /// The job under which Prometheus scrapes the nodes.
+    /// The job under which Prometheus scrapes the nodes of this cluster, and of no other.
     #[arg(long, value_name = "NAME", default_value = duetime_monitoring::JOB)]
     pub job: String,
     /// Where the runbooks can be read; the alerts link to it.

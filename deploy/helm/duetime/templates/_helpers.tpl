@@ -2,6 +2,11 @@
 {{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{/* The job of Prometheus is the cluster: rules and dashboards tell releases apart by it. */}}
+{{- define "duetime.job" -}}
+{{ .Release.Namespace }}/{{ include "duetime.name" . }}
+{{- end }}
+
 {{- define "duetime.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -16,12 +21,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down. */}}
 {{- define "duetime.late" -}}
-max((max by (topic) (duetime_oldest_due_age_seconds{job="duetime"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1 or max by (topic) (duetime_paused{job="duetime"}) == 1)) or vector(0)
+max((max by (topic) (duetime_oldest_due_age_seconds{job="{{ include "duetime.job" . }}"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="{{ include "duetime.job" . }}"}) == 1 or max by (topic) (duetime_paused{job="{{ include "duetime.job" . }}"}) == 1)) or vector(0)
 {{- end }}
 
 {{/* Messages a second that fall due in the coming five minutes. */}}
 {{- define "duetime.ahead" -}}
-sum((sum by (topic) (duetime_forecast{job="duetime",within="5m"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="duetime"}) == 1 or max by (topic) (duetime_paused{job="duetime"}) == 1)) / 300 or vector(0)
+sum((sum by (topic) (duetime_forecast{job="{{ include "duetime.job" . }}",within="5m"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="{{ include "duetime.job" . }}"}) == 1 or max by (topic) (duetime_paused{job="{{ include "duetime.job" . }}"}) == 1)) / 300 or vector(0)
 {{- end }}
 
 {{/* One node at a time is taken away, and rarely: each change moves shards. */}}

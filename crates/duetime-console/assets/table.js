@@ -46,8 +46,8 @@ function useNear(body, count, on) {
   return on ? near : { from: 0, to: count, height: ROW_PX };
 }
 
-// Keeps rows where they were: while a pointer or the focus is on them, and otherwise for a while. What is new comes last
-// in a table that is held, and has its place at once in another.
+// Keeps rows where they were: while a pointer or the focus is on them, and otherwise for a while. What is new comes
+// last in a table that is held, and has its place at once in another.
 function useHeld(body, by) {
   const known = useRef({ order: new Map() });
   return (rows) => {

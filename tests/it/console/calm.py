@@ -22,6 +22,8 @@ SMALL = """(least) => [...document.querySelectorAll('a, button, input, select, s
     .map((one) => [one, one.getBoundingClientRect()])
     .filter(([, box]) => box.width < least || box.height < least)
     .map(([one, box]) => `${one.outerHTML.slice(0, 90)} ${box.width}x${box.height}`)"""
+FOUND = """axe.run().then((result) => result.violations.map(
+    (one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"""
 CHANGES = """() => { window.said = 0; new MutationObserver((seen) => seen.forEach(({ target }) => {
     const one = target instanceof Element ? target : target.parentElement;
     if (one?.closest('[role=status], [role=alert], [aria-live]')) window.said += 1;
@@ -41,14 +43,15 @@ def main():
 
         def axe(page, what):
             page.evaluate(AXE)
-            found = page.evaluate("axe.run().then((result) => result.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))")
+            found = page.evaluate(FOUND)
             assert not found, f"{what}: {found}"
 
         # A first visit loads little, and a screen when it is opened.
         page = page_of(viewport={"width": 1280, "height": 860})
         page.goto(f"{url}/#/")
         expect(page.locator("tbody")).to_contain_text("mails")
-        files = "performance.getEntriesByType('resource').filter((one) => one.name.includes('/console/')).map((one) => [one.name, one.encodedBodySize])"
+        files = """performance.getEntriesByType('resource').filter((one) => one.name.includes('/console/'))
+            .map((one) => [one.name, one.encodedBodySize])"""
         loaded = page.evaluate(files)
         assert 10_000 < sum(size for _, size in loaded) <= FIRST_VISIT_BYTES_MAX, loaded
         assert not any("slo.js" in name for name, _ in loaded), loaded
@@ -144,9 +147,10 @@ def main():
         api("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})
         looked = page_of(bypass_csp=True)
         for place, button in (
-            ("message/mails/later", "Cancel …"), ("message/mails/later", "Reschedule …"), ("topic/zeta", "Pause …"),
-            ("topic/zeta", "Change …"), ("topic/zeta", "Delete this topic …"), ("shards/zeta", "Change the number …"),
-            ("messages/mails", "Cancel all of these …"), ("sinks", "Pause the sink out"), ("nodes", "Keys"),
+            ("message/mails/later", "Cancel …"), ("message/mails/later", "Reschedule …"),
+            ("topic/zeta", "Pause …"), ("topic/zeta", "Change …"), ("topic/zeta", "Delete this topic …"),
+            ("shards/zeta", "Change the number …"), ("messages/mails", "Cancel all of these …"),
+            ("sinks", "Pause the sink out"), ("nodes", "Keys"),
         ):
             looked.goto(f"{url}/#/{place}")
             looked.get_by_role("button", name=button).click()

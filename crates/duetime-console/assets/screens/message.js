@@ -68,7 +68,7 @@ export function Message({ topic, id }) {
   }
   const actions = {
     cancel: {
-      title: `Cancel ${plain(id)}`,
+      title: `Cancel ${id}`,
       label: "Cancel it",
       danger: true,
       text: "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.",
@@ -76,7 +76,7 @@ export function Message({ topic, id }) {
       command: command("cancel", {}, topic, id),
     },
     now: {
-      title: `Deliver ${plain(id)} now`,
+      title: `Deliver ${id} now`,
       label: "Make it due",
       text: "Its due time becomes now. Its attempts begin again.",
       method: "PATCH",
@@ -84,7 +84,7 @@ export function Message({ topic, id }) {
       command: command("reschedule", { delay: "0s" }, topic, id),
     },
     later: {
-      title: `Give ${plain(id)} another due time`,
+      title: `Give ${id} another due time`,
       label: "Reschedule",
       text: "Counted from now. Its attempts begin again.",
       method: "PATCH",
@@ -93,7 +93,7 @@ export function Message({ topic, id }) {
     },
   };
   const dead = (verb, text, method, rest, danger) => ({
-    title: `${verb} ${plain(id)}`,
+    title: `${verb} ${id}`,
     label: `${verb} it`,
     danger,
     text,

@@ -103,13 +103,12 @@ const ofPauses = (topics, acts) =>
   ).map((held) => {
     const [{ name, pause }] = held;
     const names = held.slice(0, NAMES_MAX).map((topic) => topic.name);
+    const place = pause?.sink ? "#/sinks" : `#/topic/${coded(name)}`;
     return {
       key: `pause ${name}`,
       bad: false,
       short: `${held.length === 1 ? name : plural(held.length, "topic")} paused`,
-      deed: html`
-        <a class="button" href=${pause?.sink ? "#/sinks" : `#/topic/${coded(name)}`}>${acts ? "Resume …" : "Look at it"}</a>
-      `,
+      deed: html`<a class="button" href=${place}>${acts ? "Resume …" : "Look at it"}</a>`,
       text: html`
         ${
           held.length === 1

@@ -28,7 +28,7 @@ def main():
         claimed += len(api("POST", "/v1/topics/orders/nack", nack)[1]["results"])
     api("POST", "/v1/topics/orders/messages", [{"id": f"grow-{n}", "delay": "1h"} for n in range(GROW)])
     api("POST", "/v1/topics/orders/messages", [{"id": TURNED, "delay": "1h"}, {"id": "blank ", "delay": "1h"}])
-    api("POST", "/v1/topics/slips/messages", [{"id": "order-9", "delay": "1h"}])
+    api("POST", "/v1/topics/slips/messages", [{"id": "order-9", "delay": "1h"}, {"id": "due-1"}, {"id": "due-2"}])
     plans = lambda: api("GET", "/v1/topics/orders/plans")[1]["plans"]
 
     with chromium() as browser:
@@ -106,18 +106,30 @@ def main():
         expect(page.locator("main")).to_contain_text(f"{LATER} messages")
 
         # A count that ended early promises neither a number nor a duration that is not known.
-        def early(route):
-            answer = route.fetch()
-            route.fulfill(response=answer, json={**answer.json(), "expected": 20, "count_complete": False})
+        def early(page, counted):
+            def answered(route):
+                if route.request.method != "POST":
+                    return route.continue_()
+                answer = route.fetch()
+                route.fulfill(response=answer, json={**answer.json(), "expected": counted, "count_complete": False})
 
-        only = lambda route: early(route) if route.request.method == "POST" else route.continue_()
-        page.route("**/v1/topics/orders/plans", only)
+            page.route("**/plans", answered)
+
+        early(page, 20)
         page.get_by_role("button", name="Cancel all of these").click()
         expect(dialog).to_contain_text(f"Cancel up to {LATER + 2} messages of orders")
         expect(dialog).to_contain_text(f"The count ended after 20: how many of all {LATER + 2} match is not known")
         expect(dialog.locator("dl.pairs")).to_contain_text("up to 1.0 s")
         page.keyboard.press("Escape")
-        page.unroute("**/v1/topics/orders/plans")
+        page.unroute("**/plans")
+
+        # What is due is one of those that wait: it is not counted twice.
+        slips = window("messages/slips")
+        expect(slips.locator("main")).to_contain_text("3 messages")
+        early(slips, 1)
+        slips.get_by_role("button", name="Deliver all of these").click()
+        expect(slips.get_by_role("dialog")).to_contain_text("Deliver now up to 3 messages of slips")
+        slips.close()
 
         # No id turns the text of a dialog around.
         page = window(f"message/orders/{urllib.parse.quote(TURNED, safe='')}")

@@ -54,7 +54,7 @@ async fn a_bulk_action_goes_on_at_another_node_when_its_node_is_killed() {
     let plan = done(&first, Method::POST, "orders/plans", &ask).await;
     assert_eq!(plan["expected"], MESSAGES);
     let id = plan["id"].as_str().unwrap();
-    done(&first, Method::POST, &format!("orders/plans/{id}/start"), &json!({})).await;
+    done(&first, Method::POST, &format!("orders/plans/{id}/start"), &json!({ "at_most": MESSAGES })).await;
     plan_when(&second, id, |plan| count(plan, "done") >= 2 * A_SECOND).await;
     first.kill();
     // The count changes meanwhile: what moves is met all the same.
@@ -87,7 +87,10 @@ async fn the_command_line_plans_starts_stops_and_forgets() {
     let plan: Value = serde_json::from_str(&planned).unwrap();
     assert!(ok && plan["state"] == "planned" && plan["expected"] == 111, "{planned}");
     let id = plan["id"].as_str().unwrap();
-    done(&node, Method::POST, &format!("orders/plans/{id}/start"), &json!({})).await;
+    let (ok, refused) = duetime(&["bulk", "start", "orders", id]);
+    assert!(!ok && refused.contains("give at_most"), "{refused}");
+    assert!(duetime(&["bulk", "list", "orders"]).1.contains("no bulk plans"), "nobody agreed to it yet");
+    done(&node, Method::POST, &format!("orders/plans/{id}/start"), &json!({ "at_most": 111 })).await;
     plan_when(&node, id, |plan| count(plan, "done") > 0).await;
     let (ok, stopped) = duetime(&["bulk", "stop", "orders", id, "--json"]);
     let stopped: Value = serde_json::from_str(&stopped).unwrap();

@@ -25,6 +25,19 @@ async fn many_windows_wrong_clocks_and_changes_that_are_left_harm_nothing() {
     looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/windows.py"), CONFIG).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_agreed_to_is_what_is_done_and_nobody_else_can_start_it() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/deeds.py"), CONFIG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trouble_is_one_sentence_rows_keep_their_places_and_nobody_is_shouted_at() {
+    let nobody = duetime_testkit::servers::free_port();
+    let sink =
+        format!("[sinks.partner]\ntype = \"http\"\nurl = \"http://127.0.0.1:{nobody}/in\"\nallow = [\"127.0.0.1\"]\n");
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/calm.py"), &format!("{sink}{CONFIG}")).await;
+}
+
 /// Runs `script` on a node of its own.
 async fn looked_at(script: &'static str, config: &str) {
     let node = Node::start_embedded(PROGRAM, config).await;

@@ -93,6 +93,9 @@ pub struct BulkPlan {
     pub redriven_before: Option<u64>,
     /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
     pub count_complete: bool,
+    /// The most messages that it may act on, as who started it agreed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u64>,
     /// Some of their ids.
     pub samples: Vec<String>,
     /// What became of them.
@@ -118,6 +121,17 @@ impl BulkPlan {
     pub fn has_ended(&self) -> bool {
         matches!(self.state.as_str(), "stopped" | "done" | "failed")
     }
+}
+
+/// What who starts a plan agrees to.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct BulkStart {
+    /// The most messages that it may act on; a plan that was never started wants it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u64>,
+    /// At most so many a second; as planned if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -162,9 +176,8 @@ impl Client {
     /// # Errors
     ///
     /// See [`ClientError`].
-    pub async fn start_bulk(&self, topic: &str, id: &str, per_second: Option<u32>) -> Result<BulkPlan, ClientError> {
-        let body = per_second.map_or_else(|| json!({}), |rate| json!({ "per_second": rate }));
-        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id))))?.json(&body)).await
+    pub async fn start_bulk(&self, topic: &str, id: &str, how: BulkStart) -> Result<BulkPlan, ClientError> {
+        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id))))?.json(&how)).await
     }
 
     /// Stops a plan.

@@ -29,7 +29,7 @@ pub use answers::{
     Refused, Topic,
 };
 pub use backup::BackupDownload;
-pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan};
+pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};
 pub use call::Client;
 pub use consumers::{Claim, Nack};
 pub use dead::DeadChoice;

@@ -104,8 +104,6 @@ export async function ask(
   } catch {
     read = { detail: text.slice(0, 300) };
   }
-  // What this token may do was changed.
-  if (answer.status === 403) live.barred = true;
   // A cancel of what is in flight or unknown is a verdict, not a failure.
   if (!answer.ok && read.outcome === undefined) throw new Problem(answer.status, read);
   return read;
@@ -122,7 +120,9 @@ export const detailPath = (topic) => `/v1/rates?topic=${coded(topic)}`;
 export const detailOf = async (topic, signal) =>
   (await get(detailPath(topic), signal)).topics[0]?.detail;
 
-const isDown = (topic) => topic?.sink_issue !== undefined;
+const hasIssue = (topic) => topic?.sink_issue !== undefined;
+// What the stream says of a sink is newer than what was read of its topic.
+export const isDown = (topic) => topic?.sink_down ?? topic?.sink_issue?.state === "down";
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
@@ -144,7 +144,6 @@ class Live {
   seen = "";
   drawn = 0;
   locked = false;
-  barred = false;
 
   // The other windows of this node that can be seen, each with when it said so last.
   others = new Map();
@@ -207,9 +206,9 @@ class Live {
     this.running = true;
     try {
       // These the node answers also while its store is away.
-      const me = (!this.barred && this.state.me) || (await alive("/v1/me"));
-      this.barred = false;
-      const [{ nodes }, rates] = await Promise.all([alive("/v1/nodes"), alive("/v1/rates")]);
+      const [me, { nodes }, rates] = await Promise.all(
+        ["/v1/me", "/v1/nodes", "/v1/rates"].map(alive),
+      );
       this.set({ nodes, rates, me, gone: this.missing(nodes), problem: undefined });
       if (this.locked) {
         this.locked = false;
@@ -217,7 +216,7 @@ class Live {
       }
       // What came while the sink was just being tried is read once more.
       const odd = (this.state.topics ?? []).filter(
-        (topic) => topic.sink_down !== undefined && isDown(topic) !== topic.sink_down,
+        (topic) => topic.sink_down !== undefined && hasIssue(topic) !== topic.sink_down,
       );
       if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
@@ -314,7 +313,7 @@ class Live {
     const changed = topics.filter(
       (topic) =>
         known.get(topic.name)?.version !== topic.version ||
-        isDown(known.get(topic.name)) !== Boolean(topic.sink_down),
+        hasIssue(known.get(topic.name)) !== Boolean(topic.sink_down),
     );
     for (const topic of topics)
       known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
@@ -357,7 +356,7 @@ export const sees = (state, scope) =>
 
 export function rates(state, topic) {
   const found = state.topics?.find((one) => one.name === topic);
-  const open = found?.sink_down ?? found?.sink_issue?.state === "down";
+  const open = isDown(found);
   const now = state.rates?.topics.find((one) => one.topic === topic);
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);

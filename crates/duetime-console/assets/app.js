@@ -2,21 +2,9 @@
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { hasToken, live, may, sees, setToken } from "./api.js";
-import { Failed, Toasts, useKeys, useLive } from "./parts.js";
-import { Now } from "./screens/now.js";
-import { Topic } from "./screens/topic.js";
-import { Forecast } from "./screens/forecast.js";
-import { Shards } from "./screens/shards.js";
-import { Nodes } from "./screens/nodes.js";
-import { Find } from "./screens/find.js";
-import { Message } from "./screens/message.js";
-import { Dead } from "./screens/dead.js";
-import { Sinks } from "./screens/sinks.js";
-import { Audit } from "./screens/audit.js";
-import { Messages } from "./screens/messages.js";
-import { Slo } from "./screens/slo.js";
-import { Try } from "./screens/try.js";
-import { clockOff, coded, plain, seconds, time } from "./format.js";
+import { Failed, Toasts, hasKeys, keepFocus, setKeys, useKeys, useLive } from "./parts.js";
+import { Spoken, troubles } from "./trouble.js";
+import { ZONE, age, clockOff, coded, plain, seconds, time } from "./format.js";
 
 const PLACES = [
   ["", "Now"],
@@ -27,12 +15,44 @@ const PLACES = [
   ["try", "Try it"],
 ];
 const OF_TOPIC = [
-  ["topic", "Overview", Topic],
-  ["forecast", "Forecast", Forecast],
-  ["messages", "Messages", Messages],
-  ["shards", "Shards", Shards],
-  ["dead", "Dead letters", Dead],
+  ["topic", "Overview"],
+  ["forecast", "Forecast"],
+  ["messages", "Messages"],
+  ["shards", "Shards"],
+  ["dead", "Dead letters"],
 ];
+// Each screen is loaded when it is opened first.
+const SCREENS = {
+  "": () => import("./screens/now.js").then((screen) => screen.Now),
+  nodes: () => import("./screens/nodes.js").then((screen) => screen.Nodes),
+  sinks: () => import("./screens/sinks.js").then((screen) => screen.Sinks),
+  slo: () => import("./screens/slo.js").then((screen) => screen.Slo),
+  audit: () => import("./screens/audit.js").then((screen) => screen.Audit),
+  try: () => import("./screens/try.js").then((screen) => screen.Try),
+  find: () => import("./screens/find.js").then((screen) => screen.Find),
+  message: () => import("./screens/message.js").then((screen) => screen.Message),
+  topic: () => import("./screens/topic.js").then((screen) => screen.Topic),
+  forecast: () => import("./screens/forecast.js").then((screen) => screen.Forecast),
+  messages: () => import("./screens/messages.js").then((screen) => screen.Messages),
+  shards: () => import("./screens/shards.js").then((screen) => screen.Shards),
+  dead: () => import("./screens/dead.js").then((screen) => screen.Dead),
+};
+const loaded = new Map();
+
+function Screen({ name, ...props }) {
+  const [problem, set] = useState();
+  useEffect(() => {
+    if (loaded.has(name)) return;
+    SCREENS[name]().then(
+      (screen) => set(void loaded.set(name, screen)),
+      () => set(new Error("This screen could not be loaded. Load the page again.")),
+    );
+  }, [name, problem]);
+  if (problem) return html`<${Failed} problem=${problem} />`;
+  return loaded.has(name)
+    ? html`<${loaded.get(name)} ...${props} />`
+    : html`<p class="quiet">…</p>`;
+}
 
 // A part of a link as it is meant: what was cut off or typed by hand may be no code.
 function decoded(part) {
@@ -45,11 +65,13 @@ function decoded(part) {
 
 function where() {
   const hash = location.hash.replace(/^#\/?/, "");
-  // An id or a topic that was written by hand may have a "?".
-  const [path, ...query] = /^(messages\/|forecast\/|\?)/.test(hash) ? hash.split("?") : [hash];
+  // An id that was written by hand may have a "?".
+  const [path, ...query] = /^(message|find)\//.test(hash) ? [hash] : hash.split("?");
   const [place = "", ...rest] = path.split("/").map(decoded);
   return { place, rest, query: query.join("?") };
 }
+
+const OTHER_TITLES = { message: "Message", find: "Find" };
 
 function Login({ wrong }) {
   const [text, setText] = useState("");
@@ -81,6 +103,7 @@ function Login({ wrong }) {
 
 function Help({ onClose }) {
   const dialog = useRef();
+  const [on, setOn] = useState(hasKeys());
   useEffect(() => dialog.current.showModal(), []);
   return html`
     <dialog ref=${dialog} onClose=${onClose} aria-labelledby="help-title">
@@ -100,6 +123,16 @@ function Help({ onClose }) {
       <p class="quiet">
         Messages are found by topic and id, or by id in all topics. Payloads are not searched.
       </p>
+      <label class="check">
+        <input
+          type="checkbox"
+          checked=${on}
+          onChange=${(event) => {
+            setKeys(event.target.checked);
+            setOn(hasKeys());
+          }}
+        />These keys are on, in this browser
+      </label>
       <div class="row"><button onClick=${onClose} autofocus>Close</button></div>
     </dialog>
   `;
@@ -127,7 +160,9 @@ function Search({ topics }) {
           ? topics[0].name
           : undefined;
     const topic = named ? text.slice(0, at) : shown;
-    const id = (named ? text.slice(at + 1) : text).trim();
+    // An id that begins or ends with a blank is written in quotes, as it is shown.
+    const said = (named ? text.slice(at + 1) : text).trim();
+    const id = /^"(\s.*|.*\s)"$/.test(said) ? said.slice(1, -1) : said;
     if (id)
       location.hash = topic ? `#/message/${coded(topic)}/${coded(id)}` : `#/find/${coded(id)}`;
   };
@@ -164,9 +199,6 @@ function App() {
   useKeys({ "?": () => setHelp(true), g: () => (location.hash = "#/") });
   const { place, rest, query, moves } = at;
   const topic = rest[0];
-  useEffect(() => {
-    document.title = `${topic && place !== "find" ? `${topic} · ` : ""}Duetime`;
-  }, [topic, place]);
   // What the token may not do is not offered.
   const tries = may(state, "produce") || may(state, "consume");
   const hidden = new Set([
@@ -174,32 +206,37 @@ function App() {
     ...(sees(state, "admin") ? [] : ["audit"]),
     ...(sees(state, "view") ? [] : ["messages", "dead"]),
   ]);
+  const wrong = troubles(state);
+  const bad = wrong.filter((one) => one.bad).length + Number(Boolean(state.problem ?? state.issue));
+  const label =
+    [...PLACES, ...OF_TOPIC].find(([name]) => name === place)?.[1] ?? OTHER_TITLES[place] ?? "Now";
+  const title = [bad && `(${bad}!)`, label, topic && place !== "find" && `· ${topic}`, "· Duetime"];
+  useEffect(() => {
+    document.title = title.filter(Boolean).join(" ");
+  }, [title.join()]);
   const off = clockOff();
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
-    if (ofTopic && topic)
-      return html`<${ofTopic[2]} key=${moves} topic=${topic} rest=${rest} query=${query} />`;
+    const screen = (key, props) => html`<${Screen} key=${key} name=${place} ...${props} />`;
+    if (ofTopic && topic) return screen(moves, { topic, rest, query });
     if (place === "message" && rest.length >= 2)
-      return html`<${Message} key=${rest.join("/")} topic=${topic} id=${rest[1]} />`;
-    if (place === "find" && rest.length) return html`<${Find} key=${topic} id=${topic} />`;
-    if (place === "nodes") return html`<${Nodes} />`;
-    if (place === "sinks") return html`<${Sinks} />`;
-    if (place === "slo") return html`<${Slo} />`;
-    if (place === "audit") return html`<${Audit} />`;
-    if (place === "try" && tries) return html`<${Try} />`;
+      return screen(rest.join("/"), { topic, id: rest[1] });
+    if (place === "find" && rest.length) return screen(topic, { id: topic });
+    if (place && PLACES.some(([name]) => name === place) && (place !== "try" || tries))
+      return screen(place);
     return html`
       ${
         place &&
         place !== "try" &&
         html`
-        <div class="banner" role="status">
+        <div class="banner">
           Nothing is at <b>${plain(location.hash)}</b>: the link was cut off.
         </div>
       `
       }
-      <${Now} key=${moves} />
+      <${Screen} key=${moves} name="" />
     `;
   };
   return html`
@@ -232,6 +269,10 @@ function App() {
             html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`,
         )}
       </nav>
+      ${
+        bad > 0 &&
+        html`<a class="tag bad" href="#/">! ${bad === 1 ? "1 trouble" : `${bad} troubles`}</a>`
+      }
       <${Search} topics=${state.topics ?? []} />
       ${
         hasToken() &&
@@ -286,7 +327,15 @@ function App() {
       <span>
         ${
           state.at
-            ? `${state.problem ? "not answered" : state.streams ? "live" : "asks every 2 s"}, seen ${time(state.at)}`
+            ? `${
+                state.problem
+                  ? "not answered"
+                  : state.issue
+                    ? "the store does not answer"
+                    : state.streams
+                      ? "live"
+                      : "asks every 2 s"
+              }, last change ${seconds(age(state.at))} ago`
             : "…"
         }
         ${
@@ -295,14 +344,17 @@ function App() {
             : ""
         }
       </span>
+      <span>times are those of ${ZONE}</span>
       <a href="/openapi.json">OpenAPI</a>
       <a href="/metrics">Metrics</a>
-      <span>Press <kbd>?</kbd> for keys</span>
+      <button onClick=${() => setHelp(true)}>Keys <kbd>?</kbd></button>
     </footer>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+    <${Spoken} of=${wrong} known=${Boolean(state.topics)} />
     <${Toasts} />
   `;
 }
 
 live.start();
+keepFocus();
 render(html`<${App} />`, document.getElementById("app"));

@@ -63,6 +63,7 @@ const full = new Intl.DateTimeFormat(undefined, {
 });
 export const time = (ms) => clock.format(ms);
 export const date = (ms) => full.format(ms);
+export const ZONE = full.resolvedOptions().timeZone;
 
 export function moment(ms) {
   const distance = (ms - nodeTime()) / 1000;
@@ -127,6 +128,16 @@ export function plain(text) {
   const seen = String(text).replace(UNSEEN, codes);
   return /^\s|\s$/.test(seen) ? `"${seen}"` : seen;
 }
+
+// The same of a text of several lines, which it keeps.
+export const lines = (text) =>
+  text.replace(UNSEEN, (one) => (/[\n\t]/.test(one) ? one : codes(one)));
+
+// A sentence of the node, with its times as this page writes them.
+export const sentence = (text) =>
+  plain(text).replace(/\d{4}-\d\d-\d\dT[\d:.]+Z(?: \(in [^)]*\))?/g, (at) =>
+    moment(Date.parse(at.split(" ")[0])),
+  );
 
 // A word of a shell command; what would not be seen in it is written out, as bash reads it.
 const bash = (text) =>

@@ -5,6 +5,9 @@ import { Problem, leave, live, may, readOnly } from "./api.js";
 import { coded, curl, moment, plain, time, waits } from "./format.js";
 
 const STEADY_AFTER_MS = 1000;
+// What takes the focus of what went away in it, once the browser has noticed.
+const KEEPS = "dialog, .card, main";
+const FOCUS_AFTER_MS = 50;
 
 export const TopicLink = ({ name, to = "topic" }) =>
   html`<a class="name" title=${name} href="#/${to}/${coded(name)}">${name}</a>`;
@@ -15,12 +18,42 @@ export function useLive() {
   return state;
 }
 
+// Where what had the focus goes away, the heading above it takes it: who uses no pointer stays where they were.
+export function keepFocus() {
+  let path = [];
+  addEventListener("focusin", (event) => (path = event.composedPath()));
+  let timer = 0;
+  const look = () => {
+    const [was] = path;
+    if (document.activeElement !== document.body || !was || (was.isConnected && !was.disabled))
+      return;
+    const left = path.find(
+      (one) => one instanceof Element && one.isConnected && one.matches(KEEPS),
+    );
+    const heading = left?.querySelector("h1, h2");
+    if (!heading) return;
+    heading.tabIndex = -1;
+    heading.focus({ preventScroll: true });
+  };
+  new MutationObserver(() => {
+    clearTimeout(timer);
+    timer = setTimeout(look, FOCUS_AFTER_MS);
+  }).observe(document.body, { childList: true, subtree: true, attributeFilter: ["disabled"] });
+}
+
+// Who speaks to a machine, or whose pages have other keys, turns these off for this browser.
+const KEYS = "duetime-keys";
+export const hasKeys = () => localStorage.getItem(KEYS) !== "off";
+export const setKeys = (on) =>
+  on ? localStorage.removeItem(KEYS) : localStorage.setItem(KEYS, "off");
+
 // What keys do, unless somebody types or decides.
 export function useKeys(keys) {
   useEffect(() => {
     const key = (event) => {
       if (
         !keys[event.key] ||
+        !hasKeys() ||
         event.ctrlKey ||
         event.metaKey ||
         event.altKey ||
@@ -172,7 +205,7 @@ export const HowPaused = ({ of }) => {
 export const Paused = ({ topic }) =>
   topic?.paused &&
   html`
-    <div class="banner" role="status">
+    <div class="banner">
       This topic is paused<${HowPaused} of=${topic.pause} />. Nothing is claimed; ${waits(
         topic.due,
       )}.
@@ -245,11 +278,16 @@ export function Confirm({
   const [problem, setProblem] = useState();
   // Nothing happens in the first moment: a list may have changed under the pointer.
   const steady = useSteady(title);
+  const over = useRef(false);
   useEffect(() => {
-    // Who is done here goes on where they were.
-    const before = document.activeElement;
-    dialog.current.showModal();
-    return () => before?.isConnected && before.focus();
+    // Who is done here goes on where they were: nothing else takes the focus while the dialog is open.
+    const [before, shown] = [document.activeElement, dialog.current];
+    shown.showModal();
+    return () => {
+      over.current = true;
+      shown.close();
+      if (before?.isConnected) before.focus();
+    };
   }, []);
   const run = async (event) => {
     event.preventDefault();
@@ -264,6 +302,7 @@ export function Confirm({
     }
   };
   const close = () => {
+    if (over.current) return;
     if (busy) {
       leave();
       complain("It was left while it was under way: it may have been done.");
@@ -273,7 +312,7 @@ export function Confirm({
   return html`
     <dialog ref=${dialog} onClose=${close} aria-labelledby="dialog-title">
       <form onSubmit=${run}>
-        <h2 id="dialog-title">${title}</h2>
+        <h2 id="dialog-title">${plain(title)}</h2>
         ${children}
         ${
           typed &&
@@ -297,7 +336,7 @@ export function Confirm({
             class=${danger ? "danger" : "main"}
             disabled=${busy || !steady || wait || (typed && text !== typed)}
           >
-            ${busy ? "…" : label}
+            ${busy ? "…" : plain(label)}
           </button>
         </div>
       </form>

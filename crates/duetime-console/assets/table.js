@@ -9,6 +9,8 @@ const ALL_MAX = 60;
 const BESIDE = 10;
 const STEP = 10;
 const ROW_PX = 30;
+// Rows change their places no more often than this, and never while somebody points at them.
+const SORTED_EVERY_MS = 10_000;
 // Rows whose height depends on what is in them come by pages.
 const PAGE = 100;
 
@@ -44,8 +46,32 @@ function useNear(body, count, on) {
   return on ? near : { from: 0, to: count, height: ROW_PX };
 }
 
-export function Table({ columns, rows, empty, first, label }) {
-  const [by, setBy] = useState(first ?? null);
+// Keeps rows where they were: while a pointer or the focus is on them, and otherwise for a while. What is new comes
+// last in a table that is held, and has its place at once in another.
+function useHeld(body, by) {
+  const known = useRef({ order: new Map() });
+  return (rows) => {
+    const { order, at, by: before } = known.current;
+    const held = body.current?.matches(":hover, :focus-within");
+    const isNew = rows.some((row) => !order.has(row.key));
+    if (by !== before || (!held && (isNew || Date.now() - at > SORTED_EVERY_MS))) {
+      const sorted = new Map(rows.map((row, place) => [row.key, place]));
+      known.current = { order: sorted, at: Date.now(), by };
+      return rows;
+    }
+    rows.forEach((row) => order.has(row.key) || order.set(row.key, order.size));
+    return rows.sort((a, b) => order.get(a.key) - order.get(b.key));
+  };
+}
+
+// A column's name, with a minus where it goes down.
+const sortOf = (text) =>
+  text ? { name: text.replace(/^-/, ""), down: text.startsWith("-") } : undefined;
+
+// Sorted as the address says where it has `sort`, else as somebody chose here.
+export function Table({ columns, rows, empty, first, label, sort, onSort }) {
+  const [chosen, setBy] = useState(first ?? null);
+  const by = sortOf(sort) ?? chosen;
   const [pages, setPages] = useState(1);
   const body = useRef();
   const head = useRef();
@@ -62,6 +88,7 @@ export function Table({ columns, rows, empty, first, label }) {
       return (one < other ? -1 : one > other ? 1 : 0) * (by.down ? -1 : 1);
     });
   }
+  useHeld(body, `${by?.name} ${by?.down}`)(sorted);
   const paged = columns.some((one) => one.wrap);
   const count = paged ? Math.min(sorted.length, pages * PAGE) : sorted.length;
   const some = !paged && count > ALL_MAX;
@@ -87,7 +114,9 @@ export function Table({ columns, rows, empty, first, label }) {
         ${
           one.value
             ? html`
-          <button onClick=${() => setBy(next)}>
+          <button
+            onClick=${() => (onSort ? onSort(`${next.down ? "-" : ""}${next.name}`) : setBy(next))}
+          >
             ${one.name}
             ${on ? (by.down ? " ↓" : " ↑") : ""}
           </button>

@@ -12,7 +12,7 @@ use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::check_due_at;
 use duetime_router::{
     BulkAction, BulkFilter, BulkPlan, ListedState, PER_SECOND_MAX, PlanAsk, PlanCounts, PlanError, PlanFailure,
-    PlanState,
+    PlanStart, PlanState,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -68,11 +68,16 @@ struct PlanIn<'a> {
     per_second: Option<u32>,
 }
 
-/// How fast.
+/// What who starts it agrees to.
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = PlanStart)]
 #[serde(deny_unknown_fields)]
 struct StartIn {
+    /// The most messages that it may act on, as a rule what it `expected`. A plan that is `planned` wants it; one that
+    /// was stopped goes on as agreed if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>, nullable = false, minimum = 1)]
+    at_most: Option<u64>,
     /// Most messages a second; as planned if absent.
     #[serde(default)]
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
@@ -113,8 +118,8 @@ pub(crate) struct PlanView {
     topic: String,
     #[schema(value_type = schema::BulkAction)]
     action: BulkAction,
-    /// `planned`: counted, not begun. `stopping`: its last page may still be under way; `stopped`: nothing is done any
-    /// more, and it can be started again.
+    /// `planned`: counted, and nobody agreed to it yet. `stopping`: its last page may still be under way; `stopped`:
+    /// nothing is done any more, and it can be started again.
     #[schema(value_type = schema::PlanState)]
     state: PlanState,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,6 +150,10 @@ pub(crate) struct PlanView {
     redriven_before: Option<u64>,
     /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
     count_complete: bool,
+    /// The most messages that it may act on, as who started it agreed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    at_most: Option<u64>,
     /// Some of their ids.
     samples: Vec<String>,
     counts: PlanCountsView,
@@ -202,6 +211,7 @@ impl From<BulkPlan> for PlanView {
             expected: plan.expected,
             redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
             count_complete: plan.counted_all,
+            at_most: plan.at_most,
             samples: plan.samples,
             counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
             failures: plan.failures.into_iter().map(failure).collect(),
@@ -292,9 +302,10 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 
 /// Plan a bulk action
 ///
-/// Counts what matches, shows some of it, and does nothing else until it is started. 16 plans of a topic are kept, and 128 in
-/// all, of which one token may have as many as it leaves to others; of more, its own oldest that has ended, or was never
-/// started, is forgotten.
+/// Counts what matches, shows some of it, and does nothing else until who agrees to a number of messages starts it.
+/// Until then no list shows it, and after 15 minutes it is forgotten. 16 plans of a topic are kept, and 128 in all, of
+/// which one token may have as many as it leaves to others; of more, its own oldest that has ended, or was never started,
+/// is forgotten.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
     params(("topic" = String, Path, description = "Name of the topic")),
@@ -321,6 +332,8 @@ pub(crate) async fn create(
 }
 
 /// List bulk plans
+///
+/// Those that were started: what is only planned is known to who planned it.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "list_plans",
     params(("topic" = String, Path, description = "Name of the topic")),
@@ -354,14 +367,14 @@ pub(crate) async fn get(
 /// Start a bulk plan
 ///
 /// Some node carries it out, page by page; when that node ends, another goes on. One that was stopped goes on where it
-/// was. It acts on what matches at the time of each page: on messages that came after it was planned too, but not on
-/// dead letters that died later.
+/// was. It acts on what matches at the time of each page, and ends after `at_most` messages: some of them may have come
+/// after it was planned, but no dead letter that died later.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/start", tag = "bulk", operation_id = "start_plan",
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     request_body(content = StartIn, content_type = "application/json"),
     responses((status = 200, description = "It runs", body = PlanView),
-        (status = 409, description = "It has ended, or is being stopped", body = Problem,
+        (status = 409, description = "It has ended, is being stopped, or wants `at_most`", body = Problem,
             content_type = "application/problem+json"))
 )]
 pub(crate) async fn start(
@@ -374,7 +387,11 @@ pub(crate) async fn start(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, BODY_MAX).await?;
     let ask: StartIn = fields::read(&bytes)?;
-    Ok(Json(PlanView::from(app.plans.start(&topic, id.as_str(), rate(ask.per_second)?).await?)).into_response())
+    if ask.at_most == Some(0) {
+        return Err(refused("at_most", "give 1 or more"));
+    }
+    let how = PlanStart { at_most: ask.at_most, per_second: rate(ask.per_second)? };
+    Ok(Json(PlanView::from(app.plans.start(&topic, id.as_str(), how).await?)).into_response())
 }
 
 /// Stop a bulk plan

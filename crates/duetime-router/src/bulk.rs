@@ -1,11 +1,12 @@
-//! Bulk actions: first a plan with a count and samples, then carried out page by page by some node, until it is stopped.
+//! Bulk actions: first a draft with a count and samples; then, once somebody agreed to a number, a plan that some node
+//! carries out page by page, until it acted on so many or is stopped.
 //!
 //! A plan is a record in the store ([`PlanStore`]) that only who saw its present text changes. Each page is announced
 //! there before it is carried out, so a node that finds another record (the plan was stopped, or another node took it
 //! over) does nothing more. A page may be carried out twice: messages are found anew, and acting on one again changes
 //! nothing. Upstream: the API. Downstream: [`Router`].
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,10 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::bulk_error::PlanError;
 use crate::bulk_page;
-use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanState, Space, cut, space_for};
+use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanStart, PlanState, cut};
+use crate::bulk_space::{Space, space_for};
 use crate::error::RouteError;
 use crate::router::Router;
 
@@ -50,29 +53,6 @@ const CHANGES_MAX: u32 = 20;
 pub trait PlanWatcher: Send + Sync + std::fmt::Debug + 'static {
     /// The action of `plan` failed on message `id`.
     fn failed(&self, plan: &BulkPlan, id: &str, reason: &str);
-}
-
-/// Why a plan could not be made or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// There is none of that id for the topic.
-    #[error("there is no such plan")]
-    Unknown,
-    /// It is in another state; the sentence says what to do.
-    #[error("{0}")]
-    Refused(String),
-    /// As many as there may be are running; the sentence says what to do.
-    #[error("{0}")]
-    TooMany(String),
-    /// The topic's or the store's.
-    #[error(transparent)]
-    Route(#[from] RouteError),
-}
-
-impl From<StoreError> for PlanError {
-    fn from(error: StoreError) -> Self {
-        Self::Route(error.into())
-    }
 }
 
 /// A plan that this node carries out, and its text in the store.
@@ -119,7 +99,7 @@ impl Plans {
         self.clock.now().as_millis()
     }
 
-    /// The plans of a topic, the newest first.
+    /// The plans of a topic that somebody agreed to, the newest first.
     ///
     /// # Errors
     ///
@@ -127,7 +107,8 @@ impl Plans {
     pub async fn of_topic(&self, topic: &TopicName) -> Result<Vec<BulkPlan>, PlanError> {
         let all = self.store.plans().await?.into_values();
         let read = all.filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
-        let mut plans: Vec<BulkPlan> = read.filter(|plan| plan.topic == topic.as_str()).collect();
+        let mut plans: Vec<BulkPlan> =
+            read.filter(|plan| plan.topic == topic.as_str() && plan.state != PlanState::Planned).collect();
         plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         Ok(plans)
     }
@@ -139,17 +120,21 @@ impl Plans {
         Ok(Some(HeldPlan { plan, seen, failing: 0 }))
     }
 
+    async fn read_of(&self, topic: &TopicName, id: &str) -> Result<HeldPlan, PlanError> {
+        let is_there = |held: &HeldPlan| held.plan.topic == topic.as_str() && !held.plan.is_forgotten(self.now());
+        self.read(id).await?.filter(is_there).ok_or(PlanError::Unknown)
+    }
+
     /// One plan of a topic.
     ///
     /// # Errors
     ///
     /// [`PlanError::Unknown`], or the store's.
     pub async fn get(&self, topic: &TopicName, id: &str) -> Result<BulkPlan, PlanError> {
-        let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str());
-        Ok(held.ok_or(PlanError::Unknown)?.plan)
+        Ok(self.read_of(topic, id).await?.plan)
     }
 
-    /// Counts what matches and keeps the plan, not begun.
+    /// Counts what matches and keeps a draft, which [`Self::start`] begins.
     ///
     /// # Errors
     ///
@@ -178,6 +163,7 @@ impl Plans {
             expected: 0,
             redriven_before: 0,
             counted_all: true,
+            at_most: None,
             samples: Vec::new(),
             open: 0,
             open_marks: String::new(),
@@ -236,8 +222,7 @@ impl Plans {
         change: impl Fn(&mut BulkPlan, i64) -> Result<(), String>,
     ) -> Result<BulkPlan, PlanError> {
         for _ in 0..CHANGES_MAX {
-            let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str());
-            let HeldPlan { seen, mut plan, .. } = held.ok_or(PlanError::Unknown)?;
+            let HeldPlan { seen, mut plan, .. } = self.read_of(topic, id).await?;
             change(&mut plan, self.now()).map_err(PlanError::Refused)?;
             match self.store.swap_plan(id, Some(&seen), Some(&written(&plan))).await {
                 Err(StoreError::Conflict) => {}
@@ -248,14 +233,14 @@ impl Plans {
         Err(PlanError::Refused("others keep changing it; try again".to_owned()))
     }
 
-    /// Begins a plan, or goes on with one that was stopped.
+    /// Begins a draft that somebody agreed to, or goes on with a plan that was stopped.
     ///
     /// # Errors
     ///
     /// [`PlanError`].
-    pub async fn start(&self, topic: &TopicName, id: &str, per_second: Option<u32>) -> Result<BulkPlan, PlanError> {
-        let per_second = per_second.map(|rate| rate.clamp(1, PER_SECOND_MAX));
-        let plan = self.change(topic, id, |plan, now| plan.start(now, per_second)).await?;
+    pub async fn start(&self, topic: &TopicName, id: &str, how: PlanStart) -> Result<BulkPlan, PlanError> {
+        let how = PlanStart { per_second: how.per_second.map(|rate| rate.clamp(1, PER_SECOND_MAX)), ..how };
+        let plan = self.change(topic, id, |plan, now| plan.start(now, how)).await?;
         self.started.notify_one();
         Ok(plan)
     }
@@ -276,7 +261,7 @@ impl Plans {
     ///
     /// [`PlanError`].
     pub async fn delete(&self, topic: &TopicName, id: &str) -> Result<BulkPlan, PlanError> {
-        let held = self.read(id).await?.filter(|held| held.plan.topic == topic.as_str()).ok_or(PlanError::Unknown)?;
+        let held = self.read_of(topic, id).await?;
         if matches!(held.plan.state, PlanState::Running | PlanState::Stopping) {
             return Err(PlanError::Refused("it is running; stop it first".to_owned()));
         }
@@ -285,6 +270,15 @@ impl Plans {
                 Err(PlanError::Refused("it was changed just now; look at it again".to_owned()))
             }
             other => Ok(other.map(|()| held.plan)?),
+        }
+    }
+
+    /// Forgets drafts that nobody agreed to in time; what fails is tried again at the next look.
+    async fn forget_drafts(&self, all: &BTreeMap<String, String>) {
+        for (id, text) in all {
+            if serde_json::from_str(text).is_ok_and(|plan: BulkPlan| plan.is_forgotten(self.now())) {
+                let _ = self.store.swap_plan(id, Some(text), None).await;
+            }
         }
     }
 
@@ -297,6 +291,7 @@ impl Plans {
             match self.store.plans().await {
                 Ok(all) => {
                     complained = false;
+                    self.forget_drafts(&all).await;
                     let read = all.into_values().filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
                     let waits = |plan: &BulkPlan| {
                         matches!(plan.state, PlanState::Running | PlanState::Stopping) && !plan.is_held(self.now())
@@ -427,8 +422,9 @@ impl Plans {
             Err(error) => return Err(error),
         };
         let found = bulk_page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
-        if !found.ids.is_empty() {
-            held.plan.open_page(&found.ids);
+        let ids = held.plan.agreed(found.ids);
+        if !ids.is_empty() {
+            held.plan.open_page(&ids);
             held.plan.hold(&self.node, self.now());
             let announced = Instant::now();
             let is_mine = self.put(held).await?;
@@ -440,7 +436,7 @@ impl Plans {
             if announced.elapsed() >= ACT_WITHIN {
                 return Ok(true);
             }
-            let outcomes = bulk_page::act(&self.router, &held.plan, &topic, found.ids, PAGE_FOR).await;
+            let outcomes = bulk_page::act(&self.router, &held.plan, &topic, ids, PAGE_FOR).await;
             let reason = outcomes.iter().map(|(_, outcome)| match outcome {
                 ItemOutcome::Failed(reason) => Some(reason.clone()),
                 _ => None,
@@ -463,12 +459,13 @@ impl Plans {
             }
         }
         held.plan.trouble = None;
-        if found.next.is_some() {
+        let is_used_up = held.plan.is_used_up();
+        if found.next.is_some() && !is_used_up {
             held.plan.cursor = found.next;
             return self.keep_hold(held).await;
         }
         let is_moving = record.routing.is_moving();
-        if is_moving || record.routing.epoch != held.plan.epoch {
+        if !is_used_up && (is_moving || record.routing.epoch != held.plan.epoch) {
             // What moved from a shard that was not reached yet to one that was is met in another pass.
             (held.plan.cursor, held.plan.epoch) = (None, record.routing.epoch);
             held.plan.passes += 1;

@@ -1,11 +1,7 @@
 //! What a bulk plan says, and how it changes: the record that is kept in the store. Pure rules.
 
-use std::cmp::Reverse;
-
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::plans::PLANS_MAX;
 use duetime_core::routing::hash_of;
-use duetime_core::shares::may_take;
 use duetime_core::store::Edited;
 use duetime_core::{MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +14,8 @@ const FAILURES_KEPT: usize = 10;
 const WORDS_KEPT: usize = 100;
 /// A node that carries out a plan writes to it at least so often; if not, another goes on with it.
 pub(crate) const HELD_MS: i64 = 15_000;
+/// A draft that nobody agreed to is forgotten after this time.
+pub const DRAFT_MS: i64 = 15 * 60 * 1000;
 
 /// What is done to each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +60,7 @@ pub struct BulkFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanState {
-    /// Counted, and not begun.
+    /// A draft: counted, and nobody agreed to it yet. Not listed, and forgotten after [`DRAFT_MS`].
     Planned,
     /// A node carries it out, or one will in a moment.
     Running,
@@ -193,6 +191,9 @@ pub struct BulkPlan {
     pub redriven_before: u64,
     /// Whether these were all.
     pub counted_all: bool,
+    /// The most messages that it may act on, as somebody agreed to. `None`: a draft, or started before that was asked for.
+    #[serde(default)]
+    pub at_most: Option<u64>,
     /// Some of their ids.
     pub samples: Vec<String>,
     /// Messages of the page that is carried out at present.
@@ -215,50 +216,6 @@ pub struct BulkPlan {
     pub ended_at: Option<i64>,
 }
 
-/// Plans that one topic may have, so that nobody's are forgotten for another's.
-pub(crate) const PLANS_OF_TOPIC_MAX: usize = 16;
-/// A token may have so many times as many plans as it leaves places for others.
-const PLANS_FACTOR: u64 = 1;
-
-/// Whether another plan may be kept.
-pub(crate) enum Space<'a> {
-    /// It may.
-    There,
-    /// Instead of this one, which has ended or was never begun.
-    Instead(&'a BulkPlan),
-    /// All plans of its topic, or of its token, are running; the sentence says what to do.
-    None(String),
-}
-
-/// Whether another plan of `topic` by the token `by` may be kept where there are these, of `kept` in all: each topic has
-/// its places, and of all places a token has its share. Only what is idle of the topic, or of the token, makes way.
-pub(crate) fn space_for<'a>(topic: &str, by: Option<&str>, plans: &'a [BulkPlan], kept: usize) -> Space<'a> {
-    let of = |name: &str| plans.iter().filter(|plan| plan.topic == name).count();
-    let is_own = |plan: &&BulkPlan| plan.by.as_deref() == by;
-    let is_topic_full = of(topic) >= PLANS_OF_TOPIC_MAX;
-    let held = plans.iter().filter(is_own).count();
-    let left = PLANS_MAX.saturating_sub(kept);
-    if !is_topic_full && may_take(held as u64, 1, left as u64, PLANS_FACTOR) {
-        return Space::There;
-    }
-    let is_idle = |plan: &&BulkPlan| plan.state.has_ended() || plan.state == PlanState::Planned;
-    let makes_way = |plan: &&BulkPlan| if is_topic_full { plan.topic == topic } else { is_own(plan) };
-    let idle = plans.iter().filter(is_idle).filter(makes_way);
-    match idle.min_by_key(|plan| (!is_own(plan), Reverse(of(&plan.topic)), plan.created_at)) {
-        Some(plan) => Space::Instead(plan),
-        None if is_topic_full => {
-            Space::None(format!("{PLANS_OF_TOPIC_MAX} plans of this topic are running; wait for one, or stop it"))
-        }
-        None => {
-            let whose = by.map_or_else(|| "requests without a token have".to_owned(), |by| format!("token {by:?} has"));
-            Space::None(format!(
-                "{whose} {held} bulk plans that run, of {kept} in all, and may have as many as are left of {PLANS_MAX}; \
-                 wait for one, or stop it, or delete plans that have ended"
-            ))
-        }
-    }
-}
-
 /// What a plan is made of.
 #[derive(Clone, Debug)]
 pub struct PlanAsk {
@@ -274,6 +231,15 @@ pub struct PlanAsk {
     pub by: Option<String>,
 }
 
+/// What who starts a plan agrees to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanStart {
+    /// The most messages that it may act on; `None`: as agreed before.
+    pub at_most: Option<u64>,
+    /// At most so many a second; `None`: as planned.
+    pub per_second: Option<u32>,
+}
+
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(WORDS_KEPT).collect()
 }
@@ -283,9 +249,14 @@ const MARK: usize = 8;
 /// Marks of lost pages that are kept: of two whole ones.
 const MARKS_MAX: usize = 2 * BATCH_ITEMS_MAX;
 
-/// Short hashes of ids, one behind the other: enough to find out which of a page that was lost are met again.
+/// A short hash of an id.
+fn mark_of(id: &MessageId) -> String {
+    format!("{:08x}", hash_of(id, 0) & 0xffff_ffff)
+}
+
+/// Hashes of ids, one behind the other: enough to find out which of a page that was lost are met again.
 fn marks_of(ids: &[MessageId]) -> String {
-    ids.iter().map(|id| format!("{:08x}", hash_of(id, 0) & 0xffff_ffff)).collect()
+    ids.iter().map(mark_of).collect()
 }
 
 fn marks(text: &str) -> Vec<&[u8]> {
@@ -297,6 +268,36 @@ impl BulkPlan {
     #[must_use]
     pub fn acted_on(&self) -> u64 {
         self.counts.known() + self.counts.unrecorded + self.open
+    }
+
+    /// Whether it is a draft that nobody agreed to in time.
+    pub(crate) fn is_forgotten(&self, now: i64) -> bool {
+        self.state == PlanState::Planned && self.created_at + DRAFT_MS <= now
+    }
+
+    /// How many more messages it may act on.
+    fn room(&self) -> u64 {
+        self.at_most.map_or(u64::MAX, |most| most.saturating_sub(self.acted_on()))
+    }
+
+    /// Whether it acted on as many messages as were agreed to. What was lost may have to be carried out anew.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.room() == 0 && self.lost_marks.is_empty()
+    }
+
+    /// Of these messages those that it may act on: what was lost and is met again, and others while there is room.
+    pub(crate) fn agreed(&self, ids: Vec<MessageId>) -> Vec<MessageId> {
+        let lost = marks(&self.lost_marks);
+        let mut room = self.room();
+        let mut is_agreed = |id: &MessageId| {
+            if lost.contains(&mark_of(id).as_bytes()) {
+                return true;
+            }
+            let is_room = room > 0;
+            room = room.saturating_sub(1);
+            is_room
+        };
+        ids.into_iter().filter(|id| is_agreed(id)).collect()
     }
 
     /// The outcome of the page that was open will not be written.
@@ -390,19 +391,27 @@ impl BulkPlan {
         Ok(())
     }
 
-    /// Begins, or goes on where it was stopped.
+    /// Begins, or goes on where it was stopped. A draft begins only for who agrees to a number of messages.
     ///
     /// # Errors
     ///
     /// A sentence, where it cannot.
-    pub fn start(&mut self, now: i64, per_second: Option<u32>) -> Result<(), String> {
+    pub fn start(&mut self, now: i64, how: PlanStart) -> Result<(), String> {
         match self.state {
+            PlanState::Planned if how.at_most.is_none() => {
+                let counted = if self.counted_all { "" } else { "at least " };
+                return Err(format!(
+                    "nobody agreed to it yet: give at_most, the most messages that it may act on; {counted}{} matched",
+                    self.expected
+                ));
+            }
             PlanState::Planned | PlanState::Stopped => {}
             PlanState::Running => return Ok(()),
             PlanState::Stopping => return Err("it is being stopped; start it again in a moment".to_owned()),
             PlanState::Done | PlanState::Failed => return Err("it has ended; make another plan".to_owned()),
         }
-        self.per_second = per_second.unwrap_or(self.per_second);
+        self.at_most = how.at_most.or(self.at_most);
+        self.per_second = how.per_second.unwrap_or(self.per_second);
         (self.state, self.ended_at, self.trouble) = (PlanState::Running, None, None);
         self.started_at = Some(self.started_at.unwrap_or(now));
         (self.node, self.held_until) = (None, 0);
@@ -461,9 +470,24 @@ mod tests {
         plan.open_page(&ids(&["a", "b"]));
         plan.end(PlanState::Stopped, 0);
         assert_eq!((plan.counts.unrecorded, plan.open), (2, 0));
-        plan.start(1, None).unwrap();
+        plan.start(1, PlanStart::default()).unwrap();
         plan.take("second", 1);
         carried_out(&mut plan, &["a", "b", "c"]);
         assert_eq!((plan.counts.done, plan.counts.unrecorded), (3, 0));
+    }
+
+    #[test]
+    fn as_many_are_acted_on_as_were_agreed_to_and_what_was_lost_is_met_again() {
+        let mut plan = BulkPlan { at_most: Some(3), ..plan() };
+        carried_out(&mut plan, &["a"]);
+        assert_eq!(plan.agreed(ids(&["b", "c", "d"])), ids(&["b", "c"]));
+        // Its node ends over these two, after `b`; before `c` there is a new one.
+        plan.open_page(&ids(&["b", "c"]));
+        plan.take("second", 0);
+        assert!(!plan.is_used_up(), "c may have to be carried out");
+        assert_eq!(plan.agreed(ids(&["new", "c", "d"])), ids(&["c"]));
+        carried_out(&mut plan, &["c"]);
+        assert_eq!((plan.counts.done, plan.counts.unrecorded, plan.acted_on()), (2, 1, 3));
+        assert!(plan.agreed(ids(&["d"])).is_empty());
     }
 }

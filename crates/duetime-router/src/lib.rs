@@ -7,8 +7,10 @@
 
 mod batch_queue;
 mod bulk;
+mod bulk_error;
 mod bulk_page;
 mod bulk_plan;
+mod bulk_space;
 mod catalog;
 mod change;
 mod consistency;
@@ -36,8 +38,11 @@ mod vanished;
 #[cfg(test)]
 mod tests;
 
-pub use bulk::{PER_SECOND_MAX, PlanError, PlanWatcher, Plans};
-pub use bulk_plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanState};
+pub use bulk::{PER_SECOND_MAX, PlanWatcher, Plans};
+pub use bulk_error::PlanError;
+pub use bulk_plan::{
+    BulkAction, BulkFilter, BulkPlan, DRAFT_MS, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanStart, PlanState,
+};
 pub use catalog::Catalog;
 pub use change::{CatalogPut, TopicChange, TopicPut};
 pub use consistency::{ConsistencyChecker, ShardAnomaly};

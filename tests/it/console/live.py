@@ -77,7 +77,7 @@ def main():
         expect(main).to_contain_text("is taken to be down")
         expect(row).to_contain_text("sink down")
         page.evaluate("location.hash = '#/sinks'")
-        issue = main.get_by_role("status").filter(has_text="herd")
+        issue = main.locator(".banner", has_text="herd")
         expect(issue).to_contain_text("taken to be down since")
         expect(issue).to_contain_text("could not connect")
         expect(issue).to_contain_text("messages wait")
@@ -140,7 +140,7 @@ def main():
         # The other node is killed.
         do("kill other")
         expect(main).not_to_contain_text("2 nodes")
-        expect(main.get_by_role("status").filter(has_text="other is gone since")).to_be_visible()
+        expect(main.locator(".banner", has_text="other is gone since")).to_be_visible()
         main.get_by_role("button", name="Forget other").click()
         expect(main).not_to_contain_text("is gone since")
 

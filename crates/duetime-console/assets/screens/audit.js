@@ -1,23 +1,24 @@
 // Who did that?
 
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { age, command, deed, moment, number, plain, plural, seconds } from "../format.js";
-import { Commands, Failed, TopicLink, useAnswer } from "../parts.js";
+import { Commands, Failed, TopicLink, useAnswer, useLinked } from "../parts.js";
 import { Table } from "../table.js";
 
 const ENTRIES = 500;
-// What consumers do all the time is asked for only where it is wanted.
-const WRITES = "administration,messages";
-const CLAIMS = "claims";
-// Requests that came to nothing, for anybody can send them.
-const REFUSED = "refused";
+// What programs do all the time is asked for only where it is wanted, and so are requests that came to nothing.
+const ALWAYS = "administration";
+const CHOICES = [
+  ["messages", "Enqueues and cancels too"],
+  ["claims", "Claims and acks too"],
+  ["refused", "Refused requests too"],
+];
 
 export function Audit() {
-  const [text, setText] = useState("");
-  const [claims, setClaims] = useState(false);
-  const [refused, setRefused] = useState(false);
-  const kinds = [WRITES, ...(claims ? [CLAIMS] : []), ...(refused ? [REFUSED] : [])].join(",");
+  const [{ text, also }, look] = useLinked({ text: "", also: "" });
+  const chosen = CHOICES.map(([kind]) => kind).filter((kind) => also.split(",").includes(kind));
+  const kinds = [ALWAYS, ...chosen].join(",");
   const path = `/v1/audit?limit=${ENTRIES}&kind=${kinds}`;
   const wanted = useRef();
   wanted.current = path;
@@ -127,27 +128,30 @@ export function Audit() {
           ${text.trim() ? `${number(rows.length)} of ` : ""}
           ${plural(all.length, "entry", "entries")}
         </h2>
-        <label class="row">
-          <input
-            type="checkbox"
-            checked=${claims}
-            onChange=${(event) => setClaims(event.target.checked)}
-          />Claims and acks too
-        </label>
-        <label class="row">
-          <input
-            type="checkbox"
-            checked=${refused}
-            onChange=${(event) => setRefused(event.target.checked)}
-          />Refused requests too
-        </label>
+        ${CHOICES.map(
+          ([kind, label]) =>
+            html`
+              <label class="check">
+                <input
+                  type="checkbox"
+                  checked=${chosen.includes(kind)}
+                  onChange=${(event) =>
+                    look({
+                      also: event.target.checked
+                        ? [...chosen, kind].join()
+                        : chosen.filter((other) => other !== kind).join(),
+                    })}
+                />${label}
+              </label>
+            `,
+        )}
         <input
           class="short"
           type="search"
           aria-label="Only entries with this in them"
           placeholder="who, what, topic, id or why"
           value=${text}
-          onInput=${(event) => setText(event.target.value)}
+          onInput=${(event) => look({ text: event.target.value })}
         />
       </div>
       <${Table}

@@ -222,6 +222,7 @@ export function Dead({ topic }) {
   const ids = doing?.ids;
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
+    <${Plans} topic=${topic} actions=${["redrive", "purge"]} onEnded=${anew} />
     <div class="card">
       <h2>
         ${plural(Math.max(dead ?? 0, answer.read), "dead letter")}
@@ -273,7 +274,6 @@ export function Dead({ topic }) {
         command=${command("dead groups", {}, topic)}
       />
     </div>
-    <${Plans} topic=${topic} actions=${["redrive", "purge"]} />
     ${
       ids &&
       html`

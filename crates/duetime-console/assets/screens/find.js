@@ -69,7 +69,7 @@ export function Find({ id }) {
       ? "None of these topics has such a message; look further."
       : "No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id.";
   return html`
-    <h1>Find</h1>
+    <h1>Find in all topics</h1>
     <p class="quiet">
       Messages with exactly this id, in ${plural(found.asked, "topic")}
       ${found.topics > found.asked ? ` of ${found.topics}` : ""}. Payloads and parts of ids are not

@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { get, rates, sees, topicPath } from "../api.js";
 import { coded, command, date, number, plural, rate, seconds, time } from "../format.js";
-import { Bars } from "../canvas.js";
+import { Bars } from "./canvas.js";
 import { Commands, Failed, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 

@@ -2,8 +2,9 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { coded, command, moment, plain, plural, redriven } from "../format.js";
+import { coded, command, lines, moment, plain, plural, redriven, sentence } from "../format.js";
 import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { Find } from "./find.js";
 
 const WORDS = {
   cancelled: "It is cancelled and will not be delivered.",
@@ -20,10 +21,15 @@ function Payload({ message }) {
   const [open, setOpen] = useState(false);
   const text = message.payload ?? message.payload_base64;
   if (text === undefined) return html`<span class="quiet">not shown to this token</span>`;
-  const size = new Blob([text]).size;
+  const size = message.payload === undefined ? atob(text).length : new Blob([text]).size;
+  if (!size) return "empty";
   if (!open)
-    return html`<button onClick=${() => setOpen(true)}>Show ${plural(size, "byte")}</button>`;
-  return html`<pre class="command">${text}</pre>`;
+    return html`
+      <button onClick=${() => setOpen(true)}>
+        Show ${plural(size, "byte")}${message.payload === undefined ? ", as base64" : ""}
+      </button>
+    `;
+  return html`<pre class="command">${lines(text)}</pre>`;
 }
 
 export function Message({ topic, id }) {
@@ -56,13 +62,13 @@ export function Message({ topic, id }) {
           There is no message of this id in ${topic}: it was delivered, cancelled, or never
           enqueued.
         </p>
-        <p class="quiet">Payloads and parts of ids are not searched.</p>
       </div>
+      <${Find} id=${id} />
     `;
   }
   const actions = {
     cancel: {
-      title: `Cancel ${plain(id)}`,
+      title: `Cancel ${id}`,
       label: "Cancel it",
       danger: true,
       text: "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.",
@@ -70,7 +76,7 @@ export function Message({ topic, id }) {
       command: command("cancel", {}, topic, id),
     },
     now: {
-      title: `Deliver ${plain(id)} now`,
+      title: `Deliver ${id} now`,
       label: "Make it due",
       text: "Its due time becomes now. Its attempts begin again.",
       method: "PATCH",
@@ -78,7 +84,7 @@ export function Message({ topic, id }) {
       command: command("reschedule", { delay: "0s" }, topic, id),
     },
     later: {
-      title: `Give ${plain(id)} another due time`,
+      title: `Give ${id} another due time`,
       label: "Reschedule",
       text: "Counted from now. Its attempts begin again.",
       method: "PATCH",
@@ -87,7 +93,7 @@ export function Message({ topic, id }) {
     },
   };
   const dead = (verb, text, method, rest, danger) => ({
-    title: `${verb} ${plain(id)}`,
+    title: `${verb} ${id}`,
     label: `${verb} it`,
     danger,
     text,
@@ -131,7 +137,7 @@ export function Message({ topic, id }) {
           ${gone ? "gone" : answer.state.replace("_", " ")}
         </span>
       </div>
-      ${!gone && html`<p>${answer.next}</p>`}
+      ${!gone && html`<p>${sentence(answer.next)}</p>`}
       <dl class="pairs">
         <dt>due</dt>
         <dd>${moment(answer.due_at)}</dd>

@@ -136,6 +136,8 @@ export function Messages({ topic, rest, query: said }) {
       given.map(([name, text]) => [name, name.startsWith("due_") ? Number(text) : text]),
     ),
   });
+  // What is done is done to what was asked for, and that is what is shown.
+  const stale = asLink(filter) !== asLink(asked.filter) || Boolean(found.busy);
   const rows = found.messages.map((message) => ({ key: message.id, ...message }));
   const listed = command(
     "list",
@@ -169,11 +171,16 @@ export function Messages({ topic, rest, query: said }) {
     ${
       found.changing &&
       html`
-      <div class="banner" role="status">
+      <div class="banner">
         The number of shards changes: some messages may be missing here, or come twice.
       </div>
     `
     }
+    <${Plans}
+      topic=${topic}
+      actions=${["cancel", "due_now", "reschedule"]}
+      onEnded=${() => read({ messages: [] })}
+    />
     <div class="card">
       <h2>
         ${plural(rows.length, "message")}
@@ -192,8 +199,10 @@ export function Messages({ topic, rest, query: said }) {
         rows.length > 0 &&
         html`
         <div class="row">
-          <button onClick=${() => setDoing(what("due_now"))}>Deliver all of these now …</button>
-          <button class="danger" onClick=${() => setDoing(what("cancel"))}>
+          <button disabled=${stale} onClick=${() => setDoing(what("due_now"))}>
+            Deliver all of these now …
+          </button>
+          <button class="danger" disabled=${stale} onClick=${() => setDoing(what("cancel"))}>
             Cancel all of these …
           </button>
           <label class="row">
@@ -207,11 +216,12 @@ export function Messages({ topic, rest, query: said }) {
             />
           </label>
           <button
-            disabled=${!at}
+            disabled=${!at || stale}
             onClick=${() => setDoing({ ...what("reschedule"), due_at: Date.parse(at) })}
           >
             Reschedule all of these …
           </button>
+          ${stale && !found.busy && html`<span class="quiet">Press Look first: another filter is shown.</span>`}
         </div>
       `
       }
@@ -236,7 +246,6 @@ export function Messages({ topic, rest, query: said }) {
       }
       <${Commands} path=${path} command=${listed} />
     </div>
-    <${Plans} topic=${topic} actions=${["cancel", "due_now", "reschedule"]} />
     ${doing && html`<${PlanFirst} topic=${topic} what=${doing} onClose=${() => setDoing(null)} />`}
   `;
 }

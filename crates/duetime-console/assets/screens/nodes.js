@@ -143,7 +143,7 @@ export function Nodes() {
     ${
       versions.size > 1 &&
       html`
-      <div class="banner" role="status">
+      <div class="banner">
         Nodes of ${versions.size} versions, ${counted.join(" and ")}: a rolling upgrade is under
         way, or was left half done.
       </div>

@@ -1,95 +1,26 @@
 // Is anything late, and why?
 
 import { html, useRef } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, history, live, rates } from "../api.js";
-import { age, coded, number, plural, rate, seconds, time, waits } from "../format.js";
-import {
-  Figures,
-  HowPaused,
-  Left,
-  Spark,
-  TopicLink,
-  useKeys,
-  useLinked,
-  useLive,
-} from "../parts.js";
+import { OBJECTIVE, budgetLeft, history, may, rates } from "../api.js";
+import { age, coded, number, plural, rate, seconds } from "../format.js";
+import { Figures, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
+import { Troubles, troubles } from "../trouble.js";
 
 const LATE_S = 1;
 const VERY_LATE_S = 10;
 export const mood = (s) =>
   s === undefined || s <= LATE_S ? "" : s > VERY_LATE_S ? "bad" : "careful";
 
-// What needs somebody, in a sentence each.
-function Banners({ state, rows }) {
-  const wrong = [];
-  for (const node of state.nodes)
-    if (node.state !== "serving")
-      wrong.push([
-        node.state !== "draining",
-        html`
-          <a href="#/nodes">${node.id}</a> is ${node.state}
-          ${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.
-        `,
-      ]);
-  for (const [id, at] of state.gone)
-    wrong.push([
-      true,
-      html`
-        Node ${id} is gone since ${time(at)}, as this page saw it: it was stopped, died or was cut
-        off. The others take its shards. <button onClick=${() => live.forget(id)}>
-          Forget ${id}
-        </button>
-      `,
-    ]);
-  for (const row of rows) {
-    if (row.open)
-      wrong.push([
-        true,
-        html`
-          The sink of <a href="#/topic/${coded(row.name)}">${row.name}</a> is taken to be down. ${plural(
-            row.due,
-            "message waits and loses no attempt",
-            "messages wait, none of them loses an attempt",
-          )}.
-        `,
-      ]);
-    if (row.paused && !row.pause?.sink)
-      wrong.push([
-        false,
-        html`
-          <${TopicLink} name=${row.name} /> is paused<${HowPaused} of=${row.pause} />. ${waits(
-            row.due,
-          )}.
-        `,
-      ]);
-    const silent = row.silent_shards ?? row.unreachable_shards;
-    if (silent)
-      wrong.push([
-        true,
-        `${row.name}: ${plural(silent, "shard is", "shards are")} on a server that does not answer.`,
-      ]);
-  }
-  // What was paused together is shown together.
-  for (const sink of new Set(rows.map((row) => row.paused && row.pause?.sink).filter(Boolean))) {
-    const held = rows.filter((row) => row.paused && row.pause?.sink === sink);
-    const due = held.reduce((all, row) => all + row.due, 0);
-    wrong.push([
-      false,
-      html`
-        <a href="#/sinks">${plural(held.length, "topic is", "topics are")}</a> paused
-        <${HowPaused} of=${held[0].pause} />. ${waits(due)}.
-      `,
-    ]);
-  }
-  return wrong.map(
-    ([bad, text]) => html`<div class="banner ${bad ? "bad" : ""}" role="status">${text}</div>`,
-  );
+// Of what is as bad, the names keep their order: a row moves only where something begins or ends.
+function severity({ open, waited }) {
+  if (open) return 3;
+  return waited > VERY_LATE_S ? 2 : waited > LATE_S ? 1 : 0;
 }
 
 export function Now() {
   const state = useLive();
-  const [{ only }, look] = useLinked({ only: "" });
+  const [{ only, sort }, look] = useLinked({ only: "", sort: "" });
   const field = useRef();
   useKeys({ f: () => field.current?.focus() });
   if (!state.topics) return html`<p class="quiet">…</p>`;
@@ -103,13 +34,17 @@ export function Now() {
       left: budgetLeft(now),
     };
   });
+  rows.sort((a, b) => severity(b) - severity(a) || (a.name < b.name ? -1 : 1));
   const shown = rows.filter((row) =>
     [row.name, row.sink?.name].some((part) =>
       part?.toLowerCase().includes(only.trim().toLowerCase()),
     ),
   );
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
-  const oldest = rows.reduce((worst, row) => Math.max(worst, row.waited ?? 0), 0);
+  const oldest = rows.reduce(
+    (worst, { waited }) => (waited > (worst ?? -1) ? waited : worst),
+    undefined,
+  );
   const columns = [
     {
       name: "Topic",
@@ -155,7 +90,7 @@ export function Now() {
       value: (row) => row.dead,
       cell: (row) =>
         row.dead
-          ? html`<a class="bad" href="#/dead/${coded(row.name)}">${number(row.dead)}</a>`
+          ? html`<a class=${row.died ? "bad" : ""} href="#/dead/${coded(row.name)}">${number(row.dead)}</a>`
           : "0",
     },
     {
@@ -174,9 +109,11 @@ export function Now() {
     },
   ];
   const empty = html`
-    No topic yet. Make one: <code>duetime topic create orders</code>, or on <a href="#/try">
-      Try it
-    </a>.
+    No topic yet. ${
+      may(state, "admin")
+        ? html`Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`
+        : "Who has a token with the scope admin can make one."
+    }
   `;
   return html`
     <h1>Now</h1>
@@ -185,7 +122,7 @@ export function Now() {
       those of this node's last minute; the budget is that of ${OBJECTIVE} % within a second since
       it started.
     </p>
-    <${Banners} state=${state} rows=${rows} />
+    <${Troubles} of=${troubles(state)} />
     <${Figures}
       of=${[
         ["Oldest due", seconds(oldest), mood(oldest)],
@@ -193,7 +130,7 @@ export function Now() {
         ["Scheduled", number(sum("scheduled"))],
         ["In flight", number(sum("in_flight"))],
         ["Delivered", rate(state.rates ? sum("delivered") : undefined)],
-        ["Dead letters", number(sum("dead")), sum("dead") ? "bad" : ""],
+        ["Dead letters", number(sum("dead")), sum("died") ? "bad" : ""],
       ]}
     />
     <div class="card">
@@ -216,7 +153,8 @@ export function Now() {
         columns=${columns}
         rows=${shown}
         empty=${rows.length ? "No topic has that in its name or sink." : empty}
-        first=${{ name: "Oldest due", down: true }}
+        sort=${sort}
+        onSort=${(by) => look({ sort: by })}
       />
     </div>
   `;

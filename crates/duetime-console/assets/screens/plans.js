@@ -26,7 +26,9 @@ import {
 } from "../parts.js";
 import { Table } from "../table.js";
 
+// More than so many want the name of the topic typed; of what deletes, so many.
 const TYPED_ABOVE = 1000;
+const TYPED_FROM_OF_DELETES = 50;
 const SEEN_EVERY_MS = 2000;
 const RATE = 100;
 // As the node allows it.
@@ -52,8 +54,9 @@ const HELP = {
   507: "Plans that run are not forgotten for this one: stop one of those of this topic, or wait for one to end, then",
   503: "When the store answers again,",
   0: "When the node answers again,",
-  unknown_plan: "Others made so many plans meanwhile that this one was forgotten:",
+  unknown_plan: "What was counted a while ago is forgotten:",
 };
+const isUnderWay = ({ state }) => state === "running" || state === "stopping";
 const MOODS = {
   running: "good",
   done: "good",
@@ -69,13 +72,16 @@ const options = ({ action, ...what }) =>
       value,
     ]),
   );
-const matched = (plan) => `${plan.count_complete ? "" : "at least "}${number(plan.expected)}`;
+const most = (plan) => plan.at_most ?? plan.expected;
+const isTyped = (action, count) =>
+  action === "purge" ||
+  count > TYPED_ABOVE ||
+  (DELETES.has(action) && count >= TYPED_FROM_OF_DELETES);
 export const acted = ({ counts }) =>
   counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
 // Which messages are meant, and what becomes of them, as the plan has it.
-function Meant({ topic, what, plan, rate }) {
-  const found = useLive().topics?.find((one) => one.name === topic);
+function Meant({ topic, found, what, takes }) {
   const dead = OF_DEAD.has(what.action);
   const from = what.due_from && `from ${date(Number(what.due_from))}`;
   const rows = [
@@ -104,12 +110,7 @@ function Meant({ topic, what, plan, rate }) {
       !DELETES.has(what.action) &&
         (found?.sink ? `the sink ${found.sink.name}` : "consumers that claim"),
     ],
-    [
-      "takes",
-      plan?.expected > 0 &&
-        rate &&
-        `about ${seconds(Math.max(1, plan.expected / rate))}, on the server`,
-    ],
+    ["takes", takes],
   ];
   return html`
     <dl class="pairs">
@@ -143,31 +144,40 @@ export function PlanFirst({ topic, what, onClose }) {
   };
   const start = async () => {
     try {
-      await ask("POST", `${path}/${plan.id}/start`, { per_second: perSecond });
+      await ask("POST", `${path}/${plan.id}/start`, agreed);
     } catch (error) {
-      // Others planned so much meanwhile that this plan was forgotten.
+      // It lay here for too long, or others planned too much.
       if (error.code === "unknown_plan") set({ problem: error });
       // The answer was lost, or an earlier one: the plan knows whether it has begun.
       const now = await get(`${path}/${plan.id}`).catch(() => plan);
       if (now.state === "planned") throw error;
     }
     started.current = true;
-    tell("It has begun, on the server; it can be stopped below.");
+    tell("It has begun, on the server; it can be stopped under “Bulk actions”.");
   };
   const perSecond = Number(rate.replaceAll(",", ""));
   const valid =
     rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
-  const many = plan && (plan.expected > TYPED_ABOVE || !plan.count_complete);
-  const all = plan
-    ? `${plan.count_complete ? "" : "at least "}${plural(plan.expected, "message")}`
-    : "… messages";
+  const found = useLive().topics?.find((one) => one.name === topic);
+  // A count that ended early says little: then as many are agreed to as there are.
+  const there = OF_DEAD.has(what.action)
+    ? found?.dead
+    : found && found.scheduled + found.in_flight;
+  const whole = plan?.count_complete;
+  const upTo = plan && (whole ? plan.expected : Math.max(plan.expected, there ?? 0));
+  const all = plan ? `${whole ? "" : "up to "}${plural(upTo, "message")}` : "… messages";
+  const agreed = { at_most: Math.max(1, upTo ?? 1), per_second: valid ? perSecond : RATE };
+  const takes =
+    upTo > 0 &&
+    valid &&
+    `${whole ? "about" : "up to"} ${seconds(Math.max(1, upTo / perSecond))}, on the server`;
   return html`
     <${Confirm}
       key=${plan ? "counted" : "counts"}
       title="${verb} ${all} of ${topic}"
       danger=${DELETES.has(what.action)}
-      typed=${what.action === "purge" || many ? topic : undefined}
+      typed=${plan && isTyped(what.action, upTo) ? topic : undefined}
       label=${plan ? `${verb} ${all}` : "…"}
       onClose=${close}
       onDone=${start}
@@ -176,10 +186,10 @@ export function PlanFirst({ topic, what, onClose }) {
         <${Commands}
           method="POST"
           path=${path}
-          body=${{ ...what, per_second: valid ? perSecond : RATE }}
+          body=${what}
           command=${command(
             `bulk ${what.action.replace("_", "-")}`,
-            { ...options(what), rate: valid ? perSecond : RATE, start: true },
+            { ...options(what), rate: agreed.per_second, start: true, "at-most": agreed.at_most },
             topic,
           )}
         />
@@ -188,14 +198,14 @@ export function PlanFirst({ topic, what, onClose }) {
           html`
           <p class="quiet">
             Carried out by <code>
-              ${curl("POST", `${path}/${plan.id}/start`, { per_second: valid ? perSecond : RATE })}
+              ${curl("POST", `${path}/${plan.id}/start`, agreed)}
             </code>
           </p>
         `
         }
       `}
     >
-      <${Meant} topic=${topic} what=${what} plan=${plan} rate=${valid && perSecond} />
+      <${Meant} topic=${topic} found=${found} what=${what} takes=${takes} />
       ${
         problem &&
         html`
@@ -211,7 +221,22 @@ export function PlanFirst({ topic, what, onClose }) {
       ${
         plan &&
         html`
-        <p>${plan.expected ? means : "Nothing matches."}</p>
+        <p>
+          ${
+            plan.expected
+              ? `${means}${OF_DEAD.has(what.action) ? "" : " What comes meanwhile may be among them, but no more than this number are touched."}`
+              : "Nothing matches."
+          }
+        </p>
+        ${
+          !whole &&
+          html`
+          <p>
+            The count ended after ${number(plan.expected)}: how many of all ${number(upTo)} match is
+            not known. It goes through all of them.
+          </p>
+        `
+        }
         ${plan.redriven_before > 0 && html`<p>${redrivenOf(plan.redriven_before)}.</p>`}
         ${
           plan.samples.length > 0 &&
@@ -241,7 +266,7 @@ function PlanCommands({ path, topic, plan }) {
   const [method, rest, verb] =
     plan.state === "running"
       ? ["POST", "/stop", "stop"]
-      : ["planned", "stopped"].includes(plan.state)
+      : plan.state === "stopped"
         ? ["POST", "/start", "start"]
         : ["GET", "", "get"];
   return html`
@@ -254,7 +279,37 @@ function PlanCommands({ path, topic, plan }) {
   `;
 }
 
-export function Plans({ topic, actions }) {
+// A plan that was stopped goes on for who agrees to it once more.
+function GoOn({ topic, path, plan, onClose, onDone }) {
+  const [verb] = WORDS[plan.action];
+  const left = Math.max(0, most(plan) - acted(plan));
+  const all = `up to ${plural(left, "more message")}`;
+  return html`
+    <${Confirm}
+      title="${verb} ${all} of ${topic}"
+      label="Go on"
+      danger=${DELETES.has(plan.action)}
+      typed=${isTyped(plan.action, left) ? topic : undefined}
+      onClose=${onClose}
+      onDone=${async () => {
+        await ask("POST", `${path}/${plan.id}/start`, {});
+        tell("It goes on.");
+        onDone();
+      }}
+      commands=${html`<${PlanCommands} path=${path} topic=${topic} plan=${plan} />`}
+    >
+      <p>
+        It was stopped after ${number(acted(plan))} of ${number(most(plan))}${
+          plan.by ? `, and planned by ${plan.by}` : ""
+        }. ${WORDS[plan.action][1]}
+      </p>
+      <p>At most ${number(plan.per_second)} a second.</p>
+    <//>
+  `;
+}
+
+// The plans of a topic that were started. Who shows messages reads them again when one ends.
+export function Plans({ topic, actions, onEnded }) {
   const state = useLive();
   const path = topicPath(topic, "/plans");
   const { answer, again } = useAnswer((signal) => get(path, signal), SEEN_EVERY_MS, [path]);
@@ -262,6 +317,13 @@ export function Plans({ topic, actions }) {
     .filter((plan) => actions.includes(plan.action))
     .map((plan) => ({ key: plan.id, ...plan }));
   const steady = useSteady(rows.map((row) => row.id + row.state).join());
+  const [goOn, setGoOn] = useState(null);
+  const busy = rows.filter(isUnderWay).length;
+  const before = useRef(0);
+  useEffect(() => {
+    if (busy < before.current) onEnded?.();
+    before.current = busy;
+  }, [busy]);
   if (!rows.length) return null;
   const act = (method, plan, rest, text) => async () => {
     try {
@@ -301,10 +363,10 @@ export function Plans({ topic, actions }) {
       cell: (row) =>
         html`
           <progress
-            max=${Math.max(1, row.expected, acted(row))}
+            max=${Math.max(1, most(row), acted(row))}
             value=${acted(row)}
             aria-label="carried out"
-          ></progress> ${number(acted(row))} of ${matched(row)}
+          ></progress> ${number(acted(row))} of ${number(most(row))}
         `,
     },
     {
@@ -379,18 +441,11 @@ export function Plans({ topic, actions }) {
                   `
                   }
                   ${
-                    ["planned", "stopped"].includes(row.state) &&
-                    html`
-                    <button
-                      disabled=${!steady}
-                      onClick=${act("POST", row, "/start", "It goes on.")}
-                    >
-                      Start
-                    </button>
-                  `
+                    row.state === "stopped" &&
+                    html`<button onClick=${() => setGoOn(row)}>Go on …</button>`
                   }
                   ${
-                    !["running", "stopping"].includes(row.state) &&
+                    !isUnderWay(row) &&
                     html`
                     <button
                       disabled=${!steady}
@@ -406,7 +461,7 @@ export function Plans({ topic, actions }) {
         ]),
   ];
   return html`
-    <div class="card">
+    <div class="card ${busy ? "sticky" : ""}">
       <h2>Bulk actions</h2>
       <${Table}
         columns=${columns}
@@ -425,6 +480,18 @@ export function Plans({ topic, actions }) {
       `
       }
       <${Commands} path=${path} command=${command("bulk list", {}, topic)} />
+      ${
+        goOn &&
+        html`
+        <${GoOn}
+          topic=${topic}
+          path=${path}
+          plan=${goOn}
+          onClose=${() => setGoOn(null)}
+          onDone=${again}
+        />
+      `
+      }
     </div>
   `;
 }

@@ -2,9 +2,18 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { age, command, moment, nodeTime, number, plural, seconds, time } from "../format.js";
-import { Squares } from "../canvas.js";
-import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { age, command, nodeTime, number, plural, seconds, time } from "../format.js";
+import { Squares } from "./canvas.js";
+import {
+  Barred,
+  Commands,
+  Confirm,
+  Failed,
+  tell,
+  useAnswer,
+  useLinked,
+  useLive,
+} from "../parts.js";
 import { Table } from "../table.js";
 import { mood } from "./now.js";
 
@@ -16,11 +25,13 @@ const MANY_EVERY_MS = 20_000;
 // In round-robin a node knows of its own shards only.
 const OTHERS = "other nodes";
 const MOODS = [
-  ["very-late", "late by more than ten seconds"],
-  ["late", "late"],
-  ["silent", "not answering"],
-  ["idle", "empty"],
+  ["very-late", "late by more than ten seconds", "!!"],
+  ["late", "late", "!"],
+  ["silent", "not answering", "×"],
+  ["idle", "empty", ""],
 ];
+// A state is never a colour alone.
+const stateOf = (shard) => MOODS.find(([mood]) => mood === colour(shard)) ?? ["", "in time", ""];
 
 function colour(shard) {
   if (shard.silent || shard.unreachable || shard.lost) return "silent";
@@ -29,6 +40,9 @@ function colour(shard) {
   if (mood(waited) === "careful") return "late";
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
 }
+
+// A resize to so many wants the name of the topic typed.
+const TYPED_FROM = 256;
 
 function Resize({ topic, answer, onClose, onStarted }) {
   const [text, setText] = useState(String(answer.configured));
@@ -47,6 +61,8 @@ function Resize({ topic, answer, onClose, onStarted }) {
     <${Confirm}
       title="Change the number of shards of ${topic}"
       label="Begin"
+      typed=${preview?.to >= TYPED_FROM && preview.to > preview.from ? topic : undefined}
+      wait=${!preview}
       onClose=${onClose}
       commands=${
         valid &&
@@ -60,7 +76,6 @@ function Resize({ topic, answer, onClose, onStarted }) {
       `
       }
       onDone=${async () => {
-        if (!valid) throw new Error("Give a number from 1 to 4096, or auto.");
         await ask("PUT", path, { shards: wanted });
         tell("It has begun; everything goes on meanwhile.");
         onStarted();
@@ -74,9 +89,20 @@ function Resize({ topic, answer, onClose, onStarted }) {
         ${
           preview
             ? `${wanted === "auto" ? `That is ${number(preview.to)} at present. ` : ""}${share} % of the messages move: about ${number(preview.moves)}, at most ${number(preview.per_second_max)} a second, so for ${seconds(Math.max(1, preview.seconds_min))} or more.`
-            : "Only those messages move whose shard changes."
+            : valid
+              ? "Only those messages move whose shard changes."
+              : "Give a number from 1 to 4096, or auto."
         } Messages are delivered, cancelled and enqueued meanwhile.
       </p>
+      ${
+        preview?.to > preview?.from &&
+        html`
+        <p>
+          Each shard is looked at by itself: ${number(preview.to)} cost the nodes and the store more
+          than ${number(preview.from)}, also while nothing is due.
+        </p>
+      `
+      }
     <//>
   `;
 }
@@ -116,7 +142,9 @@ export function Shards({ topic }) {
     const timer = setTimeout(again, Math.max(0, seen.at + MANY_EVERY_MS - nodeTime()));
     return () => clearTimeout(timer);
   }, [stale, seen.at]);
-  const [chosen, setChosen] = useState(null);
+  const [{ shard: said }, look] = useLinked({ shard: "" });
+  const chosen = said === "" ? null : Number(said);
+  const setChosen = (index) => look({ shard: index === null ? "" : String(index) });
   const [under, setUnder] = useState();
   const [resizing, setResizing] = useState(false);
   if (!answer)
@@ -178,10 +206,11 @@ export function Shards({ topic }) {
             key=${shard.index}
             class="shard ${colour(shard)}"
             aria-pressed=${shard.index === chosen}
-            title="shard ${shard.index}: ${shard.due} due, ${shard.scheduled} scheduled"
+            title="shard ${shard.index}: ${stateOf(shard)[1]}, ${shard.due} due, ${shard.scheduled} scheduled"
+            aria-label="shard ${shard.index}, ${stateOf(shard)[1]}"
             onClick=${() => setChosen(shard.index)}
           >
-            ${shard.index}
+            ${shard.index}${stateOf(shard)[2]}
           </button>
         `,
               )
@@ -204,7 +233,7 @@ export function Shards({ topic }) {
           <p class="quiet">
             ${
               pointed
-                ? `shard ${pointed.index}: ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}`
+                ? `shard ${pointed.index}: ${stateOf(pointed)[1]}, ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}`
                 : summary()
             }
           </p>
@@ -238,8 +267,8 @@ export function Shards({ topic }) {
       `
       }
       <p class="quiet">
-        Green: in time. Yellow: late by more than a second. Red: by more than ten. Grey: empty.
-        Striped: its server does not answer.
+        Green: in time. Yellow, !: late by more than a second. Red, !!: by more than ten. Grey:
+        empty. Striped, ×: its server does not answer.
       </p>
       ${
         one &&

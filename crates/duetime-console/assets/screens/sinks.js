@@ -1,35 +1,20 @@
 // Is the other side up?
 
 import { html, useState } from "../vendor/preact.js";
-import { Problem, ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
-import {
-  age,
-  coded,
-  command,
-  isDue,
-  moment,
-  nodeTime,
-  number,
-  plain,
-  plural,
-  rate,
-  seconds,
-  waits,
-} from "../format.js";
+import { ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
+import { age, command, moment, nodeTime, number, plain, plural, rate, seconds } from "../format.js";
 import {
   Barred,
   Commands,
-  Confirm,
   HowPaused,
-  Reason,
   TopicLink,
-  because,
   complain,
   tell,
   useAnswer,
   useLive,
 } from "../parts.js";
 import { Table } from "../table.js";
+import { PauseSink, topicsSay } from "./pause_sink.js";
 
 const ASKED_MAX = 8;
 const ASKED_EVERY_MS = 10_000;
@@ -92,9 +77,6 @@ const tags = (errors, mood) =>
     ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `)
     : html`<span class="quiet">none</span>`;
 
-const sinkPath = (sink, act) => `/v1/sinks/${coded(sink)}/${act}`;
-const topicsSay = (n) => plural(n, "topic");
-
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
 function bySink(topics) {
   const found = new Map();
@@ -110,58 +92,6 @@ function bySink(topics) {
     if (topic.open) sink.down += 1;
   }
   return [...found.values()];
-}
-
-// What became of each topic, until there is no more to be changed.
-async function actOnSink(sink, act, body) {
-  let answer;
-  let failed;
-  do {
-    answer = await ask("POST", sinkPath(sink, act), body);
-    failed = answer.topics.filter((topic) => topic.error);
-  } while (answer.more && !failed.length);
-  if (failed.length)
-    throw new Problem(0, {
-      detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}`,
-    });
-  const left =
-    answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
-  tell(
-    `${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`,
-  );
-  live.refresh();
-}
-
-function PauseSink({ sink, act, onClose }) {
-  const [text, setText] = useState("");
-  const pauses = act === "pause";
-  const body = because(pauses ? text : "");
-  const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
-  return html`
-    <${Confirm}
-      title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}"
-      label=${pauses ? "Pause it" : "Resume it"}
-      onClose=${onClose}
-      onDone=${() => actOnSink(sink.name, act, body)}
-      commands=${html`
-        <${Commands}
-          method="POST"
-          path=${sinkPath(sink.name, act)}
-          body=${body}
-          command=${command(`sink ${act}`, { reason: body.reason }, sink.name)}
-        />
-      `}
-    >
-      <p>
-        ${
-          pauses
-            ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.`
-            : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`
-        }
-      </p>
-      ${pauses && html`<${Reason} value=${text} set=${setText} />`}
-    <//>
-  `;
 }
 
 export function Sinks() {
@@ -386,19 +316,29 @@ export function Sinks() {
     },
   ];
   const affected = topics.filter((topic) => topic.open || topic.sink_issue);
-  const issue = (topic) => {
+  // Those of one sink that have the same trouble are said, and tried, once.
+  const issues = new Map();
+  for (const topic of affected) {
+    const { state: how, reason } = topic.sink_issue ?? {};
+    const key = JSON.stringify([topic.sink.name, how, reason]);
+    issues.set(key, [...(issues.get(key) ?? []), topic]);
+  }
+  const issue = ([key, held]) => {
+    const [topic] = held;
     const { since, reason, next_try: next, state: how } = topic.sink_issue ?? {};
     const path = topicPath(topic.name, "/sink/probe");
+    const due = held.reduce((all, one) => all + one.due, 0);
     return html`
-      <div class="banner bad" key=${topic.name} role="status">
+      <div class="banner bad" key=${key}>
         <p>
-          <b><${TopicLink} name=${topic.name} /></b>: ${
+          <b>${topic.sink.name}</b> for <${TopicLink} name=${topic.name} />
+          ${held.length > 1 ? ` and ${plural(held.length - 1, "other topic")}` : ""}: ${
             how === "refused"
-              ? "this node cannot use its sink as it is configured"
+              ? "this node cannot use it as it is configured"
               : `taken to be down${since ? ` since ${moment(since)}` : ""}`
           }
           ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(
-            topic.due,
+            due,
             "message waits",
             "messages wait",
           )}; no attempt is spent on it
@@ -414,7 +354,7 @@ export function Sinks() {
           html`
           <div class="row">
             <button disabled=${trying} onClick=${() => probe(topic.name)}>
-              ${trying === topic.name ? "…" : "Try it now"}
+              ${trying === topic.name ? "…" : held.length > 1 ? `Try it with ${topic.name}` : "Try it now"}
             </button>
           </div>
         `
@@ -432,7 +372,7 @@ export function Sinks() {
     <h1>Sinks</h1>
     <p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
     ${affected.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
-    ${affected.map(issue)}
+    ${[...issues].map(issue)}
     <div class="card">
       <h2>Paused by hand</h2>
       <${Barred} scope="admin" what="Pausing and resuming a sink" />

@@ -1,6 +1,6 @@
 // How much lateness may there still be?
 
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { OBJECTIVE, budgetLeft, detailOf, detailPath, get, rates, sees } from "../api.js";
 import { command, deed, moment, number, plural, seconds, time } from "../format.js";
 import {
@@ -11,6 +11,7 @@ import {
   leftMood,
   leftText,
   useAnswer,
+  useLinked,
   useLive,
 } from "../parts.js";
 import { Table } from "../table.js";
@@ -101,7 +102,7 @@ function Line({ name, steps, allowed }) {
 
 export function Slo() {
   const state = useLive();
-  const [objective, setObjective] = useState(OBJECTIVE);
+  const [{ objective, topic: chosen }, look] = useLinked({ objective: OBJECTIVE, topic: "" });
   const admin = sees(state, "admin");
   const { answer } = useAnswer(
     async (signal) => (admin ? get("/v1/audit?limit=200", signal) : { entries: [] }),
@@ -113,7 +114,6 @@ export function Slo() {
     10_000,
     [sees(state, "view")],
   );
-  const [chosen, choose] = useState();
   // Where nobody chose, the one with the least left.
   const shareOf = (topic) =>
     share(rates(state, topic.name).lateTotal, rates(state, topic.name).deliveriesTotal) ?? -1;
@@ -201,7 +201,7 @@ export function Slo() {
       <h1>SLO</h1>
       <label>
         Objective
-        <select value=${objective} onChange=${(event) => setObjective(event.target.value)}>
+        <select value=${objective} onChange=${(event) => look({ objective: event.target.value })}>
           ${OBJECTIVES.map((one) => html`<option value=${one}>${one} % within 1 s</option>`)}
         </select>
       </label>
@@ -245,7 +245,7 @@ export function Slo() {
             <select
               aria-label="Topic of the line"
               value=${drawn}
-              onChange=${(event) => choose(event.target.value)}
+              onChange=${(event) => look({ topic: event.target.value })}
             >
               ${state.topics.map(({ name }) => html`<option value=${name}>${name}</option>`)}
             </select>

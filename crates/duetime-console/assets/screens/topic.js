@@ -2,23 +2,21 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, detailOf, detailPath, get, history, live, may, rates, topicPath } from "../api.js";
-import { age, coded, command, isDue, number, plural, rate, seconds } from "../format.js";
-import { Bars } from "../canvas.js";
+import { age, coded, command, number, plural, rate, seconds } from "../format.js";
+import { Bars } from "./canvas.js";
 import {
   Barred,
   Commands,
   Confirm,
   Failed,
   Figures,
-  HowPaused,
   Paused,
-  Reason,
-  because,
   tell,
   useAnswer,
   useLive,
 } from "../parts.js";
 import { mood } from "./now.js";
+import { Delete, Pause } from "./topic_dialogs.js";
 
 const COUNTS = [
   "name",
@@ -292,91 +290,6 @@ function Change({ topic, settings, onClose }) {
   `;
 }
 
-function Delete({ topic, counts, onClose }) {
-  const path = topicPath(topic);
-  return html`
-    <${Confirm}
-      title="Delete ${topic} with everything in it"
-      typed=${topic}
-      label="Delete it"
-      danger=${true}
-      onClose=${onClose}
-      commands=${html`
-        <${Commands}
-          method="DELETE"
-          path=${path}
-          command=${command("topic delete", { force: true }, topic)}
-        />
-      `}
-      onDone=${async () => {
-        await ask("DELETE", `${path}?force=true`).catch((problem) =>
-          problem.code === "unknown_parameter" ? ask("DELETE", path) : Promise.reject(problem),
-        );
-        tell(`${topic} is deleted`);
-        location.hash = "#/";
-      }}
-    >
-      <p>
-        ${number(counts.scheduled)} scheduled, ${number(counts.in_flight)} in flight and ${plural(
-          counts.dead,
-          "dead letter",
-        )} are lost. This cannot be undone.
-      </p>
-    <//>
-  `;
-}
-
-function Pause({ topic, counts, onClose }) {
-  // What it was opened as it stays, whatever happens to the topic meanwhile.
-  const [paused] = useState(Boolean(counts.paused));
-  const changed = paused !== Boolean(counts.paused);
-  const act = paused ? "resume" : "pause";
-  const path = topicPath(topic, `/${act}`);
-  const [text, setText] = useState("");
-  const body = because(paused ? "" : text);
-  return html`
-    <${Confirm}
-      title="${paused ? "Resume" : "Pause"} ${topic}"
-      label=${paused ? "Resume it" : "Pause it"}
-      wait=${changed}
-      onClose=${onClose}
-      commands=${html`
-        <${Commands}
-          method="POST"
-          path=${path}
-          body=${body}
-          command=${command(act, { reason: body.reason }, topic)}
-        />
-      `}
-      onDone=${async () => {
-        await ask("POST", path, body);
-        tell(paused ? `${topic} goes on` : `${topic} is paused`);
-      }}
-    >
-      ${
-        changed &&
-        html`
-        <div class="banner" role="alert">
-          ${
-            paused
-              ? "It was resumed meanwhile"
-              : html`It was paused meanwhile<${HowPaused} of=${counts.pause} />`
-          }. Nothing is left to do here.
-        </div>
-      `
-      }
-      <p>
-        ${
-          paused
-            ? `${isDue(counts.due)} and go out at once.`
-            : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."
-        }
-      </p>
-      ${!paused && html`<${Reason} value=${text} set=${setText} />`}
-    <//>
-  `;
-}
-
 export function Topic({ topic }) {
   const state = useLive();
   const answer = state.topics?.find((one) => one.name === topic);
@@ -411,7 +324,7 @@ export function Topic({ topic }) {
     ${
       now.open &&
       html`
-      <div class="banner bad" role="status">
+      <div class="banner bad">
         The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried
         again every few seconds.
       </div>

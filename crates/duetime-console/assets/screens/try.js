@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may, topicPath } from "../api.js";
-import { command, plain } from "../format.js";
+import { command, lines, plain } from "../format.js";
 import { Commands, complain, tell, useLive, useSteady } from "../parts.js";
 
 export function Try() {
@@ -124,7 +124,7 @@ export function Try() {
                 (one) => html`
           <div class="row spread" key=${one.receipt}>
             <span class="mono">${plain(one.id)}</span>
-            <span class="quiet">${one.payload ?? one.payload_base64}</span>
+            <span class="quiet">${lines(one.payload ?? one.payload_base64)}</span>
             <span class="row">
               <button disabled=${!steady} onClick=${settle("ack", one)}>Ack</button>
               <button disabled=${!steady} onClick=${settle("nack", one)}>Nack</button>

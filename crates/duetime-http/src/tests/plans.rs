@@ -40,7 +40,10 @@ fn path(plan: &Value, rest: &str) -> String {
     format!("/v1/topics/orders/plans/{}{rest}", plan["id"].as_str().unwrap())
 }
 
+/// Starts it for as many as were counted.
 async fn started(api: &TestApi, plan: &Value, ask: Value) {
+    let mut ask = ask;
+    ask["at_most"] = json!(plan["expected"].as_u64().unwrap().max(1));
     let answer = api.post(&path(plan, "/start"), &ask.to_string()).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["state"]), (200, &json!("running")), "{}", answer.text);
 }
@@ -75,6 +78,12 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
     );
     assert_eq!(plan["samples"].as_array().unwrap().len(), 5);
     assert_eq!(scheduled(&api).await, 35, "a plan alone does nothing");
+    // Nobody agreed to it: others do not see it, and nobody starts it by accident.
+    assert_eq!(api.get("/v1/topics/orders/plans").await.json(), json!({ "plans": [] }));
+    let refused = api.post(&path(&plan, "/start"), "{}").await;
+    assert_eq!(refused.problem(), (409, "conflict".to_owned()));
+    assert!(refused.text.contains("give at_most") && refused.text.contains("30 matched"), "{}", refused.text);
+    assert_eq!(api.post(&path(&plan, "/start"), r#"{"at_most":0}"#).await.problem().0, 400);
     started(&api, &plan, json!({})).await;
     let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
     assert_eq!((&done["counts"]["done"], &done["counts"]["failed"]), (&json!(30), &json!(0)));
@@ -85,6 +94,39 @@ async fn a_plan_counts_first_and_acts_once_it_is_started() {
     assert_eq!(listed["plans"][0]["id"], plan["id"]);
     assert_eq!(api.delete(&path(&plan, "")).await.status, 200);
     assert_eq!(api.get(&path(&plan, "")).await.problem(), (404, "unknown_plan".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_acts_on_as_many_as_were_agreed_to_whatever_comes_later() {
+    let api = TestApi::with_orders().await;
+    fill(&api, "a-", 60).await;
+    let _runs = runs(api.parts.plans.clone());
+    let plan = planned(&api, json!({ "action": "cancel", "prefix": "a-", "per_second": 25 })).await;
+    started(&api, &plan, json!({})).await;
+    seen(&api, &plan, |plan| plan["counts"]["done"].as_u64() > Some(0)).await;
+    fill(&api, "a-later", 80).await;
+    let done = seen(&api, &plan, |plan| plan["state"] == "done").await;
+    assert_eq!((&done["counts"]["done"], &done["at_most"], scheduled(&api).await), (&json!(60), &json!(60), 80));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_nobody_agreed_to_is_forgotten() {
+    let api = TestApi::with_orders().await;
+    let draft = planned(&api, json!({ "action": "cancel" })).await;
+    let kept = planned(&api, json!({ "action": "cancel" })).await;
+    started(&api, &kept, json!({})).await;
+    let store: &dyn duetime_core::plans::PlanStore = &*api.store;
+    assert_eq!(store.plans().await.unwrap().len(), 2);
+    api.advance("14m");
+    assert_eq!(api.get(&path(&draft, "")).await.status, 200);
+    api.advance("1m");
+    assert_eq!(api.get(&path(&draft, "")).await.problem(), (404, "unknown_plan".to_owned()));
+    let late = api.post(&path(&draft, "/start"), r#"{"at_most":1}"#).await;
+    assert_eq!(late.problem(), (404, "unknown_plan".to_owned()));
+    // Nor does the store keep it.
+    let _runs = runs(api.parts.plans.clone());
+    seen(&api, &kept, |plan| plan["state"] == "done").await;
+    assert_eq!(store.plans().await.unwrap().into_keys().collect::<Vec<_>>(), [kept["id"].as_str().unwrap()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,8 +161,9 @@ async fn plans_of_one_topic_take_no_place_from_those_of_another() {
             let answer = api.post(&format!("/v1/topics/greedy-{topic}/plans"), &ask.to_string()).await;
             assert_eq!(answer.status, 201, "{}", answer.text);
         }
-        let listed = api.get(&format!("/v1/topics/greedy-{topic}/plans")).await.json();
-        assert!(listed["plans"].as_array().unwrap().len() <= 16, "{listed}");
+        let kept = duetime_core::plans::PlanStore::plans(&*api.store).await.unwrap();
+        let of_it = kept.values().filter(|plan| plan.contains(&format!("greedy-{topic}")));
+        assert!(of_it.count() <= 16, "{kept:?}");
     }
     assert_eq!(api.get(&path(&kept, "")).await.status, 200);
 }

@@ -328,7 +328,7 @@ async fn a_tenant_that_has_its_share_of_the_plans_leaves_those_of_others_alone()
                 break 'greedy planned;
             }
             let start = format!("{}/{}/start", plans(&topic), planned.json()["id"].as_str().unwrap());
-            assert_eq!(ask(&api, "greedy", "POST", &start, "{}").await.status, 200);
+            assert_eq!(ask(&api, "greedy", "POST", &start, r#"{"at_most":1}"#).await.status, 200);
             running += 1;
         }
     };
@@ -336,6 +336,8 @@ async fn a_tenant_that_has_its_share_of_the_plans_leaves_those_of_others_alone()
     assert!(refused.text.contains("wait for one, or stop it"), "{}", refused.text);
     assert_eq!(ask(&api, "shop", "GET", &own, "").await.json()["by"], "shop");
     assert_eq!(ask(&api, "viewer", "GET", &own, "").await.json().get("by"), None, "names are for administrators");
+    assert_eq!(ask(&api, "shop", "POST", &format!("{own}/start"), r#"{"at_most":1}"#).await.status, 200);
+    assert_eq!(ask(&api, "shop", "POST", &format!("{own}/stop"), "{}").await.status, 200);
     let listed = ask(&api, "viewer", "GET", &plans("b-1"), "").await.json();
     assert_eq!((listed["plans"].as_array().unwrap().len(), listed["plans"][0].get("by")), (1, None));
     // Of more than its places the topic's own oldest makes way, as ever.

@@ -38,13 +38,13 @@ const SHOWN: &[(&str, &[Words])] = &[
     ),
     (r#"command(act, {}, node.id)"#, &[("drain", &[], 1), ("undrain", &[], 1)]),
     (
-        r#"command(`bulk ${what.action.replace("_", "-")}`, { ...options(what), rate: valid ? perSecond : RATE, start: true }, topic)"#,
+        r#"command(`bulk ${what.action.replace("_", "-")}`, { ...options(what), rate: agreed.per_second, start: true, "at-most": agreed.at_most }, topic)"#,
         &[
-            ("bulk purge", &["reason=…", "prefix=…", "rate=10", "start"], 1),
-            ("bulk redrive", &["reason=…", "prefix=…", "rate=10", "start"], 1),
-            ("bulk cancel", &["prefix=…", "state=due", "due-from=1795492282000", "rate=10", "start"], 1),
-            ("bulk due-now", &["prefix=…", "rate=10", "start"], 1),
-            ("bulk reschedule", &["prefix=…", "at=1795492282000", "rate=10", "start"], 1),
+            ("bulk purge", &["reason=…", "prefix=…", "rate=10", "start", "at-most=60"], 1),
+            ("bulk redrive", &["reason=…", "prefix=…", "rate=10", "start", "at-most=60"], 1),
+            ("bulk cancel", &["prefix=…", "state=due", "due-from=1795492282000", "rate=10", "start", "at-most=60"], 1),
+            ("bulk due-now", &["prefix=…", "rate=10", "start", "at-most=60"], 1),
+            ("bulk reschedule", &["prefix=…", "at=1795492282000", "rate=10", "start", "at-most=60"], 1),
         ],
     ),
     (

@@ -3,8 +3,9 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use duetime_client::{BulkAsk, BulkPlan, Client};
+use duetime_client::{BulkAsk, BulkPlan, BulkStart, Client};
 use duetime_core::units::parse_time;
 
 use super::output;
@@ -13,7 +14,7 @@ use crate::connection::NodeArgs;
 /// How often the progress of a running plan is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Acts on all messages that match, on the server: counted first, then at a chosen rate, to be stopped at any time.
+/// Acts on messages that match, on the server: counted first, then on so many at a chosen rate, to be stopped at any time.
 #[derive(Debug, Subcommand)]
 pub enum BulkCommand {
     /// Schedules dead letters at once, with all attempts given back.
@@ -45,6 +46,9 @@ pub enum BulkCommand {
     Start {
         #[command(flatten)]
         plan: PlanName,
+        /// The most messages that it may act on; a plan that was never started wants it.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        at_most: Option<u64>,
         /// Most messages a second. [default: as planned]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: Option<u32>,
@@ -77,9 +81,13 @@ pub struct How {
     /// Most messages a second.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// Start it at once and wait for its end; else it is only planned, and `duetime bulk start` starts it.
+    /// Start it at once, for as many messages as were counted, and wait for its end; else they are only counted, and
+    /// `duetime bulk start` starts it within 15 minutes.
     #[arg(long)]
     start: bool,
+    /// With --start: the most messages that it may act on. [default: as many as were counted]
+    #[arg(long, value_name = "N", requires = "start", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -127,9 +135,9 @@ pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
             let plan = name.connection.client()?.bulk_plan(&name.topic, &name.plan).await?;
             show(&plan, name.connection.json)
         }
-        BulkCommand::Start { plan: name, rate } => {
+        BulkCommand::Start { plan: name, at_most, rate: per_second } => {
             let client = name.connection.client()?;
-            let plan = client.start_bulk(&name.topic, &name.plan, rate).await?;
+            let plan = client.start_bulk(&name.topic, &name.plan, BulkStart { at_most, per_second }).await?;
             watch(&client, plan, name.connection.json).await
         }
         BulkCommand::Stop(name) => {
@@ -159,12 +167,25 @@ async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
     let ask = BulkAsk { prefix: how.prefix, per_second: Some(how.rate), ..ask };
     let plan = client.plan_bulk(&how.topic, &ask).await?;
     if how.start {
-        let plan = client.start_bulk(&how.topic, &plan.id, None).await?;
+        let at_most = match how.at_most {
+            None if !plan.count_complete => bail!(
+                "nothing is done: {} messages were counted before the count ended, and more may match; say how many may \
+                 be acted on, with --at-most N",
+                plan.expected
+            ),
+            // Nothing matched.
+            None => Some(plan.expected.max(1)),
+            given => given,
+        };
+        let plan = client.start_bulk(&how.topic, &plan.id, BulkStart { at_most, per_second: None }).await?;
         return watch(&client, plan, how.connection.json).await;
     }
     show(&plan, how.connection.json)?;
     if !how.connection.json {
-        output::line(&format!("nothing is done yet; start it with: duetime bulk start {} {}", how.topic, plan.id))?;
+        let (topic, id, most) = (&how.topic, &plan.id, plan.expected.max(1));
+        output::line(&format!(
+            "nothing is done yet; start it within 15 minutes with: duetime bulk start --at-most {most} {topic} {id}"
+        ))?;
     }
     Ok(true)
 }
@@ -175,12 +196,7 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
     while !plan.has_ended() {
         if live {
             let done = plan.counts.done + plan.counts.failed + plan.counts.others() - plan.counts.open;
-            eprint!(
-                "\r{} {done} of {}{}  ",
-                plan.state,
-                if plan.count_complete { "" } else { "at least " },
-                plan.expected
-            );
+            eprint!("\r{} {done} of at most {}  ", plan.state, plan.at_most.unwrap_or(plan.expected));
         }
         tokio::time::sleep(LOOK_EVERY).await;
         plan = client.bulk_plan(&plan.topic, &plan.id).await?;
@@ -211,6 +227,7 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         ("action", format!("{} on {}, {} a second", plan.action.replace('_', " "), plan.topic, plan.per_second)),
         ("state", plan.state.clone()),
         ("matched", expected(plan)),
+        ("at most", plan.at_most.map_or_else(|| "nobody agreed to it yet".to_owned(), |most| most.to_string())),
         ("for example", plan.samples.join(" ")),
         ("done", counts.done.to_string()),
         ("in flight", counts.in_flight.to_string()),

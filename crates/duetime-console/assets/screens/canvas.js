@@ -1,7 +1,7 @@
 // What is drawn rather than written: bars over time, and shards where there are many.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { date, number } from "./format.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { date, number } from "../format.js";
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

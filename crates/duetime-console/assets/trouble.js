@@ -1,0 +1,175 @@
+// What needs somebody, said once for each cause: a node, a sink, a server of the store, or who paused.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { isDown, live, may } from "./api.js";
+import { age, coded, plain, plural, seconds, time, waits } from "./format.js";
+import { HowPaused, TopicLink } from "./parts.js";
+
+// So many are said at once; the others on demand.
+const SAID_MAX = 3;
+const NAMES_MAX = 3;
+
+function grouped(topics, key) {
+  const groups = new Map();
+  for (const topic of topics) groups.set(key(topic), [...(groups.get(key(topic)) ?? []), topic]);
+  return [...groups.values()];
+}
+
+const sum = (topics, of) => topics.reduce((all, topic) => all + (of(topic) ?? 0), 0);
+const ofTopics = (topics) =>
+  topics.length === 1
+    ? html`<${TopicLink} name=${topics[0].name} />`
+    : html`<a href="#/sinks">${plural(topics.length, "topic")}</a>`;
+
+function ofNodes({ nodes, gone }) {
+  const look = html`<a class="button" href="#/nodes">Look at it</a>`;
+  return [
+    ...nodes
+      .filter((node) => node.state !== "serving")
+      .map((node) => ({
+        key: `node ${node.id} ${node.state}`,
+        bad: node.state !== "draining",
+        short: `node ${node.id} is ${node.state}`,
+        deed: look,
+        text: html`
+          Node <b>${node.id}</b> is ${node.state}
+          ${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.
+        `,
+      })),
+    ...[...gone].map(([id, at]) => ({
+      key: `gone ${id}`,
+      bad: true,
+      short: `node ${id} is gone`,
+      deed: html`<button onClick=${() => live.forget(id)}>Forget ${id}</button>`,
+      text: html`
+        Node <b>${id}</b> is gone since ${time(at)}, as this page saw it: it was stopped, died or
+        was cut off. The others take its shards.
+      `,
+    })),
+  ];
+}
+
+const ofSinks = (topics, acts) =>
+  grouped(
+    topics.filter((topic) => isDown(topic) || topic.sink_issue?.state === "refused"),
+    (topic) => `${topic.sink?.name} ${isDown(topic) ? "down" : "refused"}`,
+  ).map((held) => {
+    const [down, name] = [isDown(held[0]), held[0].sink?.name ?? "of a topic"];
+    const issues = held.map((topic) => topic.sink_issue).filter(Boolean);
+    const since = Math.min(...issues.map((issue) => issue.since ?? Infinity));
+    const reason = issues.find((issue) => issue.reason)?.reason;
+    const due = sum(held, (topic) => topic.due);
+    const oldest = Math.max(...held.map((topic) => age(topic.oldest_due_at) ?? 0));
+    return {
+      key: `sink ${name} ${down}`,
+      bad: true,
+      short: `the sink ${name} ${down ? "is down" : "cannot be used"}`,
+      deed: html`<a class="button" href="#/sinks">${down && acts ? "Try or pause it" : "Look at it"}</a>`,
+      text: html`
+        The sink <b>${name}</b> ${
+          down ? "is taken to be down" : "cannot be used as it is configured"
+        } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${time(since)}` : ""}${
+          reason ? html` (<span class="mono">${plain(reason)}</span>)` : ""
+        }: ${plural(due, "message waits", "messages wait")}${
+          due ? `, the oldest ${seconds(oldest)}` : ""
+        }; none of them loses an attempt.
+      `,
+    };
+  });
+
+function ofServers(topics) {
+  const held = topics.filter((topic) => topic.silent_shards ?? topic.unreachable_shards);
+  if (!held.length) return [];
+  const shards = sum(held, (topic) => topic.silent_shards ?? topic.unreachable_shards);
+  return [
+    {
+      key: "servers",
+      bad: true,
+      short: "a server of the store does not answer",
+      deed: html`<a class="button" href="#/shards/${coded(held[0].name)}">Look at them</a>`,
+      text: html`
+        ${plural(shards, "shard is", "shards are")} on a server of the store that does not answer,
+        of <${TopicLink} name=${held[0].name} />
+        ${held.length > 1 ? ` and ${plural(held.length - 1, "other topic")}` : ""}.
+      `,
+    },
+  ];
+}
+
+const ofPauses = (topics, acts) =>
+  grouped(
+    topics.filter((topic) => topic.paused),
+    ({ pause }) => JSON.stringify([pause?.sink, pause?.by, pause?.reason]),
+  ).map((held) => {
+    const [{ name, pause }] = held;
+    const names = held.slice(0, NAMES_MAX).map((topic) => topic.name);
+    const place = pause?.sink ? "#/sinks" : `#/topic/${coded(name)}`;
+    return {
+      key: `pause ${name}`,
+      bad: false,
+      short: `${held.length === 1 ? name : plural(held.length, "topic")} paused`,
+      deed: html`<a class="button" href=${place}>${acts ? "Resume …" : "Look at it"}</a>`,
+      text: html`
+        ${
+          held.length === 1
+            ? html`<${TopicLink} name=${name} /> is`
+            : `${plural(held.length, "topic")} are`
+        } paused<${HowPaused} of=${pause} />${
+          held.length === 1 ? "" : ` (${names.join(", ")}${held.length > NAMES_MAX ? ", …" : ""})`
+        }. ${waits(sum(held, (topic) => topic.due))}.
+      `,
+    };
+  });
+
+// What is bad comes first.
+export function troubles(state) {
+  const topics = state.topics ?? [];
+  const acts = may(state, "admin");
+  const all = [
+    ...ofNodes(state),
+    ...ofSinks(topics, acts),
+    ...ofServers(topics),
+    ...ofPauses(topics, acts),
+  ];
+  return all.sort((a, b) => b.bad - a.bad);
+}
+
+export function Troubles({ of }) {
+  const banner = ({ key, bad, deed, text }) =>
+    html`<div key=${key} class="banner trouble ${bad ? "bad" : ""}">${deed}<span>${text}</span></div>`;
+  const rest = of.slice(SAID_MAX);
+  return html`
+    ${of.slice(0, SAID_MAX).map(banner)}
+    ${
+      rest.length > 0 &&
+      html`
+      <details class="more">
+        <summary>and ${rest.length} more</summary>
+        ${rest.map(banner)}
+      </details>
+    `
+    }
+  `;
+}
+
+// Says what began and what ended, and nothing else: what is there when the page opens is read with it.
+export function Spoken({ of, known }) {
+  const [said, set] = useState("");
+  const before = useRef();
+  const now = new Map(of.map(({ key, short }) => [key, short]));
+  const keys = [...now.keys()].sort().join("\n");
+  useEffect(() => {
+    if (!known) return;
+    const old = before.current;
+    before.current = now;
+    if (!old) return;
+    const began = [...now].filter(([key]) => !old.has(key)).map(([, short]) => short);
+    const ended = [...old].filter(([key]) => !now.has(key)).map(([, short]) => short);
+    set(
+      [began.length && `Began: ${began.join(", ")}.`, ended.length && `Ended: ${ended.join(", ")}.`]
+        .filter(Boolean)
+        .join(" "),
+    );
+  }, [keys, known]);
+  return html`<div class="unseen" role="status" aria-label="what began and ended">${said}</div>`;
+}

@@ -1,0 +1,167 @@
+"""A trouble is one sentence, rows keep their places, and nobody is shouted at: python calm.py URL
+
+The node has a sink `partner` that nobody answers for. axe looks at the empty page and at the dialogs too.
+"""
+
+import pathlib
+import sys
+
+import axe_playwright_python
+from playwright.sync_api import expect
+
+from browser import asking, chromium
+
+AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
+SEEN_WITHIN_MS = 30_000
+TOPICS = 12
+# Longer than rows that nobody points at keep their places.
+HELD_MS = 12_000
+FIRST_VISIT_BYTES_MAX = 50_000
+# The smallest side of what is pressed; links within a sentence may be as high as it.
+TARGET_PX = 24
+SMALL = """(least) => [...document.querySelectorAll('a, button, input, select, summary')]
+    .filter((one) => !one.closest('p, .banner > span, .skip, dd') && !one.matches('.skip') && one.checkVisibility())
+    .map((one) => [one, one.getBoundingClientRect()])
+    .filter(([, box]) => box.width < least || box.height < least)
+    .map(([one, box]) => `${one.outerHTML.slice(0, 90)} ${box.width}x${box.height}`)"""
+FOUND = """axe.run().then((result) => result.violations.map(
+    (one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"""
+CHANGES = """() => { window.said = 0; new MutationObserver((seen) => seen.forEach(({ target }) => {
+    const one = target instanceof Element ? target : target.parentElement;
+    if (one?.closest('[role=status], [role=alert], [aria-live]')) window.said += 1;
+})).observe(document, { childList: true, characterData: true, subtree: true }); }"""
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
+    api = asking(url)
+    with chromium() as browser:
+        def page_of(**options):
+            page = browser.new_context(**options).new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            return page
+
+        def axe(page, what):
+            page.evaluate(AXE)
+            found = page.evaluate(FOUND)
+            assert not found, f"{what}: {found}"
+
+        # A first visit loads little, and a screen when it is opened.
+        page = page_of(viewport={"width": 1280, "height": 860})
+        page.goto(f"{url}/#/")
+        expect(page.locator("tbody")).to_contain_text("mails")
+        files = """performance.getEntriesByType('resource').filter((one) => one.name.includes('/console/'))
+            .map((one) => [one.name, one.encodedBodySize])"""
+        loaded = page.evaluate(files)
+        assert 10_000 < sum(size for _, size in loaded) <= FIRST_VISIT_BYTES_MAX, loaded
+        assert not any("slo.js" in name for name, _ in loaded), loaded
+        page.get_by_role("link", name="SLO").click()
+        expect(page.locator("main")).to_contain_text("Budgets")
+        assert any("slo.js" in name for name, _ in page.evaluate(files))
+
+        # A node without topics, in both themes.
+        for scheme in ("light", "dark"):
+            empty = page_of(bypass_csp=True, color_scheme=scheme)
+            empty.route("**/v1/events", lambda route: route.abort())
+            empty.route("**/v1/topics", lambda route: route.fulfill(json={"topics": []}))
+            empty.goto(f"{url}/#/")
+            expect(empty.locator("main")).to_contain_text("No topic yet")
+            axe(empty, f"the empty page, {scheme}")
+            empty.context.close()
+
+        # Many topics of one sink that is away are one trouble, on each screen and in the title.
+        for topic in range(TOPICS):
+            api("PUT", f"/v1/topics/calls-{topic:02}", {"shards": 1, "sink": {"name": "partner"}})
+            api("POST", f"/v1/topics/calls-{topic:02}/messages", {"id": "one"})
+        api("PUT", "/v1/topics/zeta", {"shards": 1})
+        page.goto(f"{url}/#/")
+        main = page.locator("main")
+        expect(main).to_contain_text(f"The sink partner is taken to be down for {TOPICS} topics since")
+        assert page.locator(".banner").count() == 1, page.locator(".banner").all_inner_texts()
+        assert page.locator(".banner").evaluate("(one) => one.firstElementChild.innerText") == "Try or pause it"
+        assert page.locator("table").bounding_box()["y"] < 500
+        for place, title in (("", "Now"), ("nodes", "Nodes"), ("topic/zeta", "Overview · zeta"), ("find/one", "Find")):
+            page.goto(f"{url}/#/{place}")
+            expect(page).to_have_title(f"(1!) {title} · Duetime")
+            expect(page.get_by_role("banner").get_by_role("link", name="1 trouble")).to_be_visible()
+        page.goto(f"{url}/#/sinks")
+        expect(main.get_by_role("button", name="Try it with calls-")).to_have_count(1)
+
+        # Those that are down come first, then by name; nothing moves while a pointer is on the rows.
+        page.goto(f"{url}/#/")
+        names = lambda: [name.split()[0] for name in page.locator("tbody tr td:first-child").all_inner_texts()]
+        calls = [f"calls-{topic:02}" for topic in range(TOPICS)]
+        expect(page.locator("tbody tr").nth(TOPICS)).to_contain_text("mails")
+        before = names()
+        assert before == [*calls, "mails", "zeta"], before
+        page.locator("tbody tr").nth(TOPICS).hover()
+        page.evaluate(CHANGES)
+        api("POST", "/v1/topics/zeta/messages", {"id": "late"})
+        expect(page.locator("tbody tr").filter(has_text="zeta").locator("span.careful").first).to_be_visible()
+        page.wait_for_timeout(HELD_MS)
+        assert names() == before, names()
+        # Ages grow, and no live region says so.
+        assert page.evaluate("window.said") == 0, "something was said though nothing began or ended"
+        page.mouse.move(5, 5)
+        expect(page.locator("tbody tr").nth(TOPICS)).to_contain_text("zeta")
+        # What begins and ends is said once.
+        region = page.get_by_role("status", name="what began and ended")
+        api("POST", "/v1/topics/zeta/pause", {})
+        expect(region).to_have_text("Began: zeta paused.")
+        api("POST", "/v1/topics/zeta/resume", {})
+        expect(region).to_have_text("Ended: zeta paused.")
+
+        # What a token may do is noticed without a reload, both ways.
+        scopes = {"now": ["view"]}
+        page.goto(f"{url}/#/topic/zeta")
+        expect(page.get_by_role("button", name="Delete this topic …")).to_be_visible()
+        page.route("**/v1/me", lambda route: route.fulfill(json={**route.fetch().json(), "scopes": scopes["now"]}))
+        expect(page.get_by_role("button", name="Delete this topic …")).to_have_count(0)
+        scopes["now"] = ["admin", "produce", "consume", "view"]
+        expect(page.get_by_role("button", name="Delete this topic …")).to_be_visible()
+        page.unroute("**/v1/me")
+
+        # Keys can be turned off.
+        page.keyboard.press("?")
+        page.get_by_label("These keys are on").uncheck()
+        page.get_by_role("button", name="Close").click()
+        page.keyboard.press("g")
+        page.keyboard.press("?")
+        assert page.get_by_role("dialog").count() == 0 and "topic/zeta" in page.url, page.url
+        page.get_by_role("button", name="Keys").click()
+        page.get_by_label("These keys are on").check()
+        page.get_by_role("button", name="Close").click()
+        page.keyboard.press("g")
+        expect(page.get_by_role("heading", name="Now")).to_be_visible()
+
+        # What is pressed is large enough, also on a telephone.
+        narrow = page_of(viewport={"width": 360, "height": 740})
+        for place in ("", "sinks", "topic/zeta", "messages/zeta"):
+            narrow.goto(f"{url}/#/{place}")
+            expect(narrow.locator("main h1, main h2").first).to_be_visible()
+            narrow.wait_for_timeout(1500)
+            small = narrow.evaluate(SMALL, TARGET_PX)
+            assert not small, f"{place}: {small}"
+
+        # Dialogs, as axe sees them.
+        api("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})
+        looked = page_of(bypass_csp=True)
+        for place, button in (
+            ("message/mails/later", "Cancel …"), ("message/mails/later", "Reschedule …"),
+            ("topic/zeta", "Pause …"), ("topic/zeta", "Change …"), ("topic/zeta", "Delete this topic …"),
+            ("shards/zeta", "Change the number …"), ("messages/mails", "Cancel all of these …"),
+            ("sinks", "Pause the sink out"), ("nodes", "Keys"),
+        ):
+            looked.goto(f"{url}/#/{place}")
+            looked.get_by_role("button", name=button).click()
+            expect(looked.get_by_role("dialog")).to_be_visible()
+            looked.wait_for_timeout(1200)
+            axe(looked, f"{place}: {button}")
+            looked.keyboard.press("Escape")
+            expect(looked.get_by_role("dialog")).to_have_count(0)
+    print("it is calm")
+
+
+main()

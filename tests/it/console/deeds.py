@@ -1,0 +1,202 @@
+"""What is agreed to is what is done, and who did it stays where they were: python deeds.py URL"""
+
+import sys
+import urllib.parse
+
+from playwright.sync_api import expect
+
+from browser import asking, chromium
+
+SEEN_WITHIN_MS = 20_000
+TURNED = "order-\u202e0001-kcab-yap\u202c-77"
+DEAD = 12
+GROW, LATER = 60, 80
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
+    api = asking(url, refusals=True)
+
+    api("PUT", "/v1/topics/orders", {"shards": 4, "retry": {"max_attempts": 1}})
+    api("PUT", "/v1/topics/slips", {"shards": 1})
+    api("POST", "/v1/topics/orders/messages", [{"id": f"bad-{n}"} for n in range(DEAD)])
+    claimed = 0
+    while claimed < DEAD:
+        taken = api("POST", "/v1/topics/orders/claim", {"max": DEAD, "wait": "10s"})[1]["messages"]
+        nack = {"receipts": [one["receipt"] for one in taken], "dead": True, "reason": "closed"}
+        claimed += len(api("POST", "/v1/topics/orders/nack", nack)[1]["results"])
+    api("POST", "/v1/topics/orders/messages", [{"id": f"grow-{n}", "delay": "1h"} for n in range(GROW)])
+    api("POST", "/v1/topics/orders/messages", [{"id": TURNED, "delay": "1h"}, {"id": "blank ", "delay": "1h"}])
+    api("POST", "/v1/topics/slips/messages", [{"id": "order-9", "delay": "1h"}, {"id": "due-1"}, {"id": "due-2"}])
+    plans = lambda: api("GET", "/v1/topics/orders/plans")[1]["plans"]
+
+    with chromium() as browser:
+        context = browser.new_context(viewport={"width": 1280, "height": 860})
+
+        def window(at):
+            page = context.new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page.goto(f"{url}/#/{at}")
+            return page
+
+        # What a dialog counted is nothing that another window could start, nor does a reload leave it behind.
+        first, second = window("dead/orders"), window("dead/orders")
+        bulk = second.get_by_role("region", name="bulk actions")
+        first.get_by_role("button", name="Purge …").click()
+        expect(first.get_by_role("dialog")).to_contain_text(f"Purge {DEAD} messages of orders")
+        expect(second.locator("main")).to_contain_text(f"{DEAD} dead letters")
+        second.wait_for_timeout(2500)
+        assert bulk.count() == 0 and plans() == [], plans()
+        first.reload()
+        expect(first.locator("main")).to_contain_text(f"{DEAD} dead letters")
+        assert plans() == [] and first.get_by_role("region", name="bulk actions").count() == 0
+        # One that was started and stopped asks for the name again, in each window.
+        first.get_by_role("button", name="Purge …").click()
+        first.get_by_label("Type orders to go on").fill("orders")
+        first.get_by_label("Messages a second, at most").fill("1")
+        first.get_by_role("dialog").get_by_role("button", name=f"Purge {DEAD} messages").click()
+        expect(bulk).to_contain_text("running")
+        bulk.get_by_role("button", name="Stop").click()
+        expect(bulk).to_contain_text("stopped")
+        left = api("GET", "/v1/topics/orders")[1]["dead"]
+        bulk.get_by_role("button", name="Go on …").click()
+        dialog = second.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"Purge up to {left} more messages of orders")
+        second.wait_for_timeout(1500)
+        on = dialog.get_by_role("button", name="Go on")
+        assert on.is_disabled(), "a purge goes on without the topic's name"
+        dialog.get_by_label("Type orders to go on").fill("orders")
+        on.click()
+        expect(bulk).to_contain_text("done")
+        expect(second.locator("main")).to_contain_text("No dead letters.")
+        assert api("GET", "/v1/topics/orders")[1]["dead"] == 0
+
+        # As many are cancelled as the dialog says, though more of them come meanwhile.
+        page = window("messages/orders?prefix=grow-")
+        expect(page.locator("main")).to_contain_text(f"{GROW} messages")
+        # What is typed and not asked for is not acted on.
+        words = ("Deliver", "Cancel", "Reschedule")
+        deeds = [page.get_by_role("button", name=f"{word} all of these") for word in words]
+        page.get_by_label("To another time").fill("2040-01-01T10:00:00")
+        for deed in deeds:
+            expect(deed).to_be_enabled()
+        page.get_by_label("Id begins with").fill("grow-1")
+        for deed in deeds:
+            expect(deed).to_be_disabled()
+        expect(page.locator("main")).to_contain_text("Press Look first")
+        page.get_by_label("Id begins with").fill("grow-")
+        page.get_by_role("button", name="Cancel all of these").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"Cancel {GROW} messages of orders")
+        expect(dialog).to_contain_text(f"--start --at-most={GROW} -- orders")
+        dialog.get_by_label("Type orders to go on").fill("orders")
+        dialog.get_by_label("Messages a second, at most").fill("20")
+        dialog.get_by_role("button", name=f"Cancel {GROW} messages").click()
+        bulk = page.get_by_role("region", name="bulk actions")
+        expect(bulk).to_contain_text("running")
+        later = [{"id": f"grow-later-{n}", "delay": "1h"} for n in range(LATER)]
+        api("POST", "/v1/topics/orders/messages", later)
+        expect(bulk).to_contain_text(f"{GROW} of {GROW}")
+        expect(bulk).to_contain_text("done")
+        left = api("GET", "/v1/topics/orders")[1]["scheduled"]
+        assert (plans()[0]["counts"]["done"], left) == (GROW, LATER + 2), plans()
+        # The list below shows what is left, by itself.
+        expect(page.locator("main")).to_contain_text(f"{LATER} messages")
+
+        # A count that ended early promises neither a number nor a duration that is not known.
+        def early(page, counted):
+            def answered(route):
+                if route.request.method != "POST":
+                    return route.continue_()
+                answer = route.fetch()
+                route.fulfill(response=answer, json={**answer.json(), "expected": counted, "count_complete": False})
+
+            page.route("**/plans", answered)
+
+        early(page, 20)
+        page.get_by_role("button", name="Cancel all of these").click()
+        expect(dialog).to_contain_text(f"Cancel up to {LATER + 2} messages of orders")
+        expect(dialog).to_contain_text(f"The count ended after 20: how many of all {LATER + 2} match is not known")
+        expect(dialog.locator("dl.pairs")).to_contain_text("up to 1.0 s")
+        page.keyboard.press("Escape")
+        page.unroute("**/plans")
+
+        # What is due is one of those that wait: it is not counted twice.
+        slips = window("messages/slips")
+        expect(slips.locator("main")).to_contain_text("3 messages")
+        early(slips, 1)
+        slips.get_by_role("button", name="Deliver all of these").click()
+        expect(slips.get_by_role("dialog")).to_contain_text("Deliver now up to 3 messages of slips")
+        slips.close()
+
+        # No id turns the text of a dialog around.
+        page = window(f"message/orders/{urllib.parse.quote(TURNED, safe='')}")
+        written = TURNED.encode("unicode_escape").decode()
+        for deed in ("Cancel …", "Due now …", "Reschedule …"):
+            page.get_by_role("button", name=deed).click()
+            expect(page.get_by_role("dialog").locator("h2")).to_contain_text(written)
+            said = page.evaluate("document.body.innerText")
+            assert not any(mark in said for mark in "\u202e\u202c\u2066"), said
+            page.keyboard.press("Escape")
+
+        # Who did something, or left it, is where they were, or at the heading above that.
+        def at():
+            page.wait_for_timeout(400)
+            script = "(document.activeElement === document.body ? 'BODY' : document.activeElement.innerText).trim()"
+            return page.evaluate(script)
+
+        page.get_by_role("button", name="Reschedule …").click()
+        page.get_by_role("button", name="Leave it").click()
+        assert at() == "Reschedule …", at()
+        page.get_by_role("button", name="Reschedule …").click()
+        page.get_by_role("dialog").get_by_role("button", name="Reschedule", exact=True).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert at() == "Reschedule …", at()
+        page = window("topic/slips")
+        for deed in ("Pause", "Resume"):
+            page.get_by_role("button", name=f"{deed} …").click()
+            page.get_by_role("button", name=f"{deed} it").click()
+            other = "Resume" if deed == "Pause" else "Pause"
+            expect(page.get_by_role("button", name=f"{other} …")).to_be_visible()
+            assert at() not in ("BODY", ""), deed
+        page.goto(f"{url}/#/messages/orders")
+        bulk = page.get_by_role("region", name="bulk actions")
+        bulk.get_by_role("button", name="Forget").last.click()
+        expect(bulk).to_have_count(0)
+        assert at() not in ("BODY", ""), "the focus went with what was forgotten"
+
+        # A resize that makes many shards wants the name, and one to no number is not begun.
+        page.goto(f"{url}/#/shards/slips")
+        page.get_by_role("button", name="Change the number …").click()
+        dialog, begin = page.get_by_role("dialog"), page.get_by_role("button", name="Begin")
+        page.get_by_label("Shards (1 to 4096, or auto)").fill("abc")
+        page.wait_for_timeout(1500)
+        assert begin.is_disabled(), "a resize to abc may be begun"
+        page.get_by_label("Shards (1 to 4096, or auto)").fill("4096")
+        expect(dialog).to_contain_text("Each shard is looked at by itself")
+        expect(dialog.get_by_label("Type slips to go on")).to_be_visible()
+        assert begin.is_disabled(), "4,096 shards are made by one press"
+        page.get_by_label("Shards (1 to 4096, or auto)").fill("2")
+        begin.click()
+        expect(page.locator("main")).to_contain_text("2 shards (fixed)")
+        assert at() not in ("BODY", "")
+
+        # The search finds what another topic has, and an id that ends in a blank.
+        page.goto(f"{url}/#/topic/orders")
+        field = page.get_by_role("searchbox", name="Find a message")
+        field.fill("order-9")
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_contain_text("There is no message of this id in orders")
+        page.get_by_role("region", name="messages of this id").get_by_role("link", name="order-9").click()
+        expect(page.locator("main")).to_contain_text("may be claimed")
+        page.goto(f"{url}/#/topic/orders")
+        field.fill('"blank "')
+        page.keyboard.press("Enter")
+        expect(page.locator("h2").first).to_have_text('"blank "')
+        expect(page.locator("main")).to_contain_text("may be claimed")
+    print("what was agreed to is what was done")
+
+
+main()

@@ -5,7 +5,8 @@
 Each `sh` block is run in the terminal that the text above it names last, 1 if none. "leave it running" above a block:
 it goes on until "Ctrl-C in terminal N", and ends with status 0 then, or by that signal. A `text` block is what the
 block before it prints, or, where the text above it names a terminal, what runs or ran last in that one; `…` stands for
-anything. A block in any other language is a part, word for word, of a file that is linked or named above it.
+anything. A block in any other language is a part, word for word, of a file of `examples` that was named last. A page
+without `cargo run --release -- serve` has a node from its start.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Page:
         self.kept: dict[int, list[str]] = {}
         self.runs: dict[int, Run] = {}
         self.terminal, self.printed = 1, ""
+        self.files: list[str] = []
         self.node: Node | None = None
         # A checkout, but for what is not needed.
         (self.folder / "clients").symlink_to(ROOT / "clients")
@@ -111,7 +113,8 @@ class Page:
 
     def begin(self, block: str) -> Run:
         if "cargo run --release -- serve" in block:
-            block = block.replace("cargo run --release --", "exec target/release/duetime") + f" --listen 127.0.0.1:{NODE}"
+            block = block.replace("cargo run --release --", "exec target/release/duetime")
+            block += f" --listen 127.0.0.1:{NODE}"
         if "RECEIPT" in block:
             block = block.replace("RECEIPT", re.findall(r"receipt (\S+)", self.printed)[-1])
         kept = self.kept.setdefault(self.terminal, [])
@@ -153,9 +156,10 @@ class Page:
         return re.sub(r"\x1b\[[0-9;]*m", "", printed)
 
     def quote(self, block: str, above: str) -> None:
-        files = re.findall(r"examples/[\w./-]+\w", above)
-        texts = [(ROOT / file).read_text() for file in files if (ROOT / file).is_file()]
-        assert any(block in text for text in texts), f"none of {files} has:\n{block}"
+        named = [file for file in re.findall(r"examples/[\w./-]+\w", above) if (ROOT / file).is_file()]
+        self.files = named or self.files
+        texts = [(ROOT / file).read_text() for file in self.files]
+        assert any(block in text for text in texts), f"none of {self.files} has:\n{block}"
 
     def run(self) -> int:
         count, last = 0, 0
@@ -163,6 +167,7 @@ class Page:
             self.node = Node()
             self.places[NODE] = str(self.node.port)
             self.env["DUETIME_NODE"] = self.node.url
+            self.env["PATH"] = f"{self.folder / 'target/release'}:{self.env['PATH']}"
         try:
             for number, language, block, above in blocks(self.text):
                 try:

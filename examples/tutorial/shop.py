@@ -9,7 +9,7 @@ import sys
 
 from duetime import Duetime
 
-TIMEOUT = os.environ.get("ORDER_TIMEOUT", "10s")
+TIMEOUT = os.environ.get("ORDER_TIMEOUT", "5s")
 
 db = sqlite3.connect("shop.db", isolation_level=None, check_same_thread=False)
 db.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, state TEXT NOT NULL)")

@@ -107,20 +107,19 @@ class Page:
         self.env["DUETIME_NODE"] = f"http://127.0.0.1:{self.places[NODE]}"
 
     def moved(self, text: str) -> str:
-        for written, used in self.places.items():
-            text = text.replace(written, used)
-        return text
+        return re.sub(rf"\b({'|'.join(self.places)})\b", lambda port: self.places[port[0]], text)
 
     def begin(self, block: str) -> Run:
         if "cargo run --release -- serve" in block:
             block = block.replace("cargo run --release --", "exec target/release/duetime")
             block += f" --listen 127.0.0.1:{NODE}"
+        block = self.moved(block)
         if "RECEIPT" in block:
             block = block.replace("RECEIPT", re.findall(r"receipt (\S+)", self.printed)[-1])
         kept = self.kept.setdefault(self.terminal, [])
         script = "\n".join([*kept, block])
         kept += [line for line in block.splitlines() if line.startswith(KEPT)]
-        return Run(self.moved(script), self.folder, self.env)
+        return Run(script, self.folder, self.env)
 
     def command(self, block: str, above: str) -> None:
         run = self.begin(block)
@@ -195,6 +194,8 @@ class Page:
 
 
 def main() -> None:
+    # So that what runs ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for path in sys.argv[1:]:
         began = time.monotonic()
         count = Page(path).run()

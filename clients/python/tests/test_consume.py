@@ -118,8 +118,10 @@ def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> Non
     assert verdicts == ["ok"] and rig.requests("/extend") == [] and rig.requests("/ack") == []
 
 
-def waits_for_its_end(ends: list[str]) -> Any:
+def waits_for_its_end(ends: list[str], begun: threading.Event | None = None) -> Any:
     async def handle(delivery: Any, pause: Pause) -> None:
+        if begun is not None:
+            begun.set()
         try:
             while not delivery.is_lost:
                 await pause(0.05)
@@ -136,8 +138,9 @@ def test_a_handler_of_a_message_that_is_cancelled_is_stopped(rig: Rig, kind: str
     rig.create()
     enqueue(rig, 1)
     ends: list[str] = []
-    with Consumer(kind, rig, waits_for_its_end(ends), visibility=2.4) as consumer:
-        until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
+    begun = threading.Event()
+    with Consumer(kind, rig, waits_for_its_end(ends, begun), visibility=2.4) as consumer:
+        until(begun.is_set, "its handler has begun")
         assert rig.beside.cancel("m-0").outcome == "in_flight"
         until(lambda: ends, "the handler ends")
     assert consumer.lost == ["cancelled"]
@@ -199,8 +202,10 @@ def test_what_is_not_done_in_the_time_for_a_stop_is_released_and_keeps_its_attem
     rig.create()
     enqueue(rig, 1)
     ends: list[str] = []
-    with Consumer(kind, rig, waits_for_its_end(ends), grace=0.2, wait=0.2) as consumer:
-        until(lambda: rig.beside.info().in_flight == 1, "it is claimed")
+    begun = threading.Event()
+    with Consumer(kind, rig, waits_for_its_end(ends, begun), grace=0.2, wait=0.2) as consumer:
+        # What is claimed and not begun at the stop is released without its handler.
+        until(begun.is_set, "its handler has begun")
     message = rig.beside.get("m-0")
     assert message is not None and (message.state, message.attempts) == ("scheduled", 0)
     assert ends == ["looked" if kind == "sync" else "cancelled"] and consumer.lost == []

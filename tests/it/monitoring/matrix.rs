@@ -6,6 +6,7 @@ use duetime_testkit::servers::Node;
 use duetime_testkit::violation::{is_long, only_in_long};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
+use futures::future::join_all;
 use serde_json::json;
 
 use super::lab::Lab;
@@ -58,9 +59,8 @@ async fn servers_are_away(lab: &mut Lab, servers: &[usize]) {
 async fn all_nodes_are_gone(lab: &mut Lab) {
     lab.nodes.iter_mut().for_each(Node::kill);
     lab.calls("DuetimeNoNode").await;
-    for node in &mut lab.nodes {
-        node.start_again().await;
-    }
+    // All at once: one that stayed away longer would be a ticket of its own.
+    join_all(lab.nodes.iter_mut().map(Node::start_again)).await;
     lab.is_quiet_again(Some("DuetimeNoNode")).await;
 }
 

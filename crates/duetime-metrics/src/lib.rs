@@ -127,7 +127,11 @@ impl Meters {
             nodes_serving: gauge(r, &table::NODES_SERVING),
             is_surveyed: AtomicBool::new(false),
             surveyed_ms: AtomicU64::new(0),
-            survey_age: float_gauge(r, &table::SURVEY_AGE),
+            survey_age: {
+                let age = float_gauge(r, &table::SURVEY_AGE);
+                age.with_label_values::<&str>(&[]).set(0.0);
+                age
+            },
             store_clock_skew: {
                 let skew = float_gauge(r, &table::STORE_CLOCK_SKEW);
                 skew.with_label_values::<&str>(&[]).set(0.0);

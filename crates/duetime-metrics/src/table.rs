@@ -148,7 +148,7 @@ table! {
         "From the head of an HTTP request to the head of its answer. A claim waits as long as it asks to; of a stream it is the first part only.";
     AUTH_REFUSED = "duetime_auth_refused_total", Kind::Counter, ["reason"],
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
-    CERTIFICATE_ENDS = "duetime_certificate_ends_timestamp_seconds", Kind::Gauge, ["key"],
+    CERTIFICATE_ENDS = "duetime_certificate_ends_timestamp_seconds", Kind::Gauge, ["setting"],
         "When a certificate that this node shows ends, in seconds since the Unix epoch, by the key of the configuration that names its file. Look at each node.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
         "Spans of deliveries by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";

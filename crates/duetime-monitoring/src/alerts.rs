@@ -178,12 +178,12 @@ fn coverage(job: &str) -> Vec<Alert> {
         Alert {
             name: "CertificateEnds",
             expr: format!(
-                "min by (job, instance, key) ({}) - time() < {CERTIFICATE_LEFT_S}",
+                "min by (job, instance, setting) ({}) - time() < {CERTIFICATE_LEFT_S}",
                 series(&CERTIFICATE_ENDS, job)
             ),
             lasts: "1m",
             severity: "ticket",
-            summary: "{{ $labels.instance }}: the certificate of {{ $labels.key }} ends in {{ $value | humanizeDuration }}",
+            summary: "{{ $labels.instance }}: the certificate of {{ $labels.setting }} ends in {{ $value | humanizeDuration }}",
         },
     ]
 }

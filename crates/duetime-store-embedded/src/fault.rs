@@ -1,5 +1,6 @@
 //! What SQLite answers, as a [`StoreError`] that says what to do.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use duetime_core::StoreError;
@@ -9,6 +10,11 @@ use rusqlite::{ErrorCode, ffi};
 pub const DATABASE: &str = "duetime.db";
 /// The mode of each file of the store.
 pub const FILE_MODE: u32 = 0o600;
+
+/// Whether a file cannot grow: the disk, a quota or a limit of its size.
+pub fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+}
 
 /// Why a request could not be carried out.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::fstatvfs;
 use rusqlite::{Connection, TransactionState, ffi};
 
-use crate::fault::{DATABASE, FILE_MODE};
+use crate::fault::{DATABASE, FILE_MODE, is_no_space};
 use crate::folder::{PAGE_BYTES, log_path};
 
 /// The files grow by so much at a time, where the disk has it.
@@ -147,11 +147,6 @@ impl StoreFile {
             _ => None,
         }
     }
-}
-
-/// Whether a file cannot grow: the disk, a quota or a limit of its size.
-pub fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// `fallocate(2)` never shortens a file and never changes what is in it.

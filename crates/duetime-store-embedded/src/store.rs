@@ -36,7 +36,7 @@ use crate::reserve::DiskReserve;
 use crate::restart::{self, Writing, open_tables};
 use crate::shortage::Shortage;
 use crate::sweep::Sweep;
-use crate::synced::{self, SyncedNumber};
+use crate::synced::SyncedNumber;
 use crate::syncer::Broken;
 use crate::verify::{self, ShardRows};
 use crate::write_context::WriteContext;
@@ -88,13 +88,7 @@ impl EmbeddedStore {
     pub fn open(folder: &Path, meters: Arc<Meters>) -> Result<Arc<Self>, StoreError> {
         let lock = folder::take(folder)?;
         let damages = Arc::new(Damages::new(meters));
-        let (synced, number) = SyncedNumber::open(folder).map_err(|error| {
-            StoreError::Setup(format!(
-                "{} cannot be used: {error}; put back the file that it was and let duetime read and write it, or remove it, \
-                 and a damaged log is not noticed by this start",
-                folder.join(synced::NAME).display()
-            ))
-        })?;
+        let (synced, number) = SyncedNumber::open(folder)?;
         let mut spent = false;
         let (mut conn, mut loaded) = match open_tables(folder, number, &damages) {
             Err(StoreError::Full(_)) if DiskReserve::release_in(folder) => {

@@ -10,10 +10,10 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use duetime_core::StoreError;
 use nix::fcntl::OFlag;
 
-use crate::fault::FILE_MODE;
-use crate::files::is_no_space;
+use crate::fault::{FILE_MODE, is_no_space};
 
 pub const NAME: &str = "duetime.synced";
 /// The number and its checksum.
@@ -37,11 +37,17 @@ impl SyncedNumber {
     /// # Errors
     ///
     /// It is there and cannot be used, so that nobody would notice a damaged log. A full disk is no error.
-    pub fn open(folder: &Path) -> io::Result<(Self, i64)> {
+    pub fn open(folder: &Path) -> Result<(Self, i64), StoreError> {
         let path = folder.join(NAME);
         let mut file = match open(&path) {
             Err(error) if is_no_space(&error) => return Ok((Self { path, file: None }, 0)),
-            opened => opened?,
+            opened => opened.map_err(|error| {
+                StoreError::Setup(format!(
+                    "{} cannot be used: {error}; put back the file that it was and let duetime read and write it, or \
+                     remove it, and a damaged log is not noticed by this start",
+                    path.display()
+                ))
+            })?,
         };
         let mut text = [0; LEN];
         let number = match file.read_exact(&mut text) {

@@ -16,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 use duetime_core::StoreError;
 use tracing::error;
 
-use crate::files::{StoreFiles, is_no_space};
+use crate::fault::is_no_space;
+use crate::files::StoreFiles;
 use crate::job::Job;
 use crate::synced::SyncedNumber;
 

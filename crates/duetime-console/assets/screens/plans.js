@@ -161,9 +161,7 @@ export function PlanFirst({ topic, what, onClose }) {
   const [verb, means] = WORDS[what.action];
   const found = useLive().topics?.find((one) => one.name === topic);
   // A count that ended early says little: then as many are agreed to as there are.
-  const there = OF_DEAD.has(what.action)
-    ? found?.dead
-    : found && found.scheduled + found.in_flight;
+  const there = OF_DEAD.has(what.action) ? found?.dead : found && found.scheduled + found.in_flight;
   const whole = plan?.count_complete;
   const upTo = plan && (whole ? plan.expected : Math.max(plan.expected, there ?? 0));
   const all = plan ? `${whole ? "" : "up to "}${plural(upTo, "message")}` : "… messages";

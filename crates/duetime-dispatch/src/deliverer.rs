@@ -125,6 +125,7 @@ impl Deliverer {
     /// Failures were held as long as they may be: they are given back for nothing, and the target may be down.
     async fn holding_expired(&mut self) {
         let (held, is_down) = self.judge.expired(Instant::now());
+        self.work.topic_meters.failures_undecided.inc_by(held.len() as u64);
         if let Some(last) = held.last().filter(|_| is_down) {
             self.breaker.unavailable(reason(&last.said));
         }

@@ -86,6 +86,8 @@ pub struct TopicMeters {
     pub breaker_open: IntGauge,
     /// See [`crate::table::BREAKER_OPENS`].
     pub breaker_opens: IntCounter,
+    /// See [`crate::table::FAILURES_UNDECIDED`].
+    pub failures_undecided: IntCounter,
     /// See [`crate::table::BREAKER_OPEN_SECONDS`].
     pub breaker_open_seconds: Counter,
     /// See [`crate::table::CLAIM_DELAY`].

@@ -95,6 +95,7 @@ impl TopicSeries {
             claims_unanswered: of.counter(&table::CLAIMS_UNANSWERED, &[]),
             breaker_open: of.gauge(&table::BREAKER_OPEN, &[], Max),
             breaker_opens: of.counter(&table::BREAKER_OPENS, &[]),
+            failures_undecided: of.counter(&table::FAILURES_UNDECIDED, &[]),
             breaker_open_seconds: of.float_counter(&table::BREAKER_OPEN_SECONDS),
             claim_delay: of.histogram(&table::CLAIM_DELAY),
             delivery: of.histogram(&table::DELIVERY),

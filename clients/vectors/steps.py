@@ -122,7 +122,7 @@ CALLS = [
     now("w-1"),
     claim("claim", "jobs", 1),
     settle("extend", "extend", "jobs", ["$claim.messages.0.receipt"], visibility_ms=60_000),
-    settle("extend by the old receipt", "extend", "jobs", ["$claim.messages.0.receipt"]),
+    settle("extend by the old receipt, as after a lost answer", "extend", "jobs", ["$claim.messages.0.receipt"]),
     settle("ack", "ack", "jobs", ["$extend.results.0.receipt"]),
     settle("ack again", "ack", "jobs", ["$extend.results.0.receipt"]),
     now("w-2"),

@@ -125,9 +125,10 @@ impl Deliverer {
     /// Failures were held as long as they may be: they are given back for nothing, and the target may be down.
     async fn holding_expired(&mut self) {
         let (held, is_down) = self.judge.expired(Instant::now());
-        self.work.topic_meters.failures_undecided.inc_by(held.len() as u64);
         if let Some(last) = held.last().filter(|_| is_down) {
             self.breaker.unavailable(reason(&last.said));
+        } else {
+            self.work.topic_meters.failures_undecided.inc_by(held.len() as u64);
         }
         let retry = self.work.record.config.retry;
         let wait = |attempt| if is_down { Duration::ZERO } else { retry.backoff(attempt, rand::random()) };

@@ -93,7 +93,7 @@ table! {
     BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],
         "How long claims were stopped because the topic's sink was taken to be down.";
     FAILURES_UNDECIDED = "duetime_failures_undecided_total", Kind::Counter, ["topic"],
-        "Failed deliveries that cost no attempt for the moment, because the sink accepted nothing that was sent after them for two seconds.";
+        "Failed deliveries that cost no attempt for the moment, because the sink accepted nothing that was sent after them for two seconds, and was not down either.";
     PAUSED = "duetime_paused", Kind::Gauge, ["topic"],
         "1 while the topic is paused: nothing is claimed, what falls due waits. The same at each node: max over nodes.";
     FORECAST = "duetime_forecast", Kind::Gauge, ["topic", "within"],

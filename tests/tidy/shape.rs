@@ -70,8 +70,8 @@ fn background_loops_are_started_by_the_supervisor() {
     let ends_by_itself = [
         "crates/duetime-dispatch/src/consumer_claim.rs",
         "crates/duetime-http/src/server.rs",
-        "crates/duetime-http/src/topics.rs",
-        "crates/duetime-http/src/drain_body.rs",
+        "crates/duetime-http/src/routes/topics.rs",
+        "crates/duetime-http/src/server/drain_body.rs",
         "crates/duetime-redis/src/cluster.rs",
         "crates/duetime-redis/src/dial.rs",
         "crates/duetime-redis/src/confirmed.rs",

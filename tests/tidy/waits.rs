@@ -181,7 +181,7 @@ fn a_sleep_is_found_in_a_test_of_real_time_and_in_what_it_calls() {
 fn what_is_done_about_an_error_is_decided_by_its_variant() {
     // One place for each library or server that leaves nothing but a text.
     let leaves_a_text = [
-        ("crates/duetime-http/src/fields.rs", "what the reader of JSON says of data"),
+        ("crates/duetime-http/src/json/fields.rs", "what the reader of JSON says of data"),
         ("crates/duetime-settings/src/source.rs", "what any reader says of a key that is missing"),
         ("crates/duetime-sinks/src/kafka/client.rs", "advice alone rests on it"),
         ("crates/duetime-sinks/src/remedy.rs", "advice alone rests on it"),

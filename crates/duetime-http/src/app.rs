@@ -7,11 +7,13 @@ use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
 use tower::ServiceBuilder;
 
-use crate::problem::Problem;
-use crate::query_routes::QueryRoutes;
-use crate::scrape::Scrapes;
-use crate::state::{Document, HttpParts};
-use crate::{audit, guard, memory, openapi, origin, routes};
+use crate::auth::origin;
+use crate::json::problem::Problem;
+use crate::routes::scrape::Scrapes;
+use crate::server::query_routes::QueryRoutes;
+use crate::server::state::{Document, HttpParts};
+use crate::server::{guard, memory};
+use crate::{audit, openapi, routes};
 
 async fn no_route(method: Method, uri: Uri) -> Problem {
     let detail = format!("there is no {method} {}; see /openapi.json for what there is", uri.path());

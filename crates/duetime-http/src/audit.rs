@@ -6,6 +6,10 @@
 //! What administrators do is never lost: its lines wait in room of their own while nothing can be written, and an
 //! administrator is refused (`audit_full`) before that is full. Of everything else, what finds the queue full is counted.
 
+pub(crate) mod line;
+pub(crate) mod operation;
+pub(crate) mod target;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,12 +27,12 @@ use percent_encoding::percent_decode_str;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::audit_line::{AuditLine, NAME_CHARS_MAX, RefusedLines, Ring};
-use crate::audit_target::{AuditFile, AuditTarget, FileWriter};
-use crate::operation::{ChangeKind, PLAN_ITEM, PUT_TOPIC, RELOAD, operation_of};
-use crate::peer::Peer;
-use crate::problem::Problem;
-use crate::trace::trace_of;
+use crate::audit::line::{AuditLine, NAME_CHARS_MAX, RefusedLines, Ring};
+use crate::audit::operation::{ChangeKind, PLAN_ITEM, PUT_TOPIC, RELOAD, operation_of};
+use crate::audit::target::{AuditFile, AuditTarget, FileWriter};
+use crate::auth::peer::Peer;
+use crate::json::problem::Problem;
+use crate::json::trace::trace_of;
 
 /// The log's target of lines, where they go to the node's own log.
 pub const TARGET: &str = "duetime::audit";

@@ -1,6 +1,19 @@
 //! Bearer tokens: who may do what on which topics. Without any token, everybody may do everything,
 //! and the program then listens on a loopback address only.
 
+pub(crate) mod listeners;
+pub(crate) mod name_patterns;
+pub(crate) mod origin;
+pub(crate) mod peer;
+pub(crate) mod rate_limit;
+pub(crate) mod scopes;
+pub(crate) mod shares;
+pub(crate) mod standing;
+pub(crate) mod token_changes;
+pub(crate) mod token_hash;
+pub(crate) mod token_limits;
+pub(crate) mod topic_ceilings;
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +24,13 @@ use duetime_settings::SecretSource;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::name_patterns::NamePatterns;
-use crate::problem::Problem;
-use crate::rate_limit::RequestRate;
-use crate::shares::Tenant;
-use crate::token_changes;
-use crate::token_hash::{Hash, hash_of, read_hash, show_hash};
-use crate::token_limits::{NO_LIMITS, TokenLimits};
-use crate::topic_ceilings::TopicCeilings;
+use crate::auth::name_patterns::NamePatterns;
+use crate::auth::rate_limit::RequestRate;
+use crate::auth::shares::Tenant;
+use crate::auth::token_hash::{Hash, hash_of, read_hash, show_hash};
+use crate::auth::token_limits::{NO_LIMITS, TokenLimits};
+use crate::auth::topic_ceilings::TopicCeilings;
+use crate::json::problem::Problem;
 
 /// Shortest secret that is taken.
 const SECRET_BYTES_MIN: usize = 16;

@@ -18,12 +18,14 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tower::ServiceExt as _;
 
-use crate::bounded_vec::BoundedVec;
-use crate::claims::ClaimIn;
-use crate::message_in::{self, Rules};
-use crate::ndjson::Lines;
-use crate::path::{Query, TopicAndId};
-use crate::{dead, fields, guard, list};
+use crate::json::bounded_vec::BoundedVec;
+use crate::json::fields;
+use crate::json::message_in::{self, Rules};
+use crate::json::ndjson::Lines;
+use crate::json::path::{Query, TopicAndId};
+use crate::routes::claims::ClaimIn;
+use crate::routes::{dead, list};
+use crate::server::guard;
 
 const LINE_BYTES_MAX: usize = 1 << 16;
 const RULES: Rules<'static> = Rules {

@@ -6,8 +6,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
 use utoipa::{Modify, PartialSchema as _, ToSchema as _};
 
-use crate::bounded_vec::ARRAY_ITEMS_MAX;
-use crate::problem::{PROBLEM_JSON, Problem};
+use crate::json::bounded_vec::ARRAY_ITEMS_MAX;
+use crate::json::problem::{PROBLEM_JSON, Problem};
 use crate::routes;
 
 fn problem(description: &str) -> RefOr<Response> {

@@ -1,16 +1,41 @@
 //! All routes with their documentation.
 
+pub(crate) mod adopt;
+pub(crate) mod audited;
+pub(crate) mod backup;
+pub(crate) mod claims;
+pub(crate) mod command;
+pub(crate) mod dead;
+pub(crate) mod dead_groups;
+pub(crate) mod drain;
+pub(crate) mod enqueue;
+pub(crate) mod events;
+pub(crate) mod find;
+pub(crate) mod forecast;
+pub(crate) mod list;
+pub(crate) mod me;
+pub(crate) mod messages;
+pub(crate) mod observe;
+pub(crate) mod outages;
+pub(crate) mod pause;
+pub(crate) mod pause_view;
+pub(crate) mod plans;
+pub(crate) mod rates;
+pub(crate) mod results;
+pub(crate) mod scrape;
+pub(crate) mod shards;
+pub(crate) mod sink_pause;
+pub(crate) mod sinks;
+pub(crate) mod topics;
+pub(crate) mod view;
+
 use std::sync::Arc;
 
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::state::HttpParts;
-use crate::{
-    adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
-    observe, outages, pause, plans, rates, scrape, shards, sink_pause, sinks, topics,
-};
+use crate::server::state::HttpParts;
 
 /// The document before any route is in it.
 fn base() -> OpenApi {

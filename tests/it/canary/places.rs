@@ -104,7 +104,7 @@ pub const PLACES: &[Place] = &[
     place("crates/duetime-ownership/src/etcd/config.rs: password", ETCD, Manner::Raw, str::to_owned),
     path("crates/duetime-settings/src/tls.rs: key_file", REDIS_KEY, Manner::Raw, private_key),
     path("crates/duetime-settings/src/tls.rs: key_file", ETCD_KEY, Manner::Raw, private_key),
-    path("crates/duetime-http/src/tls.rs: key", NODE_KEY, Manner::Raw, private_key),
+    path("crates/duetime-http/src/server/tls.rs: key", NODE_KEY, Manner::Raw, private_key),
     place("crates/duetime-http/src/auth.rs: secret", TOKEN, Manner::Raw, str::to_owned),
     path("crates/duetime-http/src/auth.rs: secret_file", TOKEN_FILE, Manner::Raw, str::to_owned),
     place("crates/duetime-http/src/auth.rs: hash", TOKEN_HASH, Manner::Raw, str::to_owned),

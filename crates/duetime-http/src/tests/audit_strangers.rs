@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::TestApi;
-use crate::audit_line::AuditLine;
-use crate::operation::ChangeKind;
+use crate::audit::line::AuditLine;
+use crate::audit::operation::ChangeKind;
 use crate::{Audit, AuditFile, AuditTarget, Auth, AuthConfig, HttpOptions, HttpParts};
 
 /// Long enough for the thread that writes.

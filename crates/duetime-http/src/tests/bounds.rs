@@ -7,7 +7,7 @@ use axum::http::{Request, header};
 use serde_json::Value;
 
 use super::{TestApi, within};
-use crate::bounded_vec::ARRAY_ITEMS_MAX;
+use crate::json::bounded_vec::ARRAY_ITEMS_MAX;
 use crate::{HttpOptions, HttpParts, Shares};
 
 const MESSAGES: &str = "/v1/topics/orders/messages";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::{TestApi, within};
-use crate::listeners::LISTENERS_MAX;
+use crate::auth::listeners::LISTENERS_MAX;
 use crate::{Auth, AuthConfig};
 
 /// The next event: its name, its id and its data.

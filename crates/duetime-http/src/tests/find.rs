@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::TestApi;
-use crate::find::TOPICS_MAX;
+use crate::routes::find::TOPICS_MAX;
 
 #[tokio::test]
 async fn an_id_is_found_in_all_topics_page_by_page_and_nothing_found_is_an_empty_list() {

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tower::ServiceExt as _;
 
 use super::{Answer, TestApi, within};
-use crate::body::BODY_IDLE_MAX;
-use crate::shares::{EXPENSIVE_AT_ONCE, Tenant};
+use crate::auth::shares::{EXPENSIVE_AT_ONCE, Tenant};
+use crate::server::body::BODY_IDLE_MAX;
 use crate::{Auth, AuthConfig, HttpOptions, HttpParts, Shares};
 
 const MESSAGES: &str = "/v1/topics/orders/messages";

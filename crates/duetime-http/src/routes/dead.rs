@@ -1,0 +1,280 @@
+//! Dead letters: paged, redriven, purged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duetime_core::store::DeadAction;
+use duetime_core::{StoredMessage, TopicName};
+use duetime_router::{DeadCursor, DeadList, normalised};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::audit;
+use crate::auth::Caller;
+use crate::json::bounded_vec::BoundedVec;
+use crate::json::fields;
+use crate::json::path::{Query, Topic};
+use crate::json::problem::{Problem, Refusal};
+use crate::json::schema;
+use crate::routes::messages::read_ids;
+use crate::routes::view::MessageView;
+use crate::server::body::{self, ITEMS_BYTES_MAX};
+use crate::server::memory;
+use crate::server::state::HttpParts;
+
+/// Dead letters on one page, unless asked for otherwise.
+const PAGE: usize = 50;
+/// Most on one page.
+const PAGE_MAX: usize = 500;
+/// Most pages that are read for one of a single reason.
+const READS_MAX: usize = 16;
+const NDJSON: &str = "application/x-ndjson";
+/// The cursor of the page after this one.
+const NEXT: HeaderName = HeaderName::from_static("duetime-next");
+/// A request that redrives or purges all answers after this time, and says whether any are left.
+const SWEEP_MAX: Duration = Duration::from_secs(20);
+
+pub(crate) fn show_cursor(cursor: DeadCursor) -> String {
+    let mut bytes = cursor.shard.to_be_bytes().to_vec();
+    bytes.extend(cursor.from.map(i64::to_be_bytes).into_iter().flatten());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+pub(crate) fn read_cursor(text: &str) -> Result<Option<DeadCursor>, String> {
+    let help = || "not a cursor; give back `next` of the page before, exactly".to_owned();
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
+    let (shard, from) = bytes.split_first_chunk::<4>().ok_or_else(help)?;
+    let from = match from.len() {
+        0 => None,
+        8 => Some(i64::from_be_bytes(from.try_into().expect("eight bytes"))),
+        _ => return Err(help()),
+    };
+    Ok(Some(DeadCursor { shard: u32::from_be_bytes(*shard), from }))
+}
+
+fn read_limit(text: &str) -> Result<usize, String> {
+    let limit = text.parse().ok().filter(|limit| (1..=PAGE_MAX).contains(limit));
+    limit.ok_or_else(|| format!("give 1 to {PAGE_MAX}"))
+}
+
+/// One page of dead letters.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadView<'a> {
+    /// Shard by shard, oldest first in each.
+    messages: Vec<MessageView<'a>>,
+    /// Give it as `cursor` to get the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+}
+
+/// Whether the caller asks for one message a line.
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.split([',', ';']).any(|kind| kind.trim() == NDJSON)
+}
+
+/// The messages, one a line; what comes next is in a header.
+fn lines(view: &DeadView<'_>) -> Response {
+    let mut text = Vec::new();
+    for message in &view.messages {
+        serde_json::to_writer(&mut text, message).expect("memory can be written");
+        text.push(b'\n');
+    }
+    let mut answer = ([(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON))], text).into_response();
+    if let Some(next) = &view.next {
+        answer.headers_mut().insert(NEXT, HeaderValue::from_str(next).expect("a cursor is of letters and digits"));
+    }
+    answer
+}
+
+/// List dead letters
+///
+/// With `reason`, only those of one group (see `GET …/dead/groups`): the letters of others are read and left out, and of
+/// one page so many are read at most that it may have few messages, or none, and `next` all the same.
+///
+/// To export them, ask for `application/x-ndjson`: one message a line, and `next` as the header `Duetime-Next`.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
+        ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
+        ("reason" = inline(Option<String>), Query, description = "Only those of this reason, as a group has it or as a dead letter has it"),
+    ),
+    responses(
+        (status = 200, description = "One page", content((DeadView = "application/json"), (String = "application/x-ndjson")),
+            headers(("Duetime-Next" = String, description = "Of `application/x-ndjson`: the next page; absent on the last"))),
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["limit", "cursor", "reason"])?;
+    let limit = query.get("limit", PAGE, read_limit)?;
+    let cursor = query.get("cursor", None, read_cursor)?;
+    let reason = query.get("reason", None, |text| Ok(Some(normalised(text))))?;
+    let _turn = memory::turn().await;
+    let page = match reason {
+        Some(reason) => page_of(&app, &topic, cursor, limit, &reason).await?,
+        None => app.router.dead.page(&topic, cursor, limit).await?,
+    };
+    let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
+    let view = DeadView { messages: messages.collect(), next: page.next.map(show_cursor) };
+    Ok(if wants_lines(&headers) { lines(&view) } else { Json(view).into_response() })
+}
+
+/// A page of the letters of one reason: others are read and left out.
+async fn page_of(
+    app: &HttpParts,
+    topic: &TopicName,
+    mut cursor: Option<DeadCursor>,
+    limit: usize,
+    reason: &str,
+) -> Result<DeadList, Problem> {
+    let mut found = DeadList::default();
+    for _ in 0..READS_MAX {
+        let page = app.router.dead.page(topic, cursor, limit - found.messages.len()).await?;
+        let is_wanted =
+            |message: &StoredMessage| message.death.as_ref().is_some_and(|death| normalised(&death.reason) == reason);
+        found.messages.extend(page.messages.into_iter().filter(|(_, message)| is_wanted(message)));
+        found.next = page.next;
+        cursor = page.next;
+        if cursor.is_none() || found.messages.len() == limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Dead letters: some by id, or all.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = DeadLetters)]
+#[serde(deny_unknown_fields)]
+struct DeadIn<'a> {
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+    ids: Option<BoundedVec<&'a RawValue>>,
+    #[serde(default)]
+    all: bool,
+}
+
+/// What became of one dead letter.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadOutcome {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    id: Option<String>,
+    #[schema(value_type = schema::DeadLetterOutcome)]
+    outcome: &'static str,
+    /// Why an id was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    detail: Option<String>,
+}
+
+/// What was done.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadDone {
+    /// How many dead letters.
+    done: u64,
+    /// `all` took long and some are left: send the same request again.
+    more: bool,
+    /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    replicas: Option<u32>,
+    /// An outcome for each of `ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    results: Option<Vec<DeadOutcome>>,
+}
+
+async fn act(
+    app: &HttpParts,
+    topic: &TopicName,
+    headers: &HeaderMap,
+    body: Body,
+    action: DeadAction,
+) -> Result<Response, Problem> {
+    body::json_only(headers)?;
+    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
+    let ask: DeadIn<'_> = fields::read(&bytes)?;
+    let word = match action {
+        DeadAction::Redrive => "redriven",
+        DeadAction::Purge => "purged",
+    };
+    let done = match (ask.ids, ask.all) {
+        (None, true) => {
+            let sweep = app.router.dead.sweep(topic, action, SWEEP_MAX).await?;
+            DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
+        }
+        (Some(raw), false) => {
+            let _turn = memory::turn_for(raw.len()).await;
+            let ids = read_ids(&raw, bytes.len()).await?;
+            let good: Vec<_> = ids.iter().flatten().cloned().collect();
+            let settled = app.router.dead.settle(topic, &good, action).await?;
+            let (answers, replicas) = (settled.done, settled.replicas);
+            let count = answers.iter().filter(|done| **done).count() as u64;
+            let mut answers = answers.into_iter();
+            let outcome = |id: Result<duetime_core::MessageId, Refusal>| match id {
+                Err(refusal) => DeadOutcome { id: None, outcome: "refused", detail: Some(refusal.detail) },
+                Ok(id) => {
+                    let outcome = if answers.next().expect("one answer for each") { word } else { "unknown" };
+                    DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail: None }
+                }
+            };
+            DeadDone { done: count, more: false, replicas, results: Some(ids.into_iter().map(outcome).collect()) }
+        }
+        _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
+    };
+    audit::count(done.done);
+    Ok(Json(done).into_response())
+}
+
+/// Redrive dead letters
+///
+/// They are due at once, with all their attempts given back.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = DeadIn, content_type = "application/json"),
+    responses((status = 200, description = "What was redriven", body = DeadDone))
+)]
+pub(crate) async fn redrive(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    act(&app, &topic, &headers, body, DeadAction::Redrive).await
+}
+
+/// Purge dead letters
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "purge_dead",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = DeadIn, content_type = "application/json"),
+    responses((status = 200, description = "What was purged", body = DeadDone))
+)]
+pub(crate) async fn purge(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    act(&app, &topic, &headers, body, DeadAction::Purge).await
+}

@@ -1,0 +1,355 @@
+//! One message by its id: read, explained, cancelled, rescheduled; and many cancelled at once.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use duetime_core::store::{Edit, Edited};
+use duetime_core::{MessageId, MessageState, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::auth::Caller;
+use crate::json::bounded_vec::BoundedVec;
+use crate::json::fields;
+use crate::json::message_in::{late_by_ms, read_due, text};
+use crate::json::path::{Topic, TopicAndId, refuse_id};
+use crate::json::problem::{Problem, Refusal};
+use crate::json::schema;
+use crate::routes::pause_view::PauseView;
+use crate::routes::results::{Outcomes, Results, Style};
+use crate::routes::sinks::SinkIssueView;
+use crate::routes::view::{MessageView, OutcomeView};
+use crate::server::body::{self, ITEMS_BYTES_MAX};
+use crate::server::memory;
+use crate::server::state::HttpParts;
+
+/// Largest body of a request about one message.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// Ids that are read before others get their turn.
+const IDS_AT_ONCE: usize = 1024;
+
+async fn find(app: &HttpParts, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
+    let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
+    let message = found.ok_or_else(|| {
+        let detail = format!("topic {topic:?} has no message {id:?}: never enqueued, cancelled, or delivered already");
+        Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail)
+    })?;
+    Ok((shard, message))
+}
+
+/// Read a message
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "get_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses((status = 200, description = "The message", body = MessageView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    let (shard, message) = find(&app, &topic, id).await?;
+    Ok(Json(MessageView::new(&message, shard).for_caller(&caller)).into_response())
+}
+
+/// Where a message is, and what happens to it next.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Explained<'a> {
+    #[schema(value_type = String)]
+    id: &'a str,
+    shard: u32,
+    /// The Redis Cluster slot of its shard; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    slot: Option<u16>,
+    /// The key of its shard's sorted set in Redis; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    key: Option<String>,
+    /// The file of the embedded store, for a token with the scope `admin`; absent on another store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    file: Option<String>,
+    #[schema(value_type = schema::MessageState)]
+    state: &'static str,
+    due_at: i64,
+    /// The first part of its score; of a dead letter, when it died.
+    visible_at: i64,
+    /// The last part of its score.
+    attempts: u8,
+    /// How many times it was redriven; a redrive sets `attempts` back to 0.
+    redrives: u16,
+    max_attempts: u8,
+    /// What happens next, in words.
+    next: String,
+}
+
+fn in_words(
+    message: &StoredMessage,
+    record: &TopicRecord,
+    issue: Option<&SinkIssueView>,
+    pause: Option<&PauseView<'_>>,
+    now: Timestamp,
+) -> String {
+    let target = match &record.config.sink {
+        Some(sink) => format!("handed to the sink {:?}", sink.name),
+        None => "given to the next consumer that claims".to_owned(),
+    };
+    let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
+    let visible_at = message.visible_at;
+    let away = duetime_core::units::show_duration(visible_at.since(now));
+    let is_deferred = message.is_deferred(now);
+    match message.state {
+        MessageState::Dead => {
+            let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
+            format!("Dead since {visible_at}, because: {reason}. Stays until it is redriven or purged.")
+        }
+        MessageState::InFlight if visible_at > now => format!(
+            "Claimed for attempt {attempts} of {max}. Unless it is settled before {visible_at} (in {away}), it is \
+             tried again."
+        ),
+        MessageState::InFlight => format!(
+            "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
+             its shard decides whether it is tried again."
+        ),
+        MessageState::Scheduled if record.config.paused => {
+            let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let at = if is_deferred { message.due_at } else { visible_at };
+            format!(
+                "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
+                 resume {}`.",
+                if at > now { "Due at" } else { "Due since" },
+                record.name
+            )
+        }
+        MessageState::Scheduled if visible_at > now && attempts > 0 => {
+            format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
+        }
+        MessageState::Scheduled if is_deferred => {
+            let why = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
+            let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
+            let since = message.due_at;
+            format!(
+                "Due since {since}, and deferred to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
+            )
+        }
+        MessageState::Scheduled if visible_at > now => {
+            format!("Due at {visible_at} (in {away}); then it is {target}.")
+        }
+        MessageState::Scheduled => {
+            let waits = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
+            let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
+            format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
+        }
+    }
+}
+
+/// Explain a message
+///
+/// Its shard and where the store keeps it, the parts of its score, and what happens next in words.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses((status = 200, description = "Where it is and what happens next", body = Explained))
+)]
+pub(crate) async fn explain(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    let record = app.router.topic(&topic).await?;
+    let (shard, message) = find(&app, &topic, id).await?;
+    let issue = SinkIssueView::of(&app, &topic, &caller);
+    let pause = PauseView::of(&record, &caller);
+    let ShardLocation { key, slot, file, .. } = app.store.locate(&record.routing.shard(&topic, shard));
+    let explained = Explained {
+        id: message.id.as_str(),
+        shard,
+        slot: slot.map(|(slot, _)| slot),
+        key,
+        file: file.filter(|_| caller.sees_files()),
+        state: message.state.as_str(),
+        due_at: message.due_at.as_millis(),
+        visible_at: message.visible_at.as_millis(),
+        attempts: message.attempts,
+        redrives: message.redrives,
+        max_attempts: record.config.retry.max_attempts,
+        next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
+    };
+    Ok(Json(explained).into_response())
+}
+
+/// The word users see, and the status of a single answer.
+fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
+    match answer {
+        Edited::Cancelled => (StatusCode::OK, "cancelled", None),
+        Edited::Rescheduled(due_at) => (StatusCode::OK, "rescheduled", Some(due_at.as_millis())),
+        Edited::InFlight => (StatusCode::CONFLICT, "in_flight", None),
+        Edited::Dead => (StatusCode::CONFLICT, "dead", None),
+        Edited::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
+    }
+}
+
+async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
+    let late = match &edit {
+        Edit::Reschedule(_, due) => late_by_ms(*due, app.clock.now()),
+        Edit::Cancel(_) => None,
+    };
+    let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
+    let (status, outcome, due_at) = edited(answer.edited);
+    let smeared_ms = answer.smeared.map(|by| u64::try_from(by.as_millis()).expect("within the bound of a smear"));
+    let word = OutcomeView::word(Some(id.as_str()), outcome);
+    let late_by_ms = late.filter(|_| due_at.is_some());
+    let view = OutcomeView { due_at, smeared_ms, late_by_ms, replicas: answer.replicas, ..word };
+    Ok((status, Json(view)).into_response())
+}
+
+/// Cancel a message
+///
+/// 409 `in_flight`: it is being delivered, or was without an answer and may still arrive; it will not be tried again.
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "cancel_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    responses(
+        (status = 200, description = "`cancelled`: it will not be delivered", body = OutcomeView),
+        (status = 409, description = "`in_flight`: being delivered, or perhaps delivered without an answer; it will not be tried again", body = OutcomeView),
+        (status = 404, description = "`unknown`, or no such topic", content(
+            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
+        )),
+    )
+)]
+pub(crate) async fn cancel(
+    State(app): State<Arc<HttpParts>>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    edit(&app, &topic, &id, Edit::Cancel(id.clone())).await
+}
+
+/// Another due time: give one of the two.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Reschedule)]
+#[serde(deny_unknown_fields)]
+struct RescheduleIn<'a> {
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    delay: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    due_at: Option<&'a RawValue>,
+}
+
+/// Reschedule a message
+///
+/// Gives it another due time while nobody holds it. Its attempts count from 0 again, as after a redrive: it has
+/// as many as a new message before it is a dead letter.
+#[utoipa::path(
+    patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
+    params(
+        ("topic" = String, Path, description = "Name of the topic"),
+        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+    ),
+    request_body(content = RescheduleIn, content_type = "application/json"),
+    responses(
+        (status = 200, description = "`rescheduled`", body = OutcomeView),
+        (status = 409, description = "`in_flight` or `dead`: nothing was changed", body = OutcomeView),
+        (status = 404, description = "`unknown`, or no such topic", content(
+            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
+        )),
+    )
+)]
+pub(crate) async fn reschedule(
+    State(app): State<Arc<HttpParts>>,
+    TopicAndId(topic, id): TopicAndId,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, SMALL_BYTES_MAX).await?;
+    let ask: RescheduleIn<'_> = fields::read(&bytes)?;
+    let due = read_due(ask.delay, ask.due_at, app.clock.now())?
+        .ok_or_else(|| Problem::bad("missing_due_time", "give delay or due_at: the new due time"))?;
+    edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
+}
+
+/// Ids of messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Ids)]
+#[serde(deny_unknown_fields)]
+struct IdsIn<'a> {
+    #[serde(borrow)]
+    #[schema(value_type = Vec<String>, max_items = 65536)]
+    ids: BoundedVec<&'a RawValue>,
+}
+
+/// Reads one id of a list.
+fn read_id(raw: &RawValue) -> Result<MessageId, Refusal> {
+    MessageId::new(&text(raw, "id", "invalid_id")?).map_err(|error| refuse_id(&error))
+}
+
+/// Reads a list of ids from a body of `bytes`.
+pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Result<MessageId, Refusal>>, Problem> {
+    memory::take_items(raw.len(), bytes)?;
+    let mut read = Vec::with_capacity(raw.len());
+    for some in raw.chunks(IDS_AT_ONCE) {
+        read.extend(some.iter().map(|id| read_id(id)));
+        tokio::task::yield_now().await;
+    }
+    Ok(read)
+}
+
+/// Cancel many messages
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = IdsIn, content_type = "application/json"),
+    responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`",
+        body = Outcomes))
+)]
+pub(crate) async fn cancel_many(
+    State(app): State<Arc<HttpParts>>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    app.router.topic(&topic).await?;
+    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
+    let ask: IdsIn<'_> = fields::read(&bytes)?;
+    let _turn = memory::turn_for(ask.ids.len()).await;
+    let ids = read_ids(&ask.ids, bytes.len()).await?;
+    let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
+    let mut answers = app.router.edit(&topic, edits).await.into_iter();
+    let mut results = Results::new(Style::Object, ids.len());
+    for id in &ids {
+        let id = match id {
+            Ok(id) => id.as_str(),
+            Err(refusal) => {
+                results.refused(None, refusal, None);
+                continue;
+            }
+        };
+        match answers.next().expect("one answer for each") {
+            Ok(answer) => {
+                let word = OutcomeView::word(Some(id), edited(answer.edited).1);
+                results.item(&OutcomeView { replicas: answer.replicas, ..word });
+            }
+            Err(error) => results.refused(Some(id), &Refusal::from(&error), None),
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
+}

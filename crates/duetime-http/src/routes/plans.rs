@@ -1,0 +1,431 @@
+//! Bulk actions: planned, started, stopped, shown and forgotten. The router carries them out.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use duetime_core::Timestamp;
+use duetime_core::limits::ID_BYTES_MAX;
+use duetime_core::units::check_due_at;
+use duetime_router::{
+    BulkAction, BulkFilter, BulkPlan, ListedState, PER_SECOND_MAX, PlanAsk, PlanCounts, PlanError, PlanFailure,
+    PlanStart, PlanState,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::audit;
+use crate::auth::Caller;
+use crate::json::path::{Topic, TopicAndId};
+use crate::json::problem::Problem;
+use crate::json::{fields, schema};
+use crate::server::state::HttpParts;
+use crate::server::{body, memory};
+
+/// Largest body of a plan.
+const BODY_MAX: usize = 64 << 10;
+/// Messages a second, unless asked for otherwise.
+const PER_SECOND: u32 = 100;
+/// Bytes of a reason.
+const REASON_BYTES_MAX: usize = 2048;
+
+/// What is to be done to which messages.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = PlanRequest)]
+#[serde(deny_unknown_fields)]
+struct PlanIn<'a> {
+    #[schema(value_type = schema::BulkAction)]
+    action: BulkAction,
+    /// Live messages: only those that are so.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::ListedState>, nullable = false)]
+    state: Option<ListedState>,
+    /// Live messages: only those with this `visible_at` or a later one.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    due_from: Option<&'a RawValue>,
+    /// Live messages: only those with a `visible_at` before it.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    due_to: Option<&'a RawValue>,
+    /// Only ids that begin so.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, nullable = false, max_length = 256)]
+    prefix: Option<String>,
+    /// Dead letters: only those of this `reason`, as `…/dead/groups` has it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, nullable = false, max_length = 2048)]
+    reason: Option<String>,
+    /// The new due time of a `reschedule`.
+    #[serde(default, borrow)]
+    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    due_at: Option<&'a RawValue>,
+    /// Most messages a second; 100 if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
+    per_second: Option<u32>,
+}
+
+/// What who starts it agrees to.
+#[derive(Default, Deserialize, ToSchema)]
+#[schema(as = PlanStart)]
+#[serde(deny_unknown_fields)]
+struct StartIn {
+    /// The most messages that it may act on, as a rule what it `expected`. A plan that is `planned` wants it; one that
+    /// was stopped goes on as agreed if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>, nullable = false, minimum = 1)]
+    at_most: Option<u64>,
+    /// Most messages a second; as planned if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
+    per_second: Option<u32>,
+}
+
+/// What became of the messages.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PlanCountsView {
+    /// The action took effect.
+    done: u64,
+    /// Somebody held a claim. Cancelled all the same, but perhaps delivered; not moved.
+    in_flight: u64,
+    /// Not there any more, or in another state by then.
+    unchanged: u64,
+    /// Each is named in the audit log of the node that carried it out.
+    failed: u64,
+    /// Of a page whose outcome was not written, as its node ended: those that were not met again when it was carried out
+    /// anew. As a rule the action took effect.
+    unrecorded: u64,
+    /// In the page that is carried out at present.
+    open: u64,
+    /// All of these together.
+    total: u64,
+}
+
+/// A message that the action failed on.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PlanFailureView {
+    id: String,
+    reason: String,
+}
+
+/// A bulk action.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PlanView {
+    id: String,
+    topic: String,
+    #[schema(value_type = schema::BulkAction)]
+    action: BulkAction,
+    /// `planned`: counted, and nobody agreed to it yet. `stopping`: its last page may still be under way; `stopped`:
+    /// nothing is done any more, and it can be started again.
+    #[schema(value_type = schema::PlanState)]
+    state: PlanState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ListedState>, nullable = false)]
+    only_state: Option<ListedState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    due_from: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    due_to: Option<i64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    prefix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// The new due time of a `reschedule`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    due_at: Option<i64>,
+    per_second: u32,
+    /// Messages that matched when it was planned.
+    expected: u64,
+    /// Of a `redrive` or `purge`: how many of these were redriven before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    redriven_before: Option<u64>,
+    /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
+    count_complete: bool,
+    /// The most messages that it may act on, as who started it agreed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    at_most: Option<u64>,
+    /// Some of their ids.
+    samples: Vec<String>,
+    counts: PlanCountsView,
+    /// The first that it failed on.
+    failures: Vec<PlanFailureView>,
+    /// How often it began again because the shard count changed.
+    passes: u32,
+    /// Why it does not get on at present, or why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    issue: Option<String>,
+    /// The node that carries it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    node: Option<String>,
+    /// The token that planned it, for a token with the scope `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by: Option<String>,
+    created_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    started_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    ended_at: Option<i64>,
+}
+
+impl PlanView {
+    /// The part of it that `caller` may see.
+    fn for_caller(mut self, caller: &Caller) -> Self {
+        self.by = self.by.filter(|_| caller.may_change_topics());
+        self
+    }
+}
+
+impl From<BulkPlan> for PlanView {
+    fn from(plan: BulkPlan) -> Self {
+        let total = plan.acted_on();
+        let BulkFilter { state: only_state, due_from, due_to, prefix, reason } = plan.filter;
+        let (PlanCounts { done, in_flight, unchanged, failed, unrecorded }, open) = (plan.counts, plan.open);
+        let failure = |PlanFailure { id, reason }| PlanFailureView { id, reason };
+        Self {
+            id: plan.id,
+            topic: plan.topic,
+            action: plan.action,
+            state: plan.state,
+            only_state,
+            due_from,
+            due_to,
+            prefix,
+            reason,
+            due_at: plan.to,
+            per_second: plan.per_second,
+            expected: plan.expected,
+            redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
+            count_complete: plan.counted_all,
+            at_most: plan.at_most,
+            samples: plan.samples,
+            counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
+            failures: plan.failures.into_iter().map(failure).collect(),
+            passes: plan.passes,
+            issue: plan.trouble,
+            // Its life is for the nodes.
+            node: plan.node.map(|node| node.split('/').next().unwrap_or_default().to_owned()),
+            by: plan.by,
+            created_at: plan.created_at,
+            started_at: plan.started_at,
+            ended_at: plan.ended_at,
+        }
+    }
+}
+
+/// The plans of a topic.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PlanViews {
+    /// The newest first.
+    plans: Vec<PlanView>,
+}
+
+impl From<PlanError> for Problem {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Unknown => {
+                Self::new(StatusCode::NOT_FOUND, "unknown_plan", "the topic has no such plan; GET …/plans lists them")
+            }
+            PlanError::Refused(detail) => Self::new(StatusCode::CONFLICT, "conflict", detail),
+            PlanError::TooMany(detail) => Self::new(StatusCode::CONFLICT, "too_many_plans", detail),
+            PlanError::Route(error) => error.into(),
+        }
+    }
+}
+
+fn refused(field: &str, detail: &str) -> Problem {
+    Problem::bad("invalid_value", format!("{field}: {detail}")).at(field)
+}
+
+fn time(field: &str, raw: Option<&RawValue>) -> Result<Option<Timestamp>, Problem> {
+    let Some(raw) = raw else { return Ok(None) };
+    let text = raw.get().trim_matches('"');
+    duetime_core::units::parse_time(text).map(Some).map_err(|error| refused(field, &error))
+}
+
+fn rate(per_second: Option<u32>) -> Result<Option<u32>, Problem> {
+    match per_second {
+        Some(rate) if !(1..=PER_SECOND_MAX).contains(&rate) => {
+            Err(refused("per_second", &format!("give 1 to {PER_SECOND_MAX}")))
+        }
+        rate => Ok(rate),
+    }
+}
+
+fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanAsk, Problem> {
+    let (due_from, due_to) = (time("due_from", ask.due_from)?, time("due_to", ask.due_to)?);
+    let to = time("due_at", ask.due_at)?;
+    let is_of_live = ask.state.is_some() || due_from.is_some() || due_to.is_some();
+    if ask.action.is_of_dead() && is_of_live {
+        return Err(refused("action", "dead letters have no state and no due time; choose them by reason or prefix"));
+    }
+    if !ask.action.is_of_dead() && ask.reason.is_some() {
+        return Err(refused("reason", "only dead letters have one"));
+    }
+    if due_to.is_some_and(|to| to <= due_from.unwrap_or_default()) {
+        return Err(refused("due_to", "give a moment after due_from"));
+    }
+    match (ask.action, to) {
+        (BulkAction::Reschedule, None) => return Err(refused("due_at", "a reschedule needs it")),
+        (BulkAction::Reschedule, Some(at)) => {
+            check_due_at(at, now).map(drop).map_err(|error| refused("due_at", &error))?
+        }
+        (_, Some(_)) => return Err(refused("due_at", "only a reschedule has it")),
+        (_, None) => {}
+    }
+    let prefix = ask.prefix.unwrap_or_default();
+    if prefix.len() > ID_BYTES_MAX {
+        return Err(refused("prefix", &format!("an id has {ID_BYTES_MAX} bytes at most")));
+    }
+    if ask.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(refused("reason", &format!("give {REASON_BYTES_MAX} bytes at most")));
+    }
+    let millis = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
+    let filter =
+        BulkFilter { state: ask.state, due_from: millis(due_from), due_to: millis(due_to), prefix, reason: ask.reason };
+    Ok(PlanAsk { action: ask.action, to, filter, per_second: rate(ask.per_second)?.unwrap_or(PER_SECOND), by })
+}
+
+/// Plan a bulk action
+///
+/// Counts what matches, shows some of it, and does nothing else until who agrees to a number of messages starts it.
+/// Until then no list shows it, and after 15 minutes it is forgotten. 16 plans of a topic are kept, and 128 in all, of
+/// which one token may have as many as it leaves to others; of more, its own oldest that has ended, or was never started,
+/// is forgotten.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    request_body(content = PlanIn, content_type = "application/json"),
+    responses((status = 201, description = "The plan", body = PlanView),
+        (status = 409, description = "`too_many_plans`: the topic or the token has as many plans as may be, and all are running",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 507, description = "The store is full", body = Problem, content_type = "application/problem+json"))
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, BODY_MAX).await?;
+    let ask = read_ask(fields::read(&bytes)?, caller.name().map(str::to_owned), app.clock.now())?;
+    let _turn = memory::turn().await;
+    let plan = app.plans.create(&topic, ask).await?;
+    audit::count(plan.expected);
+    Ok((StatusCode::CREATED, Json(PlanView::from(plan))).into_response())
+}
+
+/// List bulk plans
+///
+/// Those that were started: what is only planned is known to who planned it.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "list_plans",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    responses((status = 200, description = "The newest first", body = PlanViews))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    app.router.topic(&topic).await?;
+    let plans = app.plans.of_topic(&topic).await?;
+    let plans = plans.into_iter().map(|plan| PlanView::from(plan).for_caller(&caller)).collect();
+    Ok(Json(PlanViews { plans }).into_response())
+}
+
+/// Look at a bulk plan
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "get_plan",
+    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
+    responses((status = 200, description = "How far it is", body = PlanView))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    Ok(Json(PlanView::from(app.plans.get(&topic, id.as_str()).await?).for_caller(&caller)).into_response())
+}
+
+/// Start a bulk plan
+///
+/// Some node carries it out, page by page; when that node ends, another goes on. One that was stopped goes on where it
+/// was. It acts on what matches at the time of each page, and ends after `at_most` messages: some of them may have come
+/// after it was planned, but no dead letter that died later.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/plans/{id}/start", tag = "bulk", operation_id = "start_plan",
+    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
+    request_body(content = StartIn, content_type = "application/json"),
+    responses((status = 200, description = "It runs", body = PlanView),
+        (status = 409, description = "It has ended, is being stopped, or wants `at_most`", body = Problem,
+            content_type = "application/problem+json"))
+)]
+pub(crate) async fn start(
+    State(app): State<Arc<HttpParts>>,
+    TopicAndId(topic, id): TopicAndId,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    app.router.current_topic(&topic).await?;
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, BODY_MAX).await?;
+    let ask: StartIn = fields::read(&bytes)?;
+    if ask.at_most == Some(0) {
+        return Err(refused("at_most", "give 1 or more"));
+    }
+    let how = PlanStart { at_most: ask.at_most, per_second: rate(ask.per_second)? };
+    Ok(Json(PlanView::from(app.plans.start(&topic, id.as_str(), how).await?)).into_response())
+}
+
+/// Stop a bulk plan
+///
+/// No other page is begun. The page that is under way (256 messages at most) is still carried out; the plan is `stopping`
+/// until that is written down, or until its node has not been heard of for 15 s.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/plans/{id}/stop", tag = "bulk", operation_id = "stop_plan",
+    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
+    responses((status = 200, description = "It is stopping, or has stopped", body = PlanView),
+        (status = 409, description = "It does not run", body = Problem, content_type = "application/problem+json"))
+)]
+pub(crate) async fn stop(
+    State(app): State<Arc<HttpParts>>,
+    TopicAndId(topic, id): TopicAndId,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    Ok(Json(PlanView::from(app.plans.stop(&topic, id.as_str()).await?)).into_response())
+}
+
+/// Forget a bulk plan
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "delete_plan",
+    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
+    responses((status = 200, description = "It is forgotten, as it was; what it did stays done", body = PlanView),
+        (status = 409, description = "It is running; stop it first", body = Problem,
+            content_type = "application/problem+json"))
+)]
+pub(crate) async fn delete(
+    State(app): State<Arc<HttpParts>>,
+    TopicAndId(topic, id): TopicAndId,
+) -> Result<Response, Problem> {
+    Ok(Json(PlanView::from(app.plans.delete(&topic, id.as_str()).await?)).into_response())
+}

@@ -1,0 +1,250 @@
+//! A topic's sink as this node sees it: whether it is down, and a try at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use duetime_core::{ClusterNodes, Member, MemberState, SinkDown, SinkState, TopicName, TopicRecord};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::auth::Caller;
+use crate::json::path::Topic;
+use crate::json::problem::Problem;
+use crate::routes::command::CommandRequest;
+use crate::routes::pause_view::PauseView;
+use crate::server::state::HttpParts;
+
+/// Longest wait for what a try at once brings.
+const TRIED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Why messages of a topic are not delivered to its sink, as the answering node sees it.
+#[derive(Clone, Serialize, ToSchema)]
+pub(crate) struct SinkIssueView {
+    /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
+    /// cannot use it as it is configured, or a stream in the store takes nothing.
+    state: &'static str,
+    /// What was said last. For tokens with the scope `view` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// Since when it is down, milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    since: Option<i64>,
+    /// When it is tried next, with the first message that is due then; absent while it is being tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next_try: Option<i64>,
+    /// The same as the node has it.
+    #[serde(skip)]
+    pub down: Option<SinkDown>,
+}
+
+impl SinkIssueView {
+    /// What is wrong with the sink of `topic`, if anything, as far as the caller may know.
+    pub fn of(app: &HttpParts, topic: &TopicName, caller: &Caller) -> Option<Self> {
+        Self::new(app.sinks.state(topic)?, caller)
+    }
+
+    fn new(state: SinkState, caller: &Caller) -> Option<Self> {
+        let shown = |reason: String| caller.sees_reasons().then_some(reason);
+        if let Some(reason) = state.refused {
+            let (since, next_try, down) = (None, None, None);
+            return Some(Self { state: "refused", reason: shown(reason), since, next_try, down });
+        }
+        let down = state.down?;
+        Some(Self {
+            state: "down",
+            reason: shown(down.reason.clone()),
+            since: Some(down.since.as_millis()),
+            next_try: down.next_try.map(|at| at.as_millis()),
+            down: Some(down),
+        })
+    }
+
+    /// The same in words, for what waits for `sink`.
+    pub fn in_words(&self, sink: &str) -> String {
+        let moment = |ms: i64| duetime_core::Timestamp::from_millis(ms);
+        let because = self.reason.as_ref().map(|reason| format!(", because: {reason}")).unwrap_or_default();
+        match (self.since, self.next_try) {
+            (Some(since), Some(next)) => {
+                let since = moment(since);
+                format!("the sink {sink:?} is down since {since}{because}. It is tried again at {}.", moment(next))
+            }
+            (Some(since), None) => {
+                format!("the sink {sink:?} is down since {}{because}. It is being tried.", moment(since))
+            }
+            (None, _) => format!("this node cannot use the sink {sink:?}{because}."),
+        }
+    }
+}
+
+/// A node that scans shards of a topic.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ScannerView {
+    /// Its name.
+    id: String,
+    /// Where it listens.
+    address: String,
+    /// How many shards of the topic it scans; absent in round-robin, where a node knows only of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    shards: Option<u32>,
+}
+
+/// A topic's sink as the answering node sees it. Each node that scans shards of the topic finds out for itself whether
+/// the sink is down.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SinkView<'a> {
+    /// As the topic names it.
+    sink: String,
+    /// Its type; absent where the node cannot use it.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    kind: Option<&'static str>,
+    /// Absent: nothing is wrong as far as this node knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    issue: Option<SinkIssueView>,
+    /// Nothing is claimed for it: the topic is paused, or the whole sink is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    paused: bool,
+    /// Why, as far as somebody noted it and the token may know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pause: Option<PauseView<'a>>,
+    /// Messages of the topic whose time has come, at all nodes: what waits.
+    due: u64,
+    /// How long all that takes once the sink accepts, in milliseconds, without what falls due meanwhile: at the topic's
+    /// rate limit, or at the best that the answering node was able to, times the number of nodes. Absent: nothing waits,
+    /// or that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    catch_up_ms: Option<u64>,
+    /// The node that answers.
+    node: String,
+    /// Shards of the topic that it scans.
+    shards_scanned: u32,
+    /// The others that scan shards of the topic: ask them for their own view.
+    other_nodes: Vec<ScannerView>,
+}
+
+/// What a try at once brought.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ProbeView<'a> {
+    /// `up`: it accepts again; `was_up`: it was not taken to be down; `down`: it still is; `nothing_due`: no message
+    /// could be tried, the next that falls due is; `in_progress`: the try has not ended yet.
+    outcome: &'static str,
+    #[serde(flatten)]
+    view: SinkView<'a>,
+}
+
+fn no_sink(topic: &TopicName) -> Problem {
+    let detail = format!("topic {topic:?} has no sink: consumers claim its messages");
+    Problem::new(StatusCode::CONFLICT, "topic_has_no_sink", detail)
+}
+
+/// How many shards of `topic` this node scans, and who else scans some.
+fn scanners(app: &HttpParts, cluster: &ClusterNodes, topic: &TopicName) -> (u32, Vec<ScannerView>) {
+    let is_this = |member: &Member| member.id == app.node.id && member.address == app.node.address;
+    let knows_all = app.node.mode != "round-robin";
+    let (mut own, mut others) = (0, Vec::new());
+    for (name, member) in &cluster.members {
+        let shards = cluster.scanned_by(name).remove(topic).unwrap_or(0);
+        if is_this(member) {
+            own = shards;
+        } else if shards > 0 || (!knows_all && member.state == MemberState::Serving) {
+            let shards = knows_all.then_some(shards);
+            others.push(ScannerView { id: member.id.clone(), address: member.address.clone(), shards });
+        }
+    }
+    (own, others)
+}
+
+fn catch_up_ms(due: u64, per_second: f64) -> u64 {
+    (due as f64 / per_second * 1000.0).ceil() as u64
+}
+
+async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> Result<SinkView<'a>, Problem> {
+    let topic = &record.name;
+    let sink = record.config.sink.as_ref().ok_or_else(|| no_sink(topic))?;
+    let due = app.router.counter.count(topic).await?.total.due;
+    let cluster = app.cluster.borrow().clone();
+    let (shards_scanned, other_nodes) = scanners(app, &cluster, topic);
+    let state = app.sinks.state(topic);
+    Ok(SinkView {
+        sink: sink.name.clone(),
+        kind: state.as_ref().and_then(|state| state.kind),
+        issue: state.and_then(|state| SinkIssueView::new(state, caller)),
+        paused: record.config.paused,
+        pause: PauseView::of(record, caller),
+        due,
+        catch_up_ms: app.router.forecaster.capacity(record).filter(|_| due > 0).map(|rate| catch_up_ms(due, rate)),
+        node: app.node.id.clone(),
+        shards_scanned,
+        other_nodes,
+    })
+}
+
+/// Look at a topic's sink
+///
+/// Whether it is taken to be down, since when, why, what waits, and when it is tried next. That is the answering node's
+/// own picture: each node that scans shards of the topic has one.
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/sink", tag = "operations", operation_id = "get_sink",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    responses(
+        (status = 200, description = "The sink as this node sees it", body = SinkView),
+        (status = 409, description = "`topic_has_no_sink`: consumers claim", body = Problem,
+            content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    Topic(topic): Topic,
+) -> Result<Response, Problem> {
+    let record = app.router.topic(&topic).await?;
+    Ok(Json(view(&app, &record, &caller).await?).into_response())
+}
+
+/// Try a topic's sink at once
+///
+/// Ends the wait before the next try of a sink that is down, also one that the target asked for, and answers within
+/// 15 s what the try brought. It is tried with messages that are due; nothing is made up. Of the answering node only.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/sink/probe", tag = "operations", operation_id = "probe_sink",
+    params(("topic" = String, Path, description = "Name of the topic")),
+    responses(
+        (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `in_progress`", body = ProbeView),
+        (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \
+            topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> {
+    let CommandRequest { app, caller, topic } = command;
+    let record = app.router.topic(&topic).await?;
+    if record.config.sink.is_none() {
+        return Err(no_sink(&topic));
+    }
+    let (own, others) = scanners(&app, &app.cluster.borrow().clone(), &topic);
+    // In round-robin shards come and go all the time.
+    if own == 0 && app.node.mode != "round-robin" {
+        let named: Vec<String> = others.iter().map(|node| format!("{:?} at {}", node.id, node.address)).collect();
+        let named = if named.is_empty() { "no node does for now".to_owned() } else { named.join(", ") };
+        let detail = format!("node {:?} scans no shard of topic {topic:?}; ask one that does: {named}", app.node.id);
+        return Err(Problem::new(StatusCode::CONFLICT, "not_owner", detail));
+    }
+    let tried = tokio::select! {
+        biased;
+        tried = app.sinks.probe_now(&topic, TRIED_WITHIN) => tried,
+        () = app.draining.cancelled() => None,
+    };
+    let outcome = tried.unwrap_or(duetime_core::ProbeOutcome::NothingDue).as_str();
+    Ok(Json(ProbeView { outcome, view: view(&app, &record, &caller).await? }).into_response())
+}

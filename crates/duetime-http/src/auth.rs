@@ -35,9 +35,6 @@ use crate::json::problem::Problem;
 /// Shortest secret that is taken.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// Random bytes in a token that the program makes.
-const TOKEN_BYTES: usize = 32;
-
 /// Slowest rate of a token: one a day.
 const RATE_MIN: f64 = 1.0 / 86_400.0;
 
@@ -217,15 +214,6 @@ impl std::fmt::Debug for Auth {
 /// The caller of one request.
 #[derive(Clone)]
 pub(crate) struct Caller(Option<Arc<Token>>);
-
-/// A secret nobody can guess, and its hash for the configuration.
-#[must_use]
-pub fn new_token() -> (String, String) {
-    use base64::Engine as _;
-    let secret = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
-    let hash = show_hash(&hash_of(secret.as_bytes()));
-    (secret, hash)
-}
 
 /// The token, or all that is wrong with it.
 fn read_token(config: &TokenConfig) -> Result<Token, Vec<String>> {

@@ -2,12 +2,16 @@
 //!
 //! Upstream: `auth`.
 
+use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) type Hash = duetime_settings::SecretHash;
 
 /// What the text of a hash begins with.
 const HASH_PREFIX: &str = "sha256:";
+
+/// Random bytes in a token that the program makes.
+const TOKEN_BYTES: usize = 32;
 
 /// The hash of a secret.
 pub(crate) fn hash_of(secret: &[u8]) -> Hash {
@@ -32,4 +36,12 @@ pub(crate) fn read_hash(text: &str) -> Option<Hash> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(hash)
+}
+
+/// A secret nobody can guess, and its hash for the configuration.
+#[must_use]
+pub fn new_token() -> (String, String) {
+    let secret = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; TOKEN_BYTES]>());
+    let hash = show_hash(&hash_of(secret.as_bytes()));
+    (secret, hash)
 }

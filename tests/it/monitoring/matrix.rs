@@ -16,6 +16,10 @@ use crate::test_node::client;
 const SHORT: u64 = 30;
 /// Where a failover, which takes as long as it takes, is to stay below what calls somebody.
 const LONG: u64 = 10;
+/// More topics than have series of their own.
+const MANY_TOPICS: usize = 320;
+/// Long enough for a failover, and for the nodes to notice.
+const PAUSE: Duration = Duration::from_secs(8);
 /// Long enough for the load to run and for Prometheus to see it.
 const WARM: Duration = Duration::from_secs(5);
 
@@ -64,6 +68,34 @@ async fn all_nodes_are_gone(lab: &mut Lab) {
     lab.is_quiet_but_for(Some("DuetimeNoNode"), "DuetimeNodeDown").await;
 }
 
+/// The record of a topic vanishes, and is made again.
+async fn a_record_is_gone(lab: &Lab) {
+    let url = lab.nodes[0].url();
+    let key = "duetime:topics";
+    let master = lab.redis.nodes.iter().find(|node| node.cli(&["HDEL", key, "idle"]).trim() == "1");
+    master.expect("one of the masters has the catalogue");
+    lab.calls("DuetimeTopicIssue").await;
+    let adopt = client().post(format!("{url}/v1/topics/idle/adopt"));
+    let adopted = adopt.json(&json!({"accept_loss": false})).send().await.unwrap();
+    assert_eq!(adopted.status(), 200, "{}", adopted.text().await.unwrap());
+    lab.is_quiet_again(Some("DuetimeTopicIssue")).await;
+}
+
+async fn there_are_many_topics_and_a_node_restarts(lab: &mut Lab) {
+    let url = lab.nodes[0].url();
+    let made = (0..MANY_TOPICS).map(async |n| {
+        let topic = client().put(format!("{url}/v1/topics/many-{n}")).json(&json!({"shards": 1}));
+        topic.send().await.unwrap().status()
+    });
+    assert!(join_all(made).await.iter().all(|status| *status == 201));
+    let_pass(WARM, Because::Quiet).await;
+    lab.is_quiet_again(None).await;
+    lab.nodes[2].sigterm(WARM).await;
+    lab.nodes[2].start_again().await;
+    let_pass(PAUSE, Because::Quiet).await;
+    lab.is_quiet_but_for(None, "DuetimeNodeDown").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_the_gravest_faults_calls_somebody_for_itself_alone() {
     let mut lab = lab(SHORT).await;
@@ -89,6 +121,7 @@ async fn each_fault_calls_somebody_for_itself_alone_and_what_heals_by_itself_cal
     client().put(format!("{url}/v1/topics/orders/shards")).json(&json!({"shards": 16})).send().await.unwrap();
     let_pass(Duration::from_secs(40), Because::Quiet).await;
     lab.is_quiet_again(None).await;
+    lab.fails_over();
     lab.nodes[1].kill();
     lab.calls("DuetimeNodeDown").await;
     lab.nodes[1].start_again().await;
@@ -97,6 +130,14 @@ async fn each_fault_calls_somebody_for_itself_alone_and_what_heals_by_itself_cal
     lab.calls("DuetimeOwnershipDown").await;
     lab.etcd.start_again().await;
     lab.is_quiet_again(Some("DuetimeOwnershipDown")).await;
+    let paused = &lab.redis.nodes[lab.redis.masters()[1]];
+    paused.stall().await;
+    let_pass(PAUSE, Because::Quiet).await;
+    paused.resume();
+    lab.redis.settled().await;
+    lab.is_quiet_again(None).await;
+    a_record_is_gone(&lab).await;
+    there_are_many_topics_and_a_node_restarts(&mut lab).await;
     let master = lab.redis.masters()[0];
     lab.redis.nodes[master].cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     lab.calls("DuetimeMessagesInDanger").await;

@@ -78,7 +78,7 @@ fn background_loops_are_started_by_the_supervisor() {
         "crates/duetime-redis/src/connection.rs",
         "crates/duetime-redis/src/sentinel.rs",
         "crates/duetime-redis/src/server_clock.rs",
-        "crates/duetime-router/src/batch_queue.rs",
+        "crates/duetime-router/src/calls/batch_queue.rs",
         "crates/duetime-sinks/src/gate.rs",
         "crates/duetime-sinks/src/kafka/call.rs",
         "crates/duetime-store-embedded/src/backup.rs",

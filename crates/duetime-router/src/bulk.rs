@@ -6,6 +6,11 @@
 //! over) does nothing more. A page may be carried out twice: messages are found anew, and acting on one again changes
 //! nothing. Upstream: the API. Downstream: [`Router`].
 
+pub(crate) mod error;
+pub(crate) mod page;
+pub(crate) mod plan;
+pub(crate) mod space;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +25,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::bulk_error::PlanError;
-use crate::bulk_page;
-use crate::bulk_plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanStart, PlanState, cut};
-use crate::bulk_space::{Space, space_for};
+use crate::bulk::error::PlanError;
+use crate::bulk::plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanStart, PlanState, cut};
+use crate::bulk::space::{Space, space_for};
 use crate::error::RouteError;
 use crate::router::Router;
 
@@ -184,7 +188,7 @@ impl Plans {
         let begun = Instant::now();
         let mut cursor = None;
         loop {
-            let page = bulk_page::page(&self.router, plan, cursor, BATCH_ITEMS_MAX).await?;
+            let page = page::page(&self.router, plan, cursor, BATCH_ITEMS_MAX).await?;
             plan.expected += page.ids.len() as u64;
             plan.redriven_before += page.redriven_before;
             let missing = SAMPLES - plan.samples.len();
@@ -421,7 +425,7 @@ impl Plans {
             }
             Err(error) => return Err(error),
         };
-        let found = bulk_page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
+        let found = page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
         let ids = held.plan.agreed(found.ids);
         if !ids.is_empty() {
             held.plan.open_page(&ids);
@@ -436,7 +440,7 @@ impl Plans {
             if announced.elapsed() >= ACT_WITHIN {
                 return Ok(true);
             }
-            let outcomes = bulk_page::act(&self.router, &held.plan, &topic, ids, PAGE_FOR).await;
+            let outcomes = page::act(&self.router, &held.plan, &topic, ids, PAGE_FOR).await;
             let reason = outcomes.iter().map(|(_, outcome)| match outcome {
                 ItemOutcome::Failed(reason) => Some(reason.clone()),
                 _ => None,

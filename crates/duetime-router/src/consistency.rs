@@ -12,9 +12,9 @@ use duetime_core::{Routing, StoreError, TopicRecord};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use crate::route::Dispatcher;
-use crate::store_rollback::accept_rollback;
-use crate::vanished::look_into_all;
+use crate::calls::route::Dispatcher;
+use crate::catalog::store_rollback::accept_rollback;
+use crate::catalog::vanished::look_into_all;
 
 /// How often topics are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

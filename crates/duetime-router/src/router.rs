@@ -18,18 +18,18 @@ use duetime_core::{
 use duetime_metrics::Meters;
 use futures::StreamExt as _;
 
-use crate::batch_queue::{BatchQueues, OpContext};
+use crate::calls::batch_queue::{BatchQueues, OpContext};
+use crate::calls::endings::SettleKind;
+use crate::calls::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
+use crate::calls::route::{Answers, Dispatcher, MessageRef};
+use crate::calls::topic_limits::TopicLimits;
 use crate::catalog::Catalog;
 use crate::consistency::ConsistencyChecker;
-use crate::dead::DeadLetters;
-use crate::endings::SettleKind;
 use crate::error::RouteError;
-use crate::forecast::Forecaster;
-use crate::list::LiveMessages;
-use crate::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
-use crate::route::{Answers, Dispatcher, MessageRef};
-use crate::topic_counts::TopicCounter;
-use crate::topic_limits::TopicLimits;
+use crate::queries::dead::DeadLetters;
+use crate::queries::forecast::Forecaster;
+use crate::queries::list::LiveMessages;
+use crate::queries::topic_counts::TopicCounter;
 
 /// Messages that are looked up at once to see whether they are there.
 const BODIES_AT_ONCE: usize = 64;

@@ -11,7 +11,7 @@ use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::batch_queue::BatchOutcome;
+use crate::calls::batch_queue::BatchOutcome;
 
 #[test]
 fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new_one() {

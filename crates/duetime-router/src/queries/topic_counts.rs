@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::store::ShardCounts;
 use duetime_core::{Shard, TopicName, TopicRecord};
 
+use crate::calls::route::{Dispatcher, FRESH_WAIT};
 use crate::error::RouteError;
-use crate::route::{Dispatcher, FRESH_WAIT};
 
 /// Shards one call to the store counts.
 const SHARDS_PER_CALL: usize = 1024;

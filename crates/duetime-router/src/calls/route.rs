@@ -18,13 +18,13 @@ use futures::StreamExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::batch_queue::{BatchQueues, Op, OpContext, fits};
+use crate::calls::batch_queue::{BatchQueues, Op, OpContext, fits};
 use crate::catalog::Catalog;
 use crate::error::RouteError;
 
-use crate::reports::Reports;
-use crate::store_rollback::accept_rollback;
-use crate::vanished::look_once;
+use crate::catalog::reports::Reports;
+use crate::catalog::store_rollback::accept_rollback;
+use crate::catalog::vanished::look_once;
 
 /// Shards one request works on at once.
 const SHARDS_AT_ONCE: usize = 64;

@@ -7,11 +7,11 @@ use duetime_core::store::{DeadAction, DeadPage};
 use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName};
 use tokio::time::Instant;
 
-use crate::batch_queue::BatchQueues;
+use crate::calls::batch_queue::BatchQueues;
+use crate::calls::ops::DeadOp;
+use crate::calls::route::{Dispatcher, MessageRef};
 use crate::error::{RouteError, is_misrouted};
-use crate::ops::DeadOp;
-use crate::route::{Dispatcher, MessageRef};
-use crate::topic_counts::TopicCounter;
+use crate::queries::topic_counts::TopicCounter;
 
 /// Dead letters read in one call: their bodies come along.
 const STEP: usize = 64;

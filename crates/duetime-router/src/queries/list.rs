@@ -15,8 +15,8 @@ use duetime_core::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::calls::route::Dispatcher;
 use crate::error::{RouteError, is_misrouted};
-use crate::route::Dispatcher;
 
 /// Messages that a page looks at.
 const LOOKED_MAX: usize = 4096;

@@ -10,7 +10,7 @@ use duetime_core::{ResizeStore, StoreError, TopicName};
 use tracing::error;
 
 use crate::catalog::Catalog;
-use crate::reports::Reports;
+use crate::catalog::reports::Reports;
 
 /// Accepts the catalog's record of a topic where it is older than this node's, if no shard has a newer one. If one has,
 /// only a part of the store was rolled back, and an operator must decide which record holds.

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::calls::route::Dispatcher;
 use crate::error::RouteError;
-use crate::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Forecasts, Herd};
-use crate::herd::{Load, TimeBucket, loads};
-use crate::route::Dispatcher;
+use crate::queries::forecasts::{ALIGNED_FROM, Buckets, ERROR_KEPT, Forecast, Forecasts, Herd};
+use crate::queries::herd::{Load, TimeBucket, loads};
 
 /// After a count the topic is left alone for so many times as long as it took.
 const REST_FACTOR: u32 = 4;

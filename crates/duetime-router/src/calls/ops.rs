@@ -10,7 +10,7 @@ use duetime_core::store::{
 use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
-use crate::batch_queue::{BatchOutcome, Op, OpContext};
+use crate::calls::batch_queue::{BatchOutcome, Op, OpContext};
 
 /// Bytes an item weighs beside what users gave.
 const ITEM_BYTES: usize = 64;

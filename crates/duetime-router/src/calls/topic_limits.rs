@@ -16,9 +16,9 @@ use duetime_metrics::Event;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::batch_queue::{Op as _, OpContext};
+use crate::calls::batch_queue::{Op as _, OpContext};
+use crate::calls::ops::EnqueueOp;
 use crate::error::RouteError;
-use crate::ops::EnqueueOp;
 
 /// How long a count is good for.
 const COUNT_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use duetime_core::plans::PLANS_MAX;
 use duetime_core::shares::may_take;
 
-use crate::bulk_plan::{BulkPlan, PlanState};
+use crate::bulk::plan::{BulkPlan, PlanState};
 
 /// Plans that one topic may have, so that nobody's are forgotten for another's.
 pub(crate) const PLANS_OF_TOPIC_MAX: usize = 16;

@@ -6,7 +6,7 @@ use duetime_core::store::Edited;
 use duetime_core::{MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::list::ListedState;
+use crate::queries::list::ListedState;
 
 /// Failures that are kept with a plan.
 const FAILURES_KEPT: usize = 10;

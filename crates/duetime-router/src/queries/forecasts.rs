@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::error::RouteError;
-use crate::herd::{Load, TimeBucket};
+use crate::queries::herd::{Load, TimeBucket};
 
 /// A topic is counted again for the same buckets once in this time at most.
 pub const FORECAST_KEPT: Duration = Duration::from_secs(5);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use duetime_core::{StoredMessage, Timestamp, TopicName};
 use tokio::time::Instant;
 
-use crate::dead::{DeadCursor, DeadLetters};
 use crate::error::RouteError;
+use crate::queries::dead::{DeadCursor, DeadLetters};
 
 /// Dead letters that are read at most.
 pub const SCANNED_MAX: usize = 10_000;

@@ -7,11 +7,11 @@ use duetime_core::store::{DeadAction, Edit};
 use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName};
 use tokio::time::timeout;
 
-use crate::bulk_plan::{BulkAction, BulkPlan, ItemOutcome, PlanCursor};
-use crate::dead::DeadCursor;
-use crate::dead_groups::normalised;
+use crate::bulk::plan::{BulkAction, BulkPlan, ItemOutcome, PlanCursor};
 use crate::error::RouteError;
-use crate::list::{Listed, ListedState, MessageCursor, MessageFilter};
+use crate::queries::dead::DeadCursor;
+use crate::queries::dead_groups::normalised;
+use crate::queries::list::{Listed, ListedState, MessageCursor, MessageFilter};
 use crate::router::{Changed, Router};
 
 /// The last moment a message can be due.

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::endings::Endings;
+use crate::calls::endings::Endings;
 use crate::error::RouteError;
 
 /// Most that waits in one queue, in KiB; a caller that finds it full waits.

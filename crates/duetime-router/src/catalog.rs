@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duetime_core::{
-    AutoShards, Clock, Draw, Routing, RoutingRecord, ShardCount, SinkBinder, StoreError, TopicConfig, TopicName,
-    TopicRecord, TopicStore, Topics,
+    AutoShards, Clock, Draw, Routing, RoutingRecord, ShardCount, SinkBinder, StoreError, TopicName, TopicRecord,
+    TopicStore, Topics,
 };
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;

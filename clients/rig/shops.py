@@ -62,7 +62,7 @@ class Shop:
         signature = base64.b64encode(hmac.new(key, f"{id}.{sent}.".encode() + body, hashlib.sha256).digest()).decode()
         return self.call(
             "POST", "/due", body, webhook_id=id, webhook_timestamp=sent, webhook_signature=f"v1,{signature}",
-            content_type="application/octet-stream",
+            content_type="application/json",
         )[0]  # fmt: skip
 
 

@@ -6,6 +6,7 @@
 
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod confirm_wait;
+mod content_type;
 pub mod fault;
 #[cfg(all(any(test, fuzzing), feature = "http"))]
 pub mod fuzz;

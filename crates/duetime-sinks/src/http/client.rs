@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
@@ -163,6 +163,10 @@ impl WebhookClient {
     ) -> Result<Response<Incoming>, SendError> {
         let program = HeaderValue::from_static(concat!("duetime/", env!("CARGO_PKG_VERSION")));
         headers.entry(USER_AGENT).or_insert(program);
+        if body.is_empty() && method == Method::POST {
+            // Some receivers answer 411 where nothing says that there is no body.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         let mut request = Request::builder().method(method).uri(url).body(Full::new(body))?;
         *request.headers_mut() = headers;

@@ -28,10 +28,10 @@ pub struct HttpConfig {
     /// A header of a message with the same name is left out.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
-    /// `content-type` of messages that bring none in their headers. Default
-    /// `application/octet-stream`; set `application/json` where payloads are JSON.
-    #[serde(default = "octets")]
-    pub content_type: String,
+    /// `content-type` of messages that bring none in their headers. Default: `application/json` for an object or
+    /// an array of JSON, else `application/octet-stream`.
+    #[serde(default)]
+    pub content_type: Option<String>,
     /// What names of message headers are prefixed with, e.g. `x-duetime-`. Default none: as they are.
     #[serde(default)]
     pub header_prefix: String,
@@ -68,10 +68,6 @@ pub struct HttpConfig {
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
     pub max_probe_wait: ProbeWaitMax,
-}
-
-fn octets() -> String {
-    "application/octet-stream".to_owned()
 }
 
 const fn ten_seconds() -> Duration {

@@ -8,7 +8,7 @@ use url::Url;
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;
 use crate::fault::SinkFault;
-use crate::own_headers;
+use crate::{content_type, own_headers};
 
 /// Headers that belong to the connection or to the request as a whole (RFC 9110, 7.6.1): those of a
 /// message that bear such a name are left out.
@@ -35,7 +35,8 @@ const OURS: &[&str] = &["webhook-", own_headers::PREFIX];
 pub(super) struct RequestTemplate {
     pub(super) url: Url,
     fixed: HeaderMap,
-    content_type: HeaderValue,
+    /// None: by the payload.
+    content_type: Option<HeaderValue>,
     prefix: String,
 }
 
@@ -68,7 +69,8 @@ impl RequestTemplate {
             return Err(SinkFault::at("header_prefix", fault));
         }
         let prefix = config.header_prefix.to_ascii_lowercase();
-        let content_type = content_type(&config.content_type).map_err(|fault| SinkFault::at("content_type", fault))?;
+        let content_type = config.content_type.as_deref().map(read).transpose();
+        let content_type = content_type.map_err(|fault| SinkFault::at("content_type", fault))?;
         Ok(Self { url, fixed, content_type, prefix })
     }
 
@@ -79,7 +81,7 @@ impl RequestTemplate {
     /// A sentence that names the setting and the fix.
     pub(super) fn for_topic(&self, settings: &HttpSettings) -> Result<Self, String> {
         let content_type = match &settings.content_type {
-            Some(text) => content_type(text)?,
+            Some(text) => Some(read(text)?),
             None => self.content_type.clone(),
         };
         let mut url = self.url.clone();
@@ -108,7 +110,7 @@ impl RequestTemplate {
         not_after: Timestamp,
     ) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(message.headers.len() + self.fixed.len() + 8);
-        headers.insert(CONTENT_TYPE, self.content_type.clone());
+        headers.extend(self.content_type.clone().map(|value| (CONTENT_TYPE, value)));
         for (name, value) in message.headers.iter() {
             // A trace goes on under the names that every receiver knows.
             let prefix = if is_trace_header(name) { "" } else { &self.prefix };
@@ -127,6 +129,8 @@ impl RequestTemplate {
         for (name, value) in &self.fixed {
             headers.insert(name.clone(), value.clone());
         }
+        let by_payload = || HeaderValue::from_static(content_type::of(&message.payload));
+        headers.entry(CONTENT_TYPE).or_insert_with(by_payload);
         let plain = |text: &str| HeaderValue::from_str(text).expect("it is made of visible ASCII");
         let id = message.delivery_id();
         let timestamp_s = now.as_millis().div_euclid(1000);
@@ -143,7 +147,7 @@ impl RequestTemplate {
     }
 }
 
-fn content_type(text: &str) -> Result<HeaderValue, String> {
+fn read(text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_str(text)
         .ok()
         .filter(|_| text.contains('/'))

@@ -156,6 +156,22 @@ async fn a_trace_goes_on_under_the_names_that_every_receiver_knows() {
 }
 
 #[tokio::test]
+async fn a_request_says_what_its_body_is_and_that_there_is_none() {
+    let hook = Webhook::start();
+    hook.answer(|_| Answer::status(204));
+    let (sink, named) = (sink(&hook, ""), Headers::new(vec![("content-type".to_owned(), "text/csv".to_owned())]));
+    let told = Delivery { headers: named.unwrap(), ..message("c", "[1]") };
+    let sent = [message("a", "{\"order\": 1}"), message("b", "plain"), told, message("d", "")];
+    let expected = ["application/json", "application/octet-stream", "text/csv", "application/octet-stream"];
+    for (one, kind) in sent.iter().zip(expected) {
+        assert_eq!(sink.deliver(std::slice::from_ref(one)).await, [Verdict::Accepted]);
+        let hit = hook.hits().pop().unwrap();
+        assert_eq!(hit.header("content-type"), kind);
+        assert_eq!(hit.header("content-length"), one.payload.len().to_string());
+    }
+}
+
+#[tokio::test]
 async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_clock() {
     let hook = Webhook::start();
     let clock = ManualClock::at(Timestamp::from_millis(784_111_747_000));

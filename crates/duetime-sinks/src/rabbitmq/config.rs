@@ -98,9 +98,9 @@ pub struct RabbitMqSettings {
     pub mandatory: bool,
     /// The broker keeps messages over its restart. Default `true`.
     pub persistent: bool,
-    /// `content_type` of messages that bring no header of that name. Default
-    /// `application/octet-stream`.
-    pub content_type: String,
+    /// `content_type` of messages that bring no header of that name. Default: `application/json` for an object or
+    /// an array of JSON, else `application/octet-stream`.
+    pub content_type: Option<String>,
 }
 
 impl Default for RabbitMqSettings {
@@ -110,7 +110,7 @@ impl Default for RabbitMqSettings {
             routing_key: "{topic}".to_owned(),
             mandatory: true,
             persistent: true,
-            content_type: "application/octet-stream".to_owned(),
+            content_type: None,
         }
     }
 }

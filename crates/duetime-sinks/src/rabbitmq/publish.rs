@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::config::RabbitMqSettings;
 use crate::confirm_wait::ConfirmWait;
-use crate::own_headers;
 use crate::template::Template;
+use crate::{content_type, own_headers};
 
 /// Headers that the broker itself acts upon, or writes.
 const RESERVED: &[&str] = &["cc", "bcc", "x-death", "x-first-death-queue", "x-first-death-reason"];
@@ -25,7 +25,8 @@ pub(super) struct Route {
     key: Template,
     mandatory: bool,
     persistent: bool,
-    content_type: ShortString,
+    /// None: by the payload.
+    content_type: Option<ShortString>,
 }
 
 /// What became of one message.
@@ -64,7 +65,7 @@ impl Route {
             key: Template::parse(&settings.routing_key).map_err(|error| format!("routing_key {error}"))?,
             mandatory: settings.mandatory,
             persistent: settings.persistent,
-            content_type: short("content_type", &settings.content_type)?,
+            content_type: settings.content_type.as_deref().map(|text| short("content_type", text)).transpose()?,
         })
     }
 
@@ -88,7 +89,7 @@ impl Route {
                 continue;
             }
             if lower == "content-type" {
-                content_type = ShortString::try_new(value).unwrap_or(content_type);
+                content_type = ShortString::try_new(value).ok().or(content_type);
             } else if let Ok(name) = ShortString::try_new(name) {
                 headers.insert(name, text(value));
             }
@@ -96,6 +97,7 @@ impl Route {
         for (name, value) in own_headers::of(message) {
             headers.insert(name.into(), text(&value));
         }
+        let content_type = content_type.unwrap_or_else(|| content_type::of(&message.payload).into());
         let properties = BasicProperties::default()
             .with_message_id(message.delivery_id().into())
             .with_timestamp(u64::try_from(now.as_millis() / 1000).unwrap_or(0))

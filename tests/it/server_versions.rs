@@ -2,6 +2,7 @@
 
 use duetime_testkit::conformance::{resize, store};
 use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel, ServerVersion};
+use duetime_testkit::violation::{is_long, only_in_long};
 
 use crate::redis_cluster::Spaces;
 
@@ -50,13 +51,20 @@ macro_rules! each {
 each! {
     the_whole_contract_holds_on_redis_6_2: holds_on(Redis62);
     the_whole_contract_holds_on_redis_8_2: holds_on(Redis82);
-    the_whole_contract_holds_on_valkey_8_1: holds_on(Valkey81);
     the_whole_contract_holds_on_valkey_9_1: holds_on(Valkey91);
     the_whole_contract_holds_behind_sentinel_of_redis_6_2: holds_behind_sentinel_of(Redis62);
-    the_whole_contract_holds_behind_sentinel_of_redis_8_2: holds_behind_sentinel_of(Redis82);
-    the_whole_contract_holds_behind_sentinel_of_valkey_8_1: holds_behind_sentinel_of(Valkey81);
-    the_whole_contract_holds_behind_sentinel_of_valkey_9_1: holds_behind_sentinel_of(Valkey91);
     the_whole_contract_holds_on_a_cluster_of_redis_8_2: holds_on_a_cluster_of(Redis82);
-    the_whole_contract_holds_on_a_cluster_of_valkey_8_1: holds_on_a_cluster_of(Valkey81);
     the_whole_contract_holds_on_a_cluster_of_valkey_9_1: holds_on_a_cluster_of(Valkey91);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_contract_holds_on_versions_in_between_and_behind_their_sentinels() {
+    if !is_long() {
+        return only_in_long("the oldest and the newest versions are tried each time");
+    }
+    holds_on(ServerVersion::Valkey81).await;
+    holds_on_a_cluster_of(ServerVersion::Valkey81).await;
+    for version in [ServerVersion::Redis82, ServerVersion::Valkey81, ServerVersion::Valkey91] {
+        holds_behind_sentinel_of(version).await;
+    }
 }

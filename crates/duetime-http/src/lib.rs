@@ -64,6 +64,7 @@ mod scopes;
 mod scrape;
 mod server;
 mod setting_schema;
+mod settle;
 mod shards;
 mod shares;
 mod sink_pause;

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use crate::state::HttpParts;
 use crate::{
     adopt, audited, backup, claims, dead, dead_groups, drain, enqueue, events, find, forecast, list, me, messages,
-    observe, outages, pause, plans, rates, scrape, shards, sink_pause, sinks, topics,
+    observe, outages, pause, plans, rates, scrape, settle, shards, sink_pause, sinks, topics,
 };
 
 /// The document before any route is in it.
@@ -42,10 +42,10 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
-        .routes(routes!(claims::ack))
-        .routes(routes!(claims::nack))
-        .routes(routes!(claims::release))
-        .routes(routes!(claims::extend))
+        .routes(routes!(settle::ack))
+        .routes(routes!(settle::nack))
+        .routes(routes!(settle::release))
+        .routes(routes!(settle::extend))
         .routes(routes!(dead::list, dead::purge))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead_groups::get))

@@ -282,38 +282,44 @@ func (t *Topic) Reschedule(ctx context.Context, id string, delay time.Duration, 
 
 // Claim claims up to max due messages, and waits up to wait (60 s at most) for the first to fall due. With a visibility
 // of zero the topic's own counts.
-func (t *Topic) Claim(ctx context.Context, max int, wait, visibility time.Duration) ([]ClaimedMessage, error) {
-	return t.claim(ctx, max, wait, visibility, 0)
+//
+// The receipts of ack are acked first, see Claimed.Results; if one of them is neither SettleOK nor SettleAlready, the
+// claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed after the acks
+// (Claimed.Err).
+func (t *Topic) Claim(ctx context.Context, max int, wait, visibility time.Duration, ack ...string) (Claimed, error) {
+	return t.claim(ctx, max, wait, visibility, 0, ack)
 }
 
 func (t *Topic) claim(
-	ctx context.Context, max int, wait, visibility, retryFor time.Duration,
-) ([]ClaimedMessage, error) {
+	ctx context.Context, max int, wait, visibility, retryFor time.Duration, ack []string,
+) (Claimed, error) {
 	if t.err != nil {
-		return nil, t.err
+		return Claimed{}, t.err
 	}
 	asked := map[string]any{"max": max, "wait": millis(wait)}
 	if visibility != 0 {
 		asked["visibility_timeout"] = millis(visibility)
 	}
+	if len(ack) > 0 {
+		asked["ack"] = ack
+	}
 	body, err := encode(asked)
 	if err != nil {
-		return nil, err
+		return Claimed{}, err
 	}
 	r := request{method: "POST", path: t.path + "/claim", contentType: jsonType, body: body}
 	r.wait, r.retryFor = wait, retryFor
 	if body, _, err = t.transport.do(ctx, r); err != nil {
-		return nil, err
+		return Claimed{}, err
 	}
-	var found struct{ Messages []answerMessage }
+	var found answerClaim
 	if err := read(body, &found); err != nil {
-		return nil, err
+		return Claimed{}, err
 	}
-	var all []ClaimedMessage
-	for _, m := range found.Messages {
-		all = append(all, m.claimed())
+	if len(found.Results) != len(ack) {
+		return Claimed{}, foreign(0, body)
 	}
-	return all, nil
+	return found.claimed(), nil
 }
 
 // Ack says that the messages are done.

@@ -60,20 +60,22 @@ type Delivery struct {
 
 // Ack says that the message is done. SettleCancelled: it was cancelled meanwhile, undo what was done.
 func (d *Delivery) Ack(ctx context.Context) (SettleOutcome, error) {
-	return d.settle(ctx, request{path: "/ack"}, nil)
+	return d.settle(ctx, request{path: "/ack"}, nil, false)
 }
 
 // Nack says that it is not: it comes again, or, with Dead, is a dead letter at once.
 func (d *Delivery) Nack(ctx context.Context, n Nack) (SettleOutcome, error) {
-	return d.settle(ctx, request{path: "/nack"}, nackFields(n))
+	return d.settle(ctx, request{path: "/nack"}, nackFields(n), false)
 }
 
 // Release says that it was not begun: it is due again at once, and the claim costs no attempt.
 func (d *Delivery) Release(ctx context.Context) (SettleOutcome, error) {
-	return d.settle(ctx, request{path: "/release"}, nil)
+	return d.settle(ctx, request{path: "/release"}, nil, false)
 }
 
-func (d *Delivery) settle(ctx context.Context, r request, more map[string]any) (SettleOutcome, error) {
+func (d *Delivery) settle(
+	ctx context.Context, r request, more map[string]any, withClaim bool,
+) (SettleOutcome, error) {
 	d.settling.Lock()
 	defer d.settling.Unlock()
 	d.mu.Lock()
@@ -84,11 +86,17 @@ func (d *Delivery) settle(ctx context.Context, r request, more map[string]any) (
 	}
 	outcome := SettleOK
 	if d.isBound() {
-		result, err := one(d.loop.topic.settle(ctx, r, []string{receipt}, more))
-		if err != nil {
-			return "", err
+		outcome = ""
+		if withClaim {
+			outcome = d.loop.ackWithClaim(receipt)
 		}
-		outcome = result.Outcome
+		if outcome == "" {
+			result, err := one(d.loop.topic.settle(ctx, r, []string{receipt}, more))
+			if err != nil {
+				return "", err
+			}
+			outcome = result.Outcome
+		}
 	}
 	d.mu.Lock()
 	d.settled = outcome
@@ -119,10 +127,11 @@ type consumer struct {
 	topic   *Topic
 	handler Handler
 	o       ConsumeOptions
-	// One slot for each message that is held.
-	slots chan struct{}
-	mu    sync.Mutex
-	held  map[*Delivery]bool
+	// Says that something below has changed, which mu guards.
+	changed chan struct{}
+	mu      sync.Mutex
+	held    map[*Delivery]bool
+	acks    nextAcks
 }
 
 // Consume handles what falls due until ctx ends: then no more is claimed, handlers have Grace to end, and the rest is
@@ -140,6 +149,7 @@ func (t *Topic) Consume(ctx context.Context, handler Handler, o ConsumeOptions) 
 		c.beat(ended)
 	}()
 	err = c.claimUntil(ctx)
+	c.acked(c.takeAcks(), nil)
 	c.drain()
 	close(ended)
 	beats.Wait()
@@ -164,44 +174,88 @@ func newConsumer(t *Topic, handler Handler, o ConsumeOptions) (*consumer, error)
 	if o.Visibility < 100*time.Millisecond {
 		return nil, fmt.Errorf("duetime: Visibility is %v; give 100 ms or more", o.Visibility)
 	}
-	slots := make(chan struct{}, o.Concurrency)
-	return &consumer{topic: t, handler: handler, o: o, slots: slots, held: map[*Delivery]bool{}}, nil
+	changed := make(chan struct{}, 1)
+	return &consumer{topic: t, handler: handler, o: o, changed: changed, held: map[*Delivery]bool{}}, nil
 }
 
-// takeSlots waits for a free slot and takes all that are free; none when ctx ends.
-func (c *consumer) takeSlots(ctx context.Context) int {
+// signal says that something has changed.
+func (c *consumer) signal() {
 	select {
-	case <-ctx.Done():
-		return 0
-	case c.slots <- struct{}{}:
+	case c.changed <- struct{}{}:
+	default:
 	}
-	for taken := 1; taken < claimMax; taken++ {
+}
+
+// freeSlots waits for free slots and returns how many there are; none when ctx ends.
+func (c *consumer) freeSlots(ctx context.Context) int {
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		free := c.o.Concurrency - len(c.held) + c.acks.count
+		c.acks.isReady = c.acks.isReady || free <= 0
+		c.mu.Unlock()
+		if free > claimMax {
+			free = claimMax
+		}
+		if free > 0 {
+			return free
+		}
 		select {
-		case c.slots <- struct{}{}:
-		default:
-			return taken
+		case <-ctx.Done():
+		case <-c.changed:
 		}
 	}
-	return claimMax
+	return 0
 }
 
-func (c *consumer) freeSlots(count int) {
-	for ; count > 0; count-- {
-		<-c.slots
+// ackWithClaim acks with the next claim, if that is sent at once; "": it is to be acked by itself.
+func (c *consumer) ackWithClaim(receipt string) SettleOutcome {
+	c.mu.Lock()
+	outcome := c.acks.add(receipt)
+	c.mu.Unlock()
+	if outcome == nil {
+		return ""
 	}
+	c.signal()
+	return <-outcome
+}
+
+func (c *consumer) takeAcks() []pendingAck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acks.take()
+}
+
+func (c *consumer) acked(acks []pendingAck, results []Result[Settled]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acks.answer(acks, results)
+}
+
+// claim claims, and acks what ended while no slot was free.
+func (c *consumer) claim(ctx context.Context, count int) ([]ClaimedMessage, error) {
+	acks := c.takeAcks()
+	var receipts []string
+	for _, ack := range acks {
+		receipts = append(receipts, ack.receipt)
+	}
+	claimed, err := c.topic.claim(ctx, count, c.o.Wait, c.o.Visibility, -1, receipts)
+	c.acked(acks, claimed.Results)
+	if err == nil && claimed.Err != nil {
+		err = claimed.Err
+	}
+	return claimed.Messages, err
 }
 
 func (c *consumer) claimUntil(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		free := c.takeSlots(ctx)
+		free := c.freeSlots(ctx)
 		if free == 0 {
 			return nil
 		}
 		since := time.Now()
 		// A claim is not cut off at the stop: what was sent for it would be hidden until its visibility ends.
-		claimed, err := c.topic.claim(detached{ctx}, free, c.o.Wait, c.o.Visibility, -1)
+		claimed, err := c.claim(detached{ctx}, free)
 		if err != nil {
-			c.freeSlots(free)
 			if !isPassing(err) {
 				return err
 			}
@@ -211,7 +265,6 @@ func (c *consumer) claimUntil(ctx context.Context) error {
 			continue
 		}
 		failures = 0
-		c.freeSlots(free - len(claimed))
 		for _, m := range claimed {
 			c.begin(ctx, m, since)
 		}
@@ -225,7 +278,6 @@ func (c *consumer) begin(ctx context.Context, m ClaimedMessage, since time.Time)
 	d.renew(m.Receipt, since)
 	if ctx.Err() != nil && d.isBound() {
 		c.release(d)
-		c.freeSlots(1)
 		return
 	}
 	c.mu.Lock()
@@ -237,7 +289,7 @@ func (c *consumer) begin(ctx context.Context, m ClaimedMessage, since time.Time)
 		c.mu.Lock()
 		delete(c.held, d)
 		c.mu.Unlock()
-		c.freeSlots(1)
+		c.signal()
 	}()
 }
 
@@ -253,7 +305,7 @@ func (c *consumer) handle(d *Delivery) {
 	// The message is settled also if its context ends at this moment.
 	ctx := detached{d.ctx}
 	if err == nil {
-		_, err = d.Ack(ctx)
+		_, err = d.settle(ctx, request{path: "/ack"}, nil, true)
 	} else {
 		_, err = d.Nack(ctx, Nack{Reason: err.Error()})
 	}
@@ -403,24 +455,22 @@ func (c *consumer) drain() {
 	}
 }
 
-// isIdleWithin waits until every slot is free, but not longer.
+// isIdleWithin waits until nothing is held, but not longer.
 func (c *consumer) isIdleWithin(limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for taken := 0; taken < cap(c.slots); taken++ {
+	for len(c.all()) > 0 {
 		select {
-		case c.slots <- struct{}{}:
+		case <-c.changed:
 		case <-timer.C:
-			c.freeSlots(taken)
 			return false
 		}
 	}
-	c.freeSlots(cap(c.slots))
 	return true
 }
 
 func (c *consumer) release(d *Delivery) {
-	_, err := d.settle(context.Background(), request{path: "/release", retryFor: releaseFor}, nil)
+	_, err := d.settle(context.Background(), request{path: "/release", retryFor: releaseFor}, nil, false)
 	if err != nil {
 		c.report(fmt.Errorf("not released, it comes after its visibility: %w", err), d)
 	}

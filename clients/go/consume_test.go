@@ -156,6 +156,68 @@ func TestAnAckThatComesAfterACancelSaysSo(t *testing.T) {
 	equal(t, c.lost.get(), []SettleOutcome{SettleCancelled})
 }
 
+func TestWhatEndsWhileNoSlotIsFreeIsAckedWithTheNextClaim(t *testing.T) {
+	r := made(t, 5, nil)
+	handle := func(context.Context, *Delivery) error {
+		// The next claim waits for a slot by then.
+		time.Sleep(200 * time.Millisecond)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 1})
+	until(t, "all are acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	acked, alone := r.receipts("/claim"), r.receipts("/ack")
+	equal(t, []int{len(acked) + len(alone), distinct(append(alone, acked...)), len(c.lost.get())}, []int{5, 5, 0})
+	equal(t, len(acked) >= 3, true)
+}
+
+func TestAnAckDoesNotWaitBehindAClaimThatWaits(t *testing.T) {
+	r := made(t, 1, nil)
+	handle := func(context.Context, *Delivery) error {
+		until(t, "the next claim waits", func() bool { return len(r.requests("/claim")) == 2 })
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 2, Wait: 8 * time.Second})
+	until(t, "it is acked", r.isEmpty)
+	equal(t, []int{len(r.requests("/claim")), len(r.receipts("/ack"))}, []int{2, 1})
+	equal(t, c.stop(), nil)
+}
+
+func TestAnAckWhoseClaimHasNoAnswerIsSentByItself(t *testing.T) {
+	r := made(t, 2, nil)
+	faults := []string{"cut", "cut_answer"}
+	handle := func(context.Context, *Delivery) error {
+		r.fault(faults[0], "/claim", nil)
+		faults = faults[1:]
+		time.Sleep(200 * time.Millisecond)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 1})
+	until(t, "both are acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	withClaim := r.receipts("/claim")
+	equal(t, len(withClaim), 2)
+	equal(t, r.receipts("/ack"), withClaim)
+	equal(t, len(c.lost.get()), 0)
+}
+
+func TestACancelIsSeenAtOnceByAnAckThatGoesWithAClaimThatWouldWait(t *testing.T) {
+	r := made(t, 1, nil)
+	handle := func(_ context.Context, d *Delivery) error {
+		time.Sleep(200 * time.Millisecond)
+		must(r.beside.Cancel(ctx, d.ID))
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 1, Wait: 50 * time.Second})
+	until(t, "the cancel is seen", func() bool { return len(c.lost.get()) > 0 })
+	c.cancel()
+	// What ends the claim that waits by now.
+	must(r.beside.Enqueue(ctx, NewMessage{ID: "late"}))
+	equal(t, <-c.ended, nil)
+	equal(t, c.lost.get(), []SettleOutcome{SettleCancelled})
+	equal(t, len(r.receipts("/ack")), 0)
+}
+
 func TestAStopLetsHandlersEndAndReleasesWhatIsClaimedAfterIt(t *testing.T) {
 	r := made(t, 1, Settings{"shards": 1})
 	var begun, ended atomic.Bool

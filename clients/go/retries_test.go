@@ -106,7 +106,7 @@ func TestACancelWhoseAnswerIsLostSaysThatItMayHaveBeenDone(t *testing.T) {
 
 func TestAnExtensionWhoseAnswerIsLostIsSentAgainAndGivesTheReceiptThatSettles(t *testing.T) {
 	r := made(t, 1, nil)
-	receipts := []string{must(r.topic.Claim(ctx, 1, 5*time.Second, 0))[0].Receipt}
+	receipts := []string{must(r.topic.Claim(ctx, 1, 5*time.Second, 0)).Messages[0].Receipt}
 	r.fault("cut_answer", "/extend", nil)
 	extended := must(r.topic.Extend(ctx, receipts, 0))[0].Value
 	equal(t, extended.Outcome == SettleOK && extended.Receipt != "", true)

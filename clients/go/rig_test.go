@@ -54,9 +54,9 @@ type seen struct {
 }
 
 func (s seen) receipts() []string {
-	var body struct{ Receipts []string }
+	var body struct{ Receipts, Ack []string }
 	_ = json.Unmarshal([]byte(s.Body), &body)
-	return body.Receipts
+	return append(body.Receipts, body.Ack...)
 }
 
 // rig has a client behind the proxy that clients/rig/with_node.py started, a topic of its own for each test, and the
@@ -118,6 +118,14 @@ func (r *rig) requests(path string) []seen {
 	var found []seen
 	r.control("/requests?path="+url.QueryEscape("/v1/topics/"+r.topic.Name+path), nil, &found)
 	return found
+}
+
+// receipts are those in the requests that the proxy saw.
+func (r *rig) receipts(path string) (all []string) {
+	for _, request := range r.requests(path) {
+		all = append(all, request.receipts()...)
+	}
+	return all
 }
 
 func (r *rig) isEmpty() bool {

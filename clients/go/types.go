@@ -151,6 +151,15 @@ type Message struct {
 	Death     *Death
 }
 
+// Claimed is what a claim brought, and what became of the receipts that were acked before it.
+type Claimed struct {
+	Messages []ClaimedMessage
+	// Results has one for each receipt of ack, in order.
+	Results []Result[Settled]
+	// Err is why nothing could be claimed after the acks, an *APIError; nil if it could.
+	Err error
+}
+
 // ClaimedMessage is a claimed message. Settle it by its receipt before its visibility timeout ends.
 type ClaimedMessage struct {
 	ID      string

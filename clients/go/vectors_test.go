@@ -117,7 +117,20 @@ func ask(c *Client, op string, args object) (any, error) {
 		delay, at := when(args)
 		return topic.Reschedule(ctx, text(args, "id"), delay, at)
 	case "claim":
-		return topic.Claim(ctx, int(args["max"].(float64)), number("wait_ms"), number("visibility_ms"))
+		wait, visibility := number("wait_ms"), number("visibility_ms")
+		ack, ok := args["ack"].([]any)
+		if !ok {
+			claimed, err := topic.Claim(ctx, int(args["max"].(float64)), wait, visibility)
+			return claimed.Messages, err
+		}
+		claimed, err := topic.Claim(ctx, int(args["max"].(float64)), wait, visibility, texts(ack)...)
+		found := object{"messages": asWire(reflect.ValueOf(claimed.Messages))}
+		found["results"] = asWire(reflect.ValueOf(claimed.Results))
+		var refused *APIError
+		if errors.As(claimed.Err, &refused) {
+			found["error"] = object{"status": refused.Status, "code": refused.Code, "detail": refused.Detail}
+		}
+		return found, err
 	case "ack":
 		return topic.Ack(ctx, texts(args["receipts"]))
 	case "nack":
@@ -167,7 +180,7 @@ func asWire(value reflect.Value) any {
 		return base64.StdEncoding.EncodeToString(found)
 	case *ItemError:
 		return object{"error": asWire(reflect.ValueOf(*found))}
-	case map[string]string:
+	case map[string]string, object:
 		return found
 	}
 	switch value.Kind() {
@@ -352,6 +365,7 @@ func TestTheTypesReadTheFieldsOfTheDocument(t *testing.T) {
 	}
 	equal(t, fieldsOf(answerItem{}), union("Placed", "OutcomeView", "ItemError"))
 	equal(t, fieldsOf(answerMessage{}), union("MessageView", "ClaimedView"))
+	equal(t, fieldsOf(answerClaim{}), union("ClaimedViews"))
 	equal(t, fieldsOf(answerTopic{}), union("TopicView"))
 	// The client counts the items itself.
 	equal(t, append(fieldsOf(refusal{}), "index", "line"), union("ItemProblem"))

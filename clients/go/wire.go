@@ -255,6 +255,30 @@ func (a answerMessage) claimed() ClaimedMessage {
 	}
 }
 
+type answerClaim struct {
+	Messages []answerMessage `json:"messages"`
+	Results  []answerItem    `json:"results"`
+	Error    *problemBody    `json:"error"`
+}
+
+func (a answerClaim) claimed() Claimed {
+	var c Claimed
+	for _, m := range a.Messages {
+		c.Messages = append(c.Messages, m.claimed())
+	}
+	for at, each := range a.Results {
+		r := Result[Settled]{Err: each.err(at)}
+		if r.Err == nil {
+			r.Value = each.settled()
+		}
+		c.Results = append(c.Results, r)
+	}
+	if e := a.Error; e != nil {
+		c.Err = &APIError{Status: e.Status, Code: e.Code, Title: e.Title, Detail: e.Detail, Field: e.Field}
+	}
+	return c
+}
+
 type answerTopic struct {
 	Name        string `json:"name"`
 	ShardCount  int    `json:"shard_count"`
@@ -292,6 +316,12 @@ func foreign(status int, body []byte) error {
 	return &ForeignAnswerError{fmt.Sprintf("status %d, %q", status, body)}
 }
 
+// problemBody is a problem document; its status is that of the answer too, unless it is a part of one.
+type problemBody struct {
+	Status                     int
+	Code, Title, Detail, Field string
+}
+
 // problem returns the refusal that an answer is; nil if it is an outcome.
 func problem(status int, headers http.Header, body []byte) error {
 	kind, after := headers.Get("content-type"), time.Duration(0)
@@ -303,7 +333,7 @@ func problem(status int, headers http.Header, body []byte) error {
 		}
 	}
 	if strings.HasPrefix(kind, "application/problem+json") {
-		var p struct{ Code, Title, Detail, Field string }
+		var p problemBody
 		if err := read(body, &p); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ HEADERS = ("content-type", "retry-after")
 SECRETS = ["whsec_" + base64.b64encode(bytes([seed]) * 32).decode() for seed in (7, 8, 9)]
 #: Which schemas of the document the clients have types for. Of a topic they read some fields by name.
 SHAPES = [
-    "Claim", "ClaimedView", "DeathView", "Extend", "Ids", "ItemError", "ItemProblem", "Message", "MessageView", "Nack",
+    "Claim", "ClaimedView", "ClaimedViews", "DeathView", "Extend", "Ids", "ItemError", "ItemProblem", "Message", "MessageView", "Nack",
     "OutcomeView", "Placed", "Problem", "Receipts", "Reschedule",
 ]
 TOPIC_FIELDS = [
@@ -99,15 +99,18 @@ def item_of(found: dict[str, Any], with_id: bool) -> dict[str, Any]:
     return found if with_id else {name: value for name, value in found.items() if name != "id"}
 
 
+def problem_of(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: found[name] for name in ("status", "code", "detail", "field") if name in found}
+
+
 def result_of(op: str, status: int, headers: dict[str, str], body: Any) -> Any:
     """What a client makes of an answer, in the names of the API."""
     body = json.loads(json.dumps(body))
     if headers["content-type"] == "application/problem+json":
         if (op, body["code"]) in (("get", "unknown_message"), ("delete", "unknown_topic")):
             return None if op == "get" else "unknown"
-        problem = {name: body[name] for name in ("code", "detail", "field") if name in body}
         more = {"retry_after": int(headers["retry-after"])} if "retry-after" in headers else {}
-        return {"error": {"status": status, **problem, **more}}
+        return {"error": {**problem_of(body), **more}}
     if op in ("create", "info"):
         return {name: body[name] for name in TOPIC_FIELDS if name in body}
     if op == "topics":
@@ -115,7 +118,11 @@ def result_of(op: str, status: int, headers: dict[str, str], body: Any) -> Any:
     if op == "get":
         return message_of(body)
     if op == "claim":
-        return [message_of(each) for each in body["messages"]]
+        messages = [message_of(each) for each in body["messages"]]
+        if "results" not in body:
+            return messages
+        error = {"error": problem_of(body["error"])} if "error" in body else {}
+        return {"messages": messages, "results": [item_of(each, True) for each in body["results"]], **error}
     if op == "delete":
         return body["outcome"]
     return [item_of(each, True) for each in body["results"]] if "results" in body else body

@@ -33,9 +33,11 @@ def enqueue(name: str, topic: str, args: dict[str, Any], body: dict[str, Any], *
     return step(name, "enqueue", {"topic": topic, **args}, "POST", f"/v1/topics/{topic}/messages", body, **more)
 
 
-def claim(name: str, topic: str, max: int, visibility_ms: int | None = None) -> Step:
-    args: dict[str, Any] = {"topic": topic, "max": max, "wait_ms": 5000}
-    body: dict[str, Any] = {"max": max, "wait": "5000ms"}
+def claim(
+    name: str, topic: str, max: int, visibility_ms: int | None = None, *, wait_ms: int = 5000, **ack: list[str]
+) -> Step:
+    args: dict[str, Any] = {"topic": topic, "max": max, "wait_ms": wait_ms, **ack}
+    body: dict[str, Any] = {"max": max, "wait": f"{wait_ms}ms", **ack}
     if visibility_ms is not None:
         args["visibility_ms"], body["visibility_timeout"] = visibility_ms, f"{visibility_ms}ms"
     return step(name, "claim", args, "POST", f"/v1/topics/{topic}/claim", body)
@@ -140,6 +142,14 @@ CALLS = [
     claim("claim to be cancelled", "jobs", 5),
     cancel("cancel what is in flight", "jobs", ["w-4"]),
     settle("ack what was cancelled", "ack", "jobs", ["$claim to be cancelled.messages.0.receipt", "no receipt"]),
+    now("w-5"),
+    claim("claim to ack with the next claim", "jobs", 1),
+    now("w-6"),
+    claim("ack and claim", "jobs", 1, ack=["$claim to ack with the next claim.messages.0.receipt"]),
+    claim("ack again, in vain and wrongly, and claim nothing", "jobs", 1, wait_ms=0, ack=[
+        "$claim to ack with the next claim.messages.0.receipt", "$ack and claim.messages.0.receipt",
+        "$claim to be cancelled.messages.0.receipt", "no receipt",
+    ]),
     step("delete with messages", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),
     step("delete all the same", "delete", {"topic": "orders", "force": True}, "DELETE", "/v1/topics/orders?force=true"),
     step("delete again", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),
@@ -165,6 +175,7 @@ PROBLEMS = [
     enqueue("a full topic", "small", {"id": "b", "due_at": LATER}, {"id": "b", "due_at": LATER}),
     step("a claim beside a sink", "claim", {"topic": "hooked", "max": 1, "wait_ms": 0},
          "POST", "/v1/topics/hooked/claim", {"max": 1, "wait": "0ms"}),
+    claim("acks and a claim beside a sink", "hooked", 1, wait_ms=0, ack=["no receipt"]),
     enqueue("an unknown token", "small", {"id": "c"}, {"id": "c"}, token="unknown-0123456789abcdef"),
     enqueue("a token of another scope", "small", {"id": "c"}, {"id": "c"}, token=READER),
     step("the first of a slow token", "info", {"topic": "small"}, "GET", "/v1/topics/small", token=SLOW),

@@ -154,8 +154,8 @@ async fn a_consumer_gets_what_is_due_from_whatever_node_it_asks() {
     let end = tokio::time::Instant::now() + Duration::from_secs(15);
     while got < messages.len() {
         duetime_testkit::in_time!(tokio::time::Instant::now() < end, "{got} of {}", messages.len());
-        let ask = duetime_client::Claim { max: 20, wait: Duration::from_secs(1), visibility: None };
-        let claimed = cluster.client(1).claim("tasks", ask).await.unwrap_or_default();
+        let ask = duetime_client::Claim { max: 20, wait: Duration::from_secs(1), ..duetime_client::Claim::default() };
+        let claimed = cluster.client(1).claim("tasks", &ask).await.unwrap_or_default().messages;
         got += claimed.len();
         let receipts: Vec<_> = claimed.into_iter().map(|message| message.receipt).collect();
         if !receipts.is_empty() {

@@ -84,8 +84,8 @@ async fn very_many_messages_due_at_one_millisecond_come_once_and_keep_redis_from
     let mut seen = HashSet::with_capacity(count);
     while seen.len() < count {
         in_time!(Instant::now() < end, "{} of {count} came\n{}", seen.len(), node.output());
-        let ask = duetime_client::Claim { max: 256, wait: Duration::from_secs(1), visibility: None };
-        let claimed = client.claim(TOPIC, ask).await.unwrap();
+        let ask = duetime_client::Claim { max: 256, wait: Duration::from_secs(1), ..duetime_client::Claim::default() };
+        let claimed = client.claim(TOPIC, &ask).await.unwrap().messages;
         let early = WallClock.now() < due;
         promised!(claimed.is_empty() || !early, "{} came early", claimed.len());
         for message in &claimed {

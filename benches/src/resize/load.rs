@@ -132,8 +132,8 @@ async fn produce(client: Client, seen: Arc<Mutex<Seen>>, stop: CancellationToken
 
 async fn consume(client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
-        let ask = Claim { max: CLAIMED_MAX, wait: WAIT, visibility: None };
-        let claimed = client.claim(TOPIC, ask).await.expect("the node answers");
+        let ask = Claim { max: CLAIMED_MAX, wait: WAIT, ..Claim::default() };
+        let claimed = client.claim(TOPIC, &ask).await.expect("the node answers").messages;
         let now = now_micros();
         if claimed.is_empty() {
             continue;

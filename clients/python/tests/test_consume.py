@@ -175,6 +175,70 @@ def test_an_ack_that_comes_after_a_cancel_says_so(rig: Rig, kind: str) -> None:
 
 
 @both
+def test_what_ends_while_no_slot_is_free_is_acked_with_the_next_claim(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 5)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        # The next claim waits for a slot by then.
+        await pause(0.2)
+
+    with Consumer(kind, rig, handle, concurrency=1) as consumer:
+        until(lambda: is_empty(rig), "all are acked")
+    acked = [receipt for body in rig.bodies("/claim") for receipt in body.get("ack", [])]
+    alone = [receipt for body in rig.bodies("/ack") for receipt in body["receipts"]]
+    assert len(acked) >= 3 and len({*acked, *alone}) == len(acked) + len(alone) == 5 and consumer.lost == []
+
+
+@both
+def test_an_ack_does_not_wait_behind_a_claim_that_waits(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        while len(rig.requests("/claim")) < 2:
+            await pause(0.05)
+
+    with Consumer(kind, rig, handle, concurrency=2, wait=8.0):
+        until(lambda: is_empty(rig), "it is acked")
+        assert len(rig.requests("/claim")) == 2 and len(rig.requests("/ack")) == 1
+
+
+@both
+def test_an_ack_whose_claim_has_no_answer_is_sent_by_itself(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 2)
+    faults = ["cut", "cut_answer"]
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        rig.fault(faults.pop(0), "/claim")
+        await pause(0.2)
+
+    with Consumer(kind, rig, handle, concurrency=1) as consumer:
+        until(lambda: is_empty(rig), "both are acked")
+    with_claim = [receipt for body in rig.bodies("/claim") for receipt in body.get("ack", [])]
+    by_itself = [receipt for body in rig.bodies("/ack") for receipt in body["receipts"]]
+    assert len(with_claim) == 2 and with_claim == by_itself and consumer.lost == []
+
+
+@both
+def test_a_cancel_is_seen_at_once_by_an_ack_that_goes_with_a_claim_that_would_wait(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        await pause(0.2)
+        assert rig.beside.cancel(delivery.id).outcome == "in_flight"
+
+    with Consumer(kind, rig, handle, concurrency=1, wait=50.0) as consumer:
+        until(lambda: consumer.lost, "the cancel is seen")
+        consumer.stop()
+        # What ends the claim that waits by now.
+        rig.beside.enqueue("late", id="late")
+    assert consumer.lost == ["cancelled"] and rig.requests("/ack") == []
+
+
+@both
 def test_a_stop_lets_handlers_end_and_releases_what_is_claimed_after_it(rig: Rig, kind: str) -> None:
     rig.create(shards=1)
     enqueue(rig, 1)

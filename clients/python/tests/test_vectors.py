@@ -69,7 +69,10 @@ def ask(node: duetime.Duetime, op: str, args: dict[str, Any]) -> object:
             return topic.reschedule(args["id"], **when(args))
         case "claim":
             visibility = f"{args['visibility_ms']}ms" if "visibility_ms" in args else None
-            return topic.claim(args["max"], wait=timedelta(milliseconds=args["wait_ms"]), visibility=visibility)
+            wait, ack = timedelta(milliseconds=args["wait_ms"]), args.get("ack", ())
+            claimed = topic.claim(args["max"], wait=wait, visibility=visibility, ack=ack)
+            fields = {"messages": list(claimed), "results": claimed.results, "error": claimed.error}
+            return {name: each for name, each in fields.items() if each is not None} if ack else claimed
         case "extend":
             visibility = f"{args['visibility_ms']}ms" if "visibility_ms" in args else None
             return topic.extend(args["receipts"], visibility)
@@ -84,6 +87,11 @@ def as_wire(value: Any) -> Any:
     """A result in the names and types of the API."""
     if isinstance(value, list):
         return [as_wire(each) for each in value]
+    if isinstance(value, dict):
+        return {name: as_wire(each) for name, each in value.items()}
+    if isinstance(value, duetime.ApiError):
+        fields = {name: getattr(value, name) for name in ("status", "code", "detail", "field")}
+        return {name: each for name, each in fields.items() if each is not None}
     if isinstance(value, duetime.ItemError):
         return {"error": {name: each for name, each in dataclasses.asdict(value).items() if each is not None}}
     if dataclasses.is_dataclass(value):

@@ -5,10 +5,11 @@ import { Transport } from "./transport.js";
 import {
   ApiError,
   type Cancelled,
-  type ClaimedMessage,
+  type Claimed,
   type Due,
   type Duration,
   type Enqueued,
+  ForeignAnswer,
   type ItemError,
   type Message,
   type MessageOptions,
@@ -163,17 +164,27 @@ export class Topic {
     return wire.rescheduled(await this.transport.json({ method: "PATCH", path, body }), id);
   }
 
-  /** Claims up to `max` due messages, and waits up to `waitMs` (60 s at most) for the first to fall due. */
+  /**
+   * Claims up to `max` due messages, and waits up to `waitMs` (60 s at most) for the first to fall due.
+   *
+   * The receipts of `ack` are acked first, see `results` of what is returned; if one of them is neither `ok` nor
+   * `already`, the claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed
+   * after the acks (`error`).
+   */
   async claim(
     max = 1,
-    options: { waitMs?: number; visibilityMs?: number; retryForMs?: number } = {},
-  ): Promise<ClaimedMessage[]> {
-    const { waitMs = 0, visibilityMs, retryForMs } = options;
+    options: { waitMs?: number; visibilityMs?: number; ack?: readonly Receipt[]; retryForMs?: number } = {},
+  ): Promise<Claimed> {
+    const { waitMs = 0, visibilityMs, ack = [], retryForMs } = options;
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
-    const asked = { max, wait: `${waitMs}ms`, ...visibility };
+    const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }) };
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
     const found = await this.transport.json(retryForMs === undefined ? request : { ...request, retryForMs });
-    return found.messages.map(wire.claimed);
+    const claimed = wire.claim(found);
+    if (claimed.results.length !== ack.length) {
+      throw new ForeignAnswer(`${request.path} did not answer one result for each of ${ack.length} receipts`);
+    }
+    return claimed;
   }
 
   /** Done. */

@@ -3,6 +3,7 @@
 import { pauseMs, sleep } from "./transport.js";
 import {
   ApiError,
+  type Claimed,
   type ClaimedMessage,
   type ItemError,
   type NackOptions,
@@ -28,8 +29,8 @@ const ABORT_MAX_MS = 5_000;
 export interface Claims {
   claim(
     max: number,
-    options: { waitMs: number; visibilityMs: number; retryForMs: number },
-  ): Promise<ClaimedMessage[]>;
+    options: { waitMs: number; visibilityMs: number; ack: readonly Receipt[]; retryForMs: number },
+  ): Promise<Claimed>;
   settle(
     verb: string,
     receipts: readonly Receipt[],
@@ -117,12 +118,13 @@ export class Delivery {
   }
 
   /** @internal */
-  async settle(verb: string, more: object = {}, retryForMs?: number): Promise<SettleOutcome> {
+  async settle(verb: string, more: object = {}, retryForMs?: number, withClaim = false): Promise<SettleOutcome> {
     if (this.isSettling || this.settled) throw new Error(`message ${JSON.stringify(this.id)} is settled already`);
     this.isSettling = true;
     try {
       await this.extending;
-      this.settled = this.isBound ? await this.loop.settle(verb, this.receipt, more, retryForMs) : "ok";
+      if (withClaim && this.isBound) this.settled = await this.loop.ackWithClaim(this.receipt);
+      this.settled ??= this.isBound ? await this.loop.settle(verb, this.receipt, more, retryForMs) : "ok";
     } finally {
       this.isSettling = false;
     }
@@ -147,8 +149,20 @@ export class Delivery {
   }
 }
 
+/** An ack that goes with the next claim. */
+interface PendingAck {
+  receipt: Receipt;
+  /** Takes the outcome; undefined: it is to be acked by itself. */
+  resolve: (outcome: SettleOutcome | undefined) => void;
+}
+
 class Loop {
   readonly visibilityMs: number;
+  #acks: PendingAck[] = [];
+  /** Acks that were handed over and have no outcome yet. Their handlers have ended, so their slots are free. */
+  #acking = 0;
+  /** True while the next claim waits for nothing but a free slot: an ack that is handed over frees one. */
+  #isReady = false;
   readonly #held = new Map<Delivery, Promise<void>>();
   readonly #stop: AbortSignal;
   #freed: () => void = () => {};
@@ -165,6 +179,29 @@ class Loop {
   async settle(verb: string, receipt: Receipt, more: object, retryForMs?: number): Promise<SettleOutcome> {
     const limits = retryForMs === undefined ? {} : { retryForMs };
     return one(await this.topic.settle(verb, [receipt], more, limits)).outcome;
+  }
+
+  /** Acks with the next claim, if that is sent at once; undefined: it is to be acked by itself. */
+  async ackWithClaim(receipt: Receipt): Promise<SettleOutcome | undefined> {
+    if (!this.#isReady) return undefined;
+    this.#acking++;
+    const outcome = new Promise<SettleOutcome | undefined>((resolve) => this.#acks.push({ receipt, resolve }));
+    this.#freed();
+    return outcome;
+  }
+
+  #takeAcks(): PendingAck[] {
+    const taken = this.#acks;
+    [this.#acks, this.#isReady] = [[], false];
+    return taken;
+  }
+
+  #acked(acks: PendingAck[], results: readonly (Settled | ItemError)[]): void {
+    this.#acking -= acks.length;
+    acks.forEach(({ resolve }, at) => {
+      const result = results[at];
+      resolve(result && result.outcome !== "refused" ? result.outcome : undefined);
+    });
   }
 
   lose(delivery: Delivery, outcome: SettleOutcome): void {
@@ -196,6 +233,7 @@ class Loop {
     try {
       await this.#claimUntilStopped(concurrency, waitMs);
     } finally {
+      this.#acked(this.#takeAcks(), []);
       await this.#drain(graceMs);
       clearInterval(beats);
       await beating;
@@ -206,15 +244,15 @@ class Loop {
     const stopped = new Promise<void>((resolve) => this.#stop.addEventListener("abort", () => resolve()));
     let failures = 0;
     while (!this.#stop.aborted) {
-      const free = concurrency - this.#held.size;
+      const free = concurrency - this.#held.size + this.#acking;
       if (free <= 0) {
+        this.#isReady = true;
         await Promise.race([new Promise<void>((resolve) => (this.#freed = resolve)), stopped]);
         continue;
       }
       const claimedAt = performance.now();
       try {
-        const claim = { waitMs, visibilityMs: this.visibilityMs, retryForMs: 0 };
-        const claimed = await this.topic.claim(Math.min(free, CLAIM_MAX), claim);
+        const claimed = await this.#claim(Math.min(free, CLAIM_MAX), waitMs);
         failures = 0;
         await Promise.all(claimed.map((message) => this.#begin(new Delivery(this, message, claimedAt))));
       } catch (error) {
@@ -226,13 +264,26 @@ class Loop {
     }
   }
 
+  async #claim(count: number, waitMs: number): Promise<Claimed> {
+    const acks = this.#takeAcks();
+    let claimed: Claimed | undefined;
+    try {
+      const ack = acks.map(({ receipt }) => receipt);
+      claimed = await this.topic.claim(count, { waitMs, visibilityMs: this.visibilityMs, ack, retryForMs: 0 });
+    } finally {
+      this.#acked(acks, claimed?.results ?? []);
+    }
+    if (claimed.error) throw claimed.error;
+    return claimed;
+  }
+
   async #begin(delivery: Delivery): Promise<void> {
     if (this.#stop.aborted && delivery.isBound) return this.#release(delivery);
     this.#held.set(delivery, this.#handle(delivery));
   }
 
   async #handle(delivery: Delivery): Promise<void> {
-    let settle = () => delivery.ack();
+    let settle = () => delivery.settle("ack", {}, undefined, true);
     try {
       try {
         // After the message is in the list of what is held.

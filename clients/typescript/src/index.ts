@@ -7,6 +7,7 @@ export {
   ApiError,
   type Cancelled,
   type CancelOutcome,
+  type Claimed,
   type ClaimedMessage,
   type Due,
   DuetimeError,

@@ -201,6 +201,14 @@ export interface ClaimedMessage {
   readonly traceparent?: string;
 }
 
+/** What a claim brought: messages, and what became of the receipts that were acked before it. */
+export type Claimed = ClaimedMessage[] & {
+  /** For each receipt of `ack`, in order. */
+  readonly results: readonly (Settled | ItemError)[];
+  /** Why nothing could be claimed after the acks. */
+  readonly error?: ApiError;
+};
+
 /** A topic: its settings as they apply, and its counts. */
 export interface TopicInfo {
   readonly name: string;

@@ -3,6 +3,7 @@
 import {
   ApiError,
   type Cancelled,
+  type Claimed,
   type ClaimedMessage,
   type Due,
   type Enqueued,
@@ -215,6 +216,13 @@ export function claimed(found: Json): ClaimedMessage {
     deadline: time(found.deadline),
     traceparent: found.traceparent,
   });
+}
+
+export function claim(found: Json): Claimed {
+  const results = (found.results ?? []).map((each: Json, at: number) => itemError(each, at) ?? settled(each));
+  const { status, code, detail, field } = found.error ?? {};
+  const error = found.error && { error: new ApiError(status, code, detail, field) };
+  return Object.assign(found.messages.map(claimed), { results, ...error });
 }
 
 export function topicInfo(found: Json): TopicInfo {

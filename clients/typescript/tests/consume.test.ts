@@ -145,6 +145,60 @@ test("an ack that comes after a cancel says so", async () => {
   assert.deepEqual(consumer.lost, ["cancelled"]);
 });
 
+const ackedWithClaims = async (rig: Rig): Promise<string[]> =>
+  (await rig.requests("/claim")).flatMap((request) => JSON.parse(request.body).ack ?? []);
+
+test("what ends while no slot is free is acked with the next claim", async () => {
+  const rig = await made(5);
+  // The next claim waits for a slot by then.
+  const consumer = rig.consume(() => pause(200), { concurrency: 1 });
+  await until(() => rig.isEmpty(), "all are acked");
+  await consumer.stop();
+  const [acked, alone] = [await ackedWithClaims(rig), await receipts(rig, "/ack")];
+  assert.ok(acked.length >= 3, String(acked.length));
+  assert.deepEqual([acked.length + alone.length, new Set([...acked, ...alone]).size, consumer.lost], [5, 5, []]);
+});
+
+test("an ack does not wait behind a claim that waits", async () => {
+  const rig = await made(1);
+  const claims = async () => (await rig.requests("/claim")).length;
+  const handle = () => until(async () => (await claims()) === 2, "the next claim waits");
+  const consumer = rig.consume(handle, { concurrency: 2, waitMs: 8000 });
+  await until(() => rig.isEmpty(), "it is acked");
+  assert.deepEqual([await claims(), (await receipts(rig, "/ack")).length], [2, 1]);
+  await consumer.stop();
+});
+
+test("an ack whose claim has no answer is sent by itself", async () => {
+  const rig = await made(2);
+  const faults = ["cut", "cut_answer"];
+  const handle = async () => {
+    await rig.fault(faults.shift() as string, "/claim");
+    await pause(200);
+  };
+  const consumer = rig.consume(handle, { concurrency: 1 });
+  await until(() => rig.isEmpty(), "both are acked");
+  await consumer.stop();
+  const withClaim = await ackedWithClaims(rig);
+  assert.equal(withClaim.length, 2);
+  assert.deepEqual([await receipts(rig, "/ack"), consumer.lost], [withClaim, []]);
+});
+
+test("a cancel is seen at once by an ack that goes with a claim that would wait", async () => {
+  const rig = await made(1);
+  const handle = async (delivery: Delivery) => {
+    await pause(200);
+    await rig.beside.cancel(delivery.id);
+  };
+  const consumer = rig.consume(handle, { concurrency: 1, waitMs: 50_000 });
+  await until(() => consumer.lost.length, "the cancel is seen");
+  const stopped = consumer.stop();
+  // What ends the claim that waits by now.
+  await rig.beside.enqueue("late", { id: "late" });
+  await stopped;
+  assert.deepEqual([consumer.lost, await receipts(rig, "/ack")], [["cancelled"], []]);
+});
+
 test("a stop lets handlers end and releases what is claimed after it", async () => {
   const rig = await made(1, { shards: 1 });
   let [isBegun, isEnded] = [false, false];

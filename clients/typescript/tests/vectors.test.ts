@@ -28,7 +28,7 @@ const options = (args: Json): duetime.MessageOptions => ({
   ...when(args),
 });
 
-function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
+async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
   if (op === "topics") return node.topics();
   const topic = node.topic(args.topic);
   const visibility = args.visibility_ms && (`${args.visibility_ms}ms` as duetime.Duration);
@@ -49,8 +49,12 @@ function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
       return topic.cancelMany(args.ids);
     case "reschedule":
       return topic.reschedule(args.id, when(args));
-    case "claim":
-      return topic.claim(args.max, { waitMs: args.wait_ms, visibilityMs: args.visibility_ms });
+    case "claim": {
+      const { max, wait_ms: waitMs, visibility_ms: visibilityMs, ack } = args;
+      const claimed = await topic.claim(max, { waitMs, visibilityMs, ...(ack && { ack }) });
+      const { results, error } = claimed;
+      return ack ? { messages: [...claimed], results, ...(error && { error }) } : claimed;
+    }
     case "ack":
       return topic.ack(args.receipts);
     case "nack":
@@ -68,6 +72,10 @@ const snake = (name: string) => name.replace(/Id$|[A-Z]/g, (part) => `_${part.to
 /** A result in the names and types of the API. */
 function asWire(value: Json): Json {
   if (value instanceof Date) return value.getTime();
+  if (value instanceof duetime.ApiError) {
+    const { status, code, detail, field } = value;
+    return { status, code, detail, ...(field && { field }) };
+  }
   if (Array.isArray(value)) return value.map(asWire);
   if (typeof value !== "object" || value === null) return value;
   if (value.outcome === "refused") {

@@ -140,9 +140,9 @@ async fn consume(
     recorder: Arc<dyn Recorder>,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let ask = Claim { max: BATCH_ITEMS_MAX, wait: CLAIM_WAIT, visibility: None };
+    let ask = Claim { max: BATCH_ITEMS_MAX, wait: CLAIM_WAIT, ..Claim::default() };
     while !*stop.borrow() {
-        let claimed = client.claim(&topic, ask).await?;
+        let claimed = client.claim(&topic, &ask).await?.messages;
         if claimed.is_empty() {
             continue;
         }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::TopicConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Problem;
 use crate::pause::TopicPause;
 use crate::sink::SinkIssue;
 
@@ -277,6 +278,19 @@ pub struct ClaimedMessage {
     pub traceparent: Option<String>,
     /// Proof of the claim.
     pub receipt: String,
+}
+
+/// What a claim brought.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Claimed {
+    /// What was due; empty: nothing fell due.
+    pub messages: Vec<ClaimedMessage>,
+    /// Of each receipt that was to be acked, in order: `ok`, `already`, `cancelled`, `expired` or `gone`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Answer<Outcome>>,
+    /// Why nothing could be claimed after the acks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
 }
 
 impl ClaimedMessage {

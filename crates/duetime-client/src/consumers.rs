@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
-use serde::Deserialize;
-
-use crate::answers::{Answer, ClaimedMessage, Outcome};
+use crate::answers::{Answer, Claimed, Outcome};
 use crate::call::{ANSWER_MAX, Client, part};
 use crate::error::ClientError;
 use crate::message::millis;
 use crate::messages::Results;
+use reqwest::Method;
 
 /// What a consumer asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     /// Most messages.
     pub max: usize,
@@ -20,11 +18,14 @@ pub struct Claim {
     pub wait: Duration,
     /// How long they stay hidden; `None`: as the topic says.
     pub visibility: Option<Duration>,
+    /// Receipts of earlier claims whose messages are done: they are acked before anything is claimed. If one of them is
+    /// neither `ok` nor `already`, the claim does not wait.
+    pub ack: Vec<String>,
 }
 
 impl Default for Claim {
     fn default() -> Self {
-        Self { max: 1, wait: Duration::ZERO, visibility: None }
+        Self { max: 1, wait: Duration::ZERO, visibility: None, ack: Vec::new() }
     }
 }
 
@@ -40,23 +41,22 @@ pub struct Nack {
 }
 
 impl Client {
-    /// Takes messages that are due, or waits for some. Empty: nothing fell due.
+    /// Acks what is done, then takes messages that are due, or waits for some.
     ///
     /// # Errors
     ///
     /// See [`ClientError`]; so with all calls.
-    pub async fn claim(&self, topic: &str, ask: Claim) -> Result<Vec<ClaimedMessage>, ClientError> {
-        #[derive(Deserialize)]
-        struct Claimed {
-            messages: Vec<ClaimedMessage>,
-        }
+    pub async fn claim(&self, topic: &str, ask: &Claim) -> Result<Claimed, ClientError> {
         let mut body = serde_json::json!({ "max": ask.max, "wait": millis(ask.wait) });
         if let Some(visibility) = ask.visibility {
             body["visibility_timeout"] = millis(visibility).into();
         }
+        if !ask.ack.is_empty() {
+            body["ack"] = ask.ack.as_slice().into();
+        }
         let path = format!("/v1/topics/{}/claim", part(topic));
         let request = self.request(Method::POST, &path)?.timeout(ANSWER_MAX + ask.wait).json(&body);
-        self.call::<Claimed>(request).await.map(|claimed| claimed.messages)
+        self.call(request).await
     }
 
     async fn settle(

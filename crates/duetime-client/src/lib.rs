@@ -25,8 +25,8 @@ mod sink;
 mod topics;
 
 pub use answers::{
-    Answer, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome, Placed,
-    Refused, Topic,
+    Answer, Claimed, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
+    Placed, Refused, Topic,
 };
 pub use backup::BackupDownload;
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};

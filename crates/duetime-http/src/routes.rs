@@ -23,6 +23,7 @@ pub(crate) mod plans;
 pub(crate) mod rates;
 pub(crate) mod results;
 pub(crate) mod scrape;
+pub(crate) mod settle;
 pub(crate) mod shards;
 pub(crate) mod sink_pause;
 pub(crate) mod sinks;
@@ -67,10 +68,10 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
-        .routes(routes!(claims::ack))
-        .routes(routes!(claims::nack))
-        .routes(routes!(claims::release))
-        .routes(routes!(claims::extend))
+        .routes(routes!(settle::ack))
+        .routes(routes!(settle::nack))
+        .routes(routes!(settle::release))
+        .routes(routes!(settle::extend))
         .routes(routes!(dead::list, dead::purge))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead_groups::get))

@@ -35,6 +35,29 @@ async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_acks_first_what_it_is_given_and_says_what_became_of_it() {
+    let node = node().await;
+    to(&node, &["topic", "create", "t"]).done();
+    to(&node, &["enqueue", "t", "--id", "a"]).done();
+    let first = to(&node, &["claim", "t", "--wait", "10s", "--json"]).done().json();
+    let receipt = first["messages"][0]["receipt"].as_str().unwrap();
+    to(&node, &["enqueue", "t", "--id", "b"]).done();
+    let next = to(&node, &["claim", "t", "--wait", "10s", "--ack", receipt, "--json"]).done().json();
+    assert_eq!((&next["results"][0]["outcome"], &next["messages"][0]["id"]), (&"ok".into(), &"b".into()), "{next}");
+    let said = to(&node, &["claim", "t", "--ack", receipt]).done();
+    assert!(said.out.contains("a already") && said.out.contains("nothing is due"), "{}", said.out);
+    to(&node, &["claim", "t", "--ack", receipt, "--ack", "rubbish"]).refused(1, &["rubbish"]);
+    to(&node, &["topic", "set", "t", "--sink", "log"]).done();
+    let said = to(&node, &["claim", "t", "--ack", receipt]);
+    assert!(
+        said.status == 1 && said.out.contains("a already") && said.err.contains("sink"),
+        "{} {}",
+        said.out,
+        said.err
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_listed_redriven_and_purged() {
     let node = node().await;
     to(&node, &["topic", "create", "t", "--max-attempts", "1"]).done();

@@ -91,15 +91,18 @@ impl Run {
     /// A consumer that outlives the node.
     async fn consume(self) {
         let topic = TOPICS[1];
+        let mut done = Vec::new();
         while !self.ended.load(Ordering::Relaxed) {
             let until_ms = Some(WallClock.now().plus(VISIBILITY).as_millis());
-            let ask = Claim { max: 8, wait: Duration::from_millis(400), visibility: None };
-            let Ok(messages) = self.client.claim(topic, ask).await else {
+            // An ack that is lost with its node is made up for by another delivery.
+            let ack = std::mem::take(&mut done);
+            let ask = Claim { max: 8, wait: Duration::from_millis(400), ack, ..Claim::default() };
+            let Ok(claimed) = self.client.claim(topic, &ask).await else {
                 let_pass(Duration::from_millis(50), Because::AskedAgain).await;
                 continue;
             };
-            let (mut done, mut failed) = (Vec::new(), Vec::new());
-            for message in messages {
+            let mut failed = Vec::new();
+            for message in claimed.messages {
                 let (id, attempt) = (message.id.as_str(), message.attempt);
                 let payload = digest(&message.payload());
                 self.recorder.note(topic, id, What::Handed { attempt, payload, until_ms });
@@ -108,15 +111,12 @@ impl Run {
                 self.recorder.note(topic, id, What::Settled { attempt, outcome });
                 if retry { failed.push(message.receipt) } else { done.push(message.receipt) }
             }
-            // A settlement that is lost with its node is made up for by another delivery.
-            if !done.is_empty() {
-                let _ = self.client.ack(topic, &done).await;
-            }
             if !failed.is_empty() {
                 let again = Nack { delay: Some(Duration::from_millis(20)), ..Nack::default() };
                 let _ = self.client.nack(topic, &failed, &again).await;
             }
         }
+        let _ = self.client.ack(topic, &done).await;
     }
 
     fn note_all<T>(&self, topic: &str, ids: &[String], answers: Option<&[Item<T>]>, word: impl Fn(&T) -> String) {

@@ -97,8 +97,8 @@ type Claimed = Arc<Mutex<HashMap<String, i64>>>;
 
 async fn consume(client: Client, claimed: Claimed) {
     loop {
-        let ask = Claim { max: 50, wait: Duration::from_secs(5), visibility: None };
-        let got = client.claim(TASKS, ask).await.unwrap();
+        let ask = Claim { max: 50, wait: Duration::from_secs(5), ..Claim::default() };
+        let got = client.claim(TASKS, &ask).await.unwrap().messages;
         let receipts: Vec<_> = got.iter().map(|message| message.receipt.clone()).collect();
         for message in got {
             claimed.lock().entry(message.id.to_string()).or_insert_with(now_ms);

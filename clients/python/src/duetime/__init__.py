@@ -8,6 +8,7 @@ from ._sync import Duetime, Topic
 from ._types import (
     ApiError,
     Cancelled,
+    Claimed,
     ClaimedMessage,
     Death,
     DuetimeError,
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncDuetime",
     "AsyncTopic",
     "Cancelled",
+    "Claimed",
     "ClaimedMessage",
     "Death",
     "Delivery",

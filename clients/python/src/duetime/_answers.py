@@ -10,6 +10,7 @@ from ._types import (
     RETRYABLE,
     ApiError,
     Cancelled,
+    Claimed,
     ClaimedMessage,
     Death,
     Enqueued,
@@ -145,6 +146,15 @@ def claimed(found: Mapping[str, Any]) -> ClaimedMessage:
         deadline=_time(found, "deadline"),
         traceparent=found.get("traceparent"),
     )
+
+
+def claim(found: Mapping[str, Any]) -> Claimed:
+    results = [item_error(each, at) or settled(each) for at, each in enumerate(found.get("results", ()))]
+    error = None
+    if (refused := found.get("error")) is not None:
+        title, field = refused.get("title", ""), refused.get("field")
+        error = ApiError(refused["status"], refused["code"], refused["detail"], title=title, field=field)
+    return Claimed([claimed(each) for each in found["messages"]], results, error)
 
 
 def topic(found: Mapping[str, Any]) -> TopicInfo:

@@ -15,7 +15,7 @@ from ._calls import Batcher, Calls, Steps, one
 from ._consume_async import AsyncDelivery, consume
 from ._types import (
     Cancelled,
-    ClaimedMessage,
+    Claimed,
     Duration,
     Enqueued,
     ItemError,
@@ -164,10 +164,20 @@ class AsyncTopic:
         return await self._run(self._calls.reschedule(self.name, id, delay, due_at))
 
     async def claim(
-        self, max: int = 1, *, wait: timedelta | float = 0.0, visibility: Duration | None = None
-    ) -> list[ClaimedMessage]:
-        """Claims up to `max` due messages, and waits up to `wait` (60 s at most) for the first to fall due."""
-        return await self._run(self._calls.claim(self.name, max, _http.seconds(wait), visibility))
+        self,
+        max: int = 1,
+        *,
+        wait: timedelta | float = 0.0,
+        visibility: Duration | None = None,
+        ack: Sequence[str] = (),
+    ) -> Claimed:
+        """Claims up to `max` due messages, and waits up to `wait` (60 s at most) for the first to fall due.
+
+        The receipts of `ack` are acked first, see `results` of what is returned; if one of them is neither `ok` nor
+        `already`, the claim does not wait. An ack that failed is not tried again here, and neither is a claim that
+        failed after the acks (`error`).
+        """
+        return await self._run(self._calls.claim(self.name, max, _http.seconds(wait), visibility, ack))
 
     async def ack(self, receipts: Sequence[str]) -> list[Settled | ItemError]:
         """Done."""

@@ -17,7 +17,7 @@ from . import _answers, _wire
 from ._types import (
     ApiError,
     Cancelled,
-    ClaimedMessage,
+    Claimed,
     DuetimeError,
     Duration,
     Enqueued,
@@ -265,14 +265,25 @@ class Calls:
     # Consumers.
 
     def claim(
-        self, topic: str, max: int, wait: float, visibility: Duration | None, retry_for: float | None = None
-    ) -> Steps[list[ClaimedMessage]]:
+        self,
+        topic: str,
+        max: int,
+        wait: float,
+        visibility: Duration | None,
+        ack: Sequence[str],
+        retry_for: float | None = None,
+    ) -> Steps[Claimed]:
         body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
         if visibility is not None:
             body["visibility_timeout"] = _wire.duration(visibility)
+        if ack:
+            body["ack"] = list(ack)
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, retry_for=retry_for)
-        return [_answers.claimed(each) for each in _answers.read(reply.content)["messages"]]
+        claimed = _answers.claim(_answers.read(reply.content))
+        if len(claimed.results) != len(ack):
+            raise ForeignAnswer(f"{path} did not answer one result for each of {len(ack)} receipts")
+        return claimed
 
     def settle(
         self, topic: str, verb: str, receipts: Sequence[str], more: Mapping[str, object], retry_for: float | None = None

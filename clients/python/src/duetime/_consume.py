@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from threading import Condition, Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from . import _hold, _http, _wire
 from ._calls import one
-from ._hold import Hold, log
-from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
+from ._hold import Acks, Hold, log
+from ._types import Claimed, ClaimedMessage, DuetimeError, Duration, ItemError, Settled, SettleOutcome
 
 if TYPE_CHECKING:
     from ._sync import Topic
@@ -43,11 +44,14 @@ class Delivery(Hold):
         """Not begun: due again at once, and the claim costs no attempt."""
         return self._settle("release", {})
 
-    def _settle(self, verb: str, more: dict[str, object], retry_for: float | None = None) -> SettleOutcome:
+    def _settle(
+        self, verb: str, more: dict[str, object], retry_for: float | None = None, *, with_claim: bool = False
+    ) -> SettleOutcome:
         with self._lock:
             self._check_open()
             if self._is_bound:
-                self._settled = self._loop.settle(verb, self._receipt, more, retry_for)
+                outcome = self._loop.ack_with_claim(self._receipt) if with_claim else None
+                self._settled = outcome or self._loop.settle(verb, self._receipt, more, retry_for)
             else:
                 self._settled = "ok"
         if self._settled not in ("ok", "already"):
@@ -68,12 +72,35 @@ class _Loop:
         self.visibility = visibility
         self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
         self._held: set[Delivery] = set()
+        self._acks: Acks[Future[SettleOutcome | None]] = Acks()
         self._changed = Condition()
         self._ended = Event()
 
     def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
         calls = self._topic._calls
         return one(self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
+
+    def ack_with_claim(self, receipt: str) -> SettleOutcome | None:
+        """Acks with the next claim, if that is sent at once; None: it is to be acked by itself."""
+        outcome: Future[SettleOutcome | None] = Future()
+        with self._changed:
+            if not self._acks.is_ready:
+                return None
+            self._acks.add(receipt, outcome)
+            self._changed.notify_all()
+        return outcome.result()
+
+    def _take_acks(self) -> list[tuple[str, Future[SettleOutcome | None]]]:
+        with self._changed:
+            return self._acks.take()
+
+    def _acked(
+        self, acks: list[tuple[str, Future[SettleOutcome | None]]], results: Sequence[Settled | ItemError]
+    ) -> None:
+        with self._changed:
+            self._acks.count -= len(acks)
+        for (_, waiting), outcome in zip(acks, _hold.outcomes(len(acks), results), strict=True):
+            waiting.set_result(outcome)
 
     def lose(self, delivery: Delivery, outcome: SettleOutcome) -> None:
         # The thread of the heartbeat and that of the handler may both see the end.
@@ -94,6 +121,7 @@ class _Loop:
         try:
             self._claim_until(stop, wait)
         finally:
+            self._acked(self._take_acks(), [])
             self._drain(grace)
             self._ended.set()
             beats.join()
@@ -102,16 +130,14 @@ class _Loop:
         failures = 0
         while not stop.is_set():
             with self._changed:
-                free = self._concurrency - len(self._held)
-                if free == 0:
+                free = self._concurrency - len(self._held) + self._acks.count
+                if free <= 0:
+                    self._acks.is_ready = True
                     self._changed.wait(_STOP_POLL_S)
                     continue
             claimed_at = time.monotonic()
             try:
-                count = min(free, _hold.CLAIM_MAX)
-                visibility = timedelta(seconds=self.visibility)
-                calls = self._topic._calls
-                claimed = self._topic._run(calls.claim(self._topic.name, count, wait, visibility, retry_for=0))
+                claimed = self._claim(min(free, _hold.CLAIM_MAX), wait)
             except DuetimeError as error:
                 stop.wait(_hold.pause_after(error, failures))
                 failures += 1
@@ -119,6 +145,19 @@ class _Loop:
             failures = 0
             for message in claimed:
                 self._begin(Delivery(self, message, claimed_at), stop)
+
+    def _claim(self, count: int, wait: float) -> Claimed:
+        calls, visibility, acks = self._topic._calls, timedelta(seconds=self.visibility), self._take_acks()
+        claimed = Claimed()
+        try:
+            receipts = [receipt for receipt, _ in acks]
+            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, retry_for=0)
+            claimed = self._topic._run(steps)
+        finally:
+            self._acked(acks, claimed.results)
+        if claimed.error is not None:
+            raise claimed.error
+        return claimed
 
     def _begin(self, delivery: Delivery, stop: Event) -> None:
         if stop.is_set() and delivery._is_bound:
@@ -138,7 +177,7 @@ class _Loop:
                     delivery.nack(reason=_hold.reason_of(error))
             else:
                 if self._is_held(delivery):
-                    delivery.ack()
+                    delivery._settle("ack", {}, with_claim=True)
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
         finally:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from . import _hold, _http, _wire
 from ._calls import one
-from ._hold import Hold, log
-from ._types import ClaimedMessage, DuetimeError, Duration, SettleOutcome
+from ._hold import Acks, Hold, log
+from ._types import Claimed, ClaimedMessage, DuetimeError, Duration, ItemError, Settled, SettleOutcome
 
 if TYPE_CHECKING:
     from ._async import AsyncTopic
@@ -42,13 +42,16 @@ class AsyncDelivery(Hold):
         """Not begun: due again at once, and the claim costs no attempt."""
         return await self._settle("release", {})
 
-    async def _settle(self, verb: str, more: dict[str, object], retry_for: float | None = None) -> SettleOutcome:
+    async def _settle(
+        self, verb: str, more: dict[str, object], retry_for: float | None = None, *, with_claim: bool = False
+    ) -> SettleOutcome:
         self._is_settling = True
         try:
             async with self._lock:
                 self._check_open()
                 if self._is_bound:
-                    self._settled = await self._loop.settle(verb, self._receipt, more, retry_for)
+                    outcome = await self._loop.ack_with_claim(self._receipt) if with_claim else None
+                    self._settled = outcome or await self._loop.settle(verb, self._receipt, more, retry_for)
                 else:
                     self._settled = "ok"
         finally:
@@ -71,11 +74,29 @@ class _Loop:
         self.visibility = visibility
         self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
         self._held: set[AsyncDelivery] = set()
+        self._acks: Acks[asyncio.Future[SettleOutcome | None]] = Acks()
         self._freed = asyncio.Event()
 
     async def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
         calls = self._topic._calls
         return one(await self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
+
+    async def ack_with_claim(self, receipt: str) -> SettleOutcome | None:
+        """Acks with the next claim, if that is sent at once; None: it is to be acked by itself."""
+        if not self._acks.is_ready:
+            return None
+        outcome: asyncio.Future[SettleOutcome | None] = asyncio.get_running_loop().create_future()
+        self._acks.add(receipt, outcome)
+        self._freed.set()
+        return await outcome
+
+    def _acked(
+        self, acks: list[tuple[str, asyncio.Future[SettleOutcome | None]]], results: Sequence[Settled | ItemError]
+    ) -> None:
+        self._acks.count -= len(acks)
+        for (_, waiting), outcome in zip(acks, _hold.outcomes(len(acks), results), strict=True):
+            if not waiting.done():
+                waiting.set_result(outcome)
 
     def lose(self, delivery: AsyncDelivery, outcome: SettleOutcome) -> None:
         """The claim is over: the handler is cancelled, unless it has settled the message itself."""
@@ -101,6 +122,7 @@ class _Loop:
             raise
         finally:
             stopping.cancel()
+            self._acked(self._acks.take(), [])
             await self._drain(grace)
             beats.cancel()
             await asyncio.gather(beats, return_exceptions=True)
@@ -108,8 +130,9 @@ class _Loop:
     async def _claim_until(self, stop: asyncio.Event, stopping: asyncio.Task[bool], wait: float) -> None:
         failures = 0
         while not stop.is_set():
-            free = self._concurrency - len(self._held)
-            if free == 0:
+            free = self._concurrency - len(self._held) + self._acks.count
+            if free <= 0:
+                self._acks.is_ready = True
                 self._freed.clear()
                 freed = asyncio.create_task(self._freed.wait())
                 await asyncio.wait([freed, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -127,9 +150,7 @@ class _Loop:
                 await self._begin(AsyncDelivery(self, message, claimed_at), stop)
 
     async def _claim(self, count: int, wait: float, claimed_at: float) -> list[ClaimedMessage]:
-        calls, visibility = self._topic._calls, timedelta(seconds=self.visibility)
-        steps = calls.claim(self._topic.name, count, wait, visibility, retry_for=0)
-        claiming = asyncio.create_task(self._topic._run(steps))
+        claiming = asyncio.create_task(self._claim_and_ack(self._acks.take(), count, wait))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -138,6 +159,20 @@ class _Loop:
                 if isinstance(claimed, list):
                     await asyncio.gather(*[self._release(AsyncDelivery(self, each, claimed_at)) for each in claimed])
             raise
+
+    async def _claim_and_ack(
+        self, acks: list[tuple[str, asyncio.Future[SettleOutcome | None]]], count: int, wait: float
+    ) -> Claimed:
+        calls, visibility, claimed = self._topic._calls, timedelta(seconds=self.visibility), Claimed()
+        try:
+            receipts = [receipt for receipt, _ in acks]
+            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, retry_for=0)
+            claimed = await self._topic._run(steps)
+        finally:
+            self._acked(acks, claimed.results)
+        if claimed.error is not None:
+            raise claimed.error
+        return claimed
 
     async def _begin(self, delivery: AsyncDelivery, stop: asyncio.Event) -> None:
         if stop.is_set() and delivery._is_bound:
@@ -159,7 +194,7 @@ class _Loop:
                     await delivery.nack(reason=_hold.reason_of(error))
             else:
                 if self._is_held(delivery):
-                    await delivery.ack()
+                    await delivery._settle("ack", {}, with_claim=True)
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
         finally:

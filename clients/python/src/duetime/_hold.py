@@ -6,10 +6,12 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ._calls import PAUSE_FIRST_S, PAUSE_MAX_S
 from ._types import ApiError, ClaimedMessage, DuetimeError, ItemError, NoAnswer, Settled, SettleOutcome
+
+T = TypeVar("T")
 
 log = logging.getLogger("duetime")
 
@@ -88,6 +90,32 @@ class Hold:
     def _check_open(self) -> None:
         if self._settled is not None:
             raise RuntimeError(f"message {self.id!r} is settled already ({self._settled})")
+
+
+class Acks(Generic[T]):
+    """Acks that go with the next claim. `T`: the future in which the outcome of each is awaited."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[str, T]] = []
+        #: How many were handed over and have no outcome yet. Their handlers have ended, so their slots are free.
+        self.count = 0
+        #: True while the next claim waits for nothing but a free slot: an ack that is handed over frees one.
+        self.is_ready = False
+
+    def add(self, receipt: str, outcome: T) -> None:
+        self._waiting.append((receipt, outcome))
+        self.count += 1
+
+    def take(self) -> list[tuple[str, T]]:
+        """Those that go with the claim that is sent at once. No more are taken until the next one waits."""
+        self.is_ready = False
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
+def outcomes(count: int, results: Sequence[Settled | ItemError]) -> list[SettleOutcome | None]:
+    """The outcome of each of so many acks; None where it is to be acked by itself."""
+    return [each.outcome if isinstance(each, Settled) else None for each in results] or [None] * count
 
 
 def check(concurrency: int, visibility: float) -> None:

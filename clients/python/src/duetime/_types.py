@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
@@ -223,6 +223,22 @@ class ClaimedMessage:
     def json(self) -> Any:
         """The payload, read as JSON."""
         return _wire.loads(self.payload)
+
+
+class Claimed(list[ClaimedMessage]):
+    """What a claim brought: a list of messages, and what became of the receipts that were acked before it."""
+
+    def __init__(
+        self,
+        messages: Iterable[ClaimedMessage] = (),
+        results: Sequence[Settled | ItemError] = (),
+        error: ApiError | None = None,
+    ) -> None:
+        super().__init__(messages)
+        #: For each receipt of `ack`, in order.
+        self.results = results
+        #: Why nothing could be claimed after the acks.
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ impl RequestRate {
         Ok(())
     }
 
+    /// Takes `count` ahead: what comes next waits longer.
+    pub fn charge(&self, count: usize) {
+        self.state.lock().left -= count as f64;
+    }
+
     /// Most that is worth taking together: a second's worth.
     pub fn portion(&self) -> usize {
         Self::most(self.per_second) as usize
@@ -79,5 +84,7 @@ mod tests {
         let slow = RequestRate::new(0.1);
         assert!(slow.take(1).is_ok());
         assert_eq!(slow.take(1).unwrap_err().as_secs(), 10);
+        slow.charge(1);
+        assert_eq!(slow.take(1).unwrap_err().as_secs(), 20);
     }
 }

@@ -60,6 +60,11 @@ impl TokenLimits {
         rate.take(1).map_err(|wait| self.too_many("requests", wait))
     }
 
+    /// Counts what a request does besides, as one more: it is done, and the next one waits longer.
+    pub fn charge_request(&self) {
+        self.requests.iter().for_each(|rate| rate.charge(1));
+    }
+
     /// Counts messages; refuses them when there were too many.
     pub fn take_messages(&self, count: usize) -> Result<(), Problem> {
         let Some(rate) = &self.messages else { return Ok(()) };

@@ -107,6 +107,14 @@ impl Problem {
         self
     }
 
+    /// Says in the head of an answer that this is in it: its code, for whoever counts them, and when to ask again.
+    pub fn mark(&self, response: &mut Response) {
+        response.extensions_mut().insert(ProblemCode(self.code));
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
+
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).expect("made from a status")
     }
@@ -116,13 +124,11 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self).expect("a problem is plain data");
         let mut response = (self.status(), [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
-        response.extensions_mut().insert(ProblemCode(self.code));
-        let headers = response.headers_mut();
-        if let Some(seconds) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        self.mark(&mut response);
         if self.status == 401 {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"duetime\""));
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"duetime\""));
         }
         response
     }

@@ -1,34 +1,34 @@
-//! Consumers: claim what is due, then ack, nack or extend by receipts.
+//! Consumers claim what is due, and ack what is done with the same request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
-use duetime_core::topic_config::check_visibility;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
-use duetime_core::units::check_delay;
-use duetime_core::{ClaimAsk, Receipt, Shard, Timestamp, TopicName, units};
-use duetime_router::{SettleAnswer, SettleAsk};
+use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName};
+use duetime_router::SettleAsk;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::audit;
-use crate::auth::Scope;
 use crate::auth::standing::StandingCaller;
+use crate::auth::{Caller, Scope};
 use crate::json::bounded_vec::BoundedVec;
+use crate::json::fields;
 use crate::json::path::Topic;
-use crate::json::problem::{Problem, Refusal};
+use crate::json::problem::Problem;
 use crate::json::schema;
-use crate::json::{fields, message_in};
-use crate::routes::results::{Outcomes, Results, Style};
-use crate::routes::view::{HeadersView, OutcomeView, PayloadView};
+use crate::routes::results::{OutcomeItem, Style};
+use crate::routes::settle::{Span, settle, visibility};
+use crate::routes::view::{HeadersView, PayloadView};
 use crate::server::body::{self, ITEMS_BYTES_MAX};
 use crate::server::memory;
 use crate::server::memory::Account;
@@ -39,19 +39,6 @@ use crate::server::unsent::IfUnsent;
 const CLAIM_COPIES: usize = 3;
 /// About what a claimed message takes in the answer beside its payload; more makes the buffer grow.
 const CLAIMED_BYTES: usize = 400;
-
-/// Largest body of a claim: a few small fields.
-const CLAIM_BODY_BYTES_MAX: usize = 64 << 10;
-
-/// Longest reason of a nack. Of characters of several bytes a store keeps fewer.
-const REASON_CHARS_MAX: usize = 400;
-
-/// Receipts that are read before others get their turn.
-const ITEMS_AT_ONCE: usize = 1024;
-
-/// A duration as users write it.
-#[derive(Clone, Copy, Deserialize)]
-struct Span(#[serde(with = "units::duration")] Duration);
 
 /// What to claim.
 #[derive(Deserialize, ToSchema)]
@@ -70,6 +57,10 @@ pub(crate) struct ClaimIn {
     #[serde(default)]
     #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
     visibility_timeout: Option<Span>,
+    /// Receipts of earlier claims whose messages are done. They are acked before anything is claimed.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+    ack: Option<BoundedVec<Box<RawValue>>>,
 }
 
 impl ClaimIn {
@@ -85,13 +76,6 @@ impl ClaimIn {
         }
         Ok(ClaimAsk { max, wait, visibility: visibility(self.visibility_timeout)? })
     }
-}
-
-fn visibility(asked: Option<Span>) -> Result<Option<Duration>, Problem> {
-    asked
-        .map(|span| check_visibility(span.0))
-        .transpose()
-        .map_err(|error| Problem::bad("invalid_value", error).at("visibility_timeout"))
 }
 
 /// A claimed message. Settle it with its receipt before its visibility timeout ends.
@@ -127,35 +111,83 @@ pub(crate) struct ClaimedView<'a> {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ClaimedViews<'a> {
     messages: Vec<ClaimedView<'a>>,
+    /// What became of each receipt of `ack`, in order; absent without `ack`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<OutcomeItem>>, nullable = false)]
+    results: Option<&'a RawValue>,
+    /// Why nothing could be claimed after the acks: what a claim without `ack` is refused with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<&'a Problem>,
 }
 
 /// Claim due messages
 ///
 /// Waits up to `wait` (60 s at most) for something to fall due. What is claimed stays hidden from
 /// others for the visibility timeout.
+///
+/// With `ack` the messages of these receipts are acked first, and `results` says what became of each. If one is neither
+/// `ok` nor `already`, the claim takes what is due and does not wait. Whatever keeps the claim from succeeding after the
+/// acks is `error`, beside `results` and no messages.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
     params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = Option<ClaimIn>, content_type = "application/json"),
+    request_body(content = Option<ClaimIn>, content_type = "application/json", examples(
+        ("claim" = (summary = "Claim", value = json!({"max": 10, "wait": "20s"}))),
+        ("claim and ack" = (summary = "Ack what is done, then claim",
+            value = json!({"max": 10, "wait": "20s", "ack": ["RECEIPT"]}))),
+    )),
     responses(
-        (status = 200, description = "What is due", body = ClaimedViews),
+        (status = 200, description = "What is due, and what became of each receipt of `ack`", body = ClaimedViews),
         (status = 409, description = "The topic has a sink", body = Problem,
             content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn claim(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
-    let bytes = body::whole(body, &headers, CLAIM_BODY_BYTES_MAX).await?;
-    let ask = fields::read::<ClaimIn>(&bytes)?.checked()?;
-    let mut record = app.router.topic(&topic).await?;
+    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
+    let asked = fields::read::<ClaimIn>(&bytes)?;
+    drop(bytes);
+    let mut ask = asked.checked()?;
+    let acked = match asked.ack {
+        Some(receipts) => {
+            caller.limits().charge_request();
+            let acked = settle(&app, &topic, ("ack", &receipts), SettleAsk::Ack, Style::Array).await?;
+            if !acked.all_done {
+                ask.wait = Duration::ZERO;
+            }
+            // What the receipts took is not held while the claim waits.
+            Account::current().hold(acked.results.len());
+            let results = String::from_utf8(acked.results).expect("JSON is UTF-8");
+            Some(RawValue::from_string(results).expect("it was written as JSON"))
+        }
+        None => None,
+    };
+    let (given, error) = match take(&app, &topic, ask, &headers).await {
+        Ok(given) => (given, None),
+        Err(problem) if acked.is_some() => (Vec::new(), Some(problem)),
+        Err(problem) => return Err(problem),
+    };
+    Ok(answer(&app, &topic, given, acked.as_deref(), error.as_ref()))
+}
+
+/// Claims, and waits as long as may be waited.
+async fn take(
+    app: &HttpParts,
+    topic: &TopicName,
+    ask: ClaimAsk,
+    headers: &HeaderMap,
+) -> Result<Vec<ClaimedBatch>, Problem> {
+    let mut record = app.router.topic(topic).await?;
     if record.config.sink.is_some() {
         // Another node may have taken it away.
-        record = app.router.current_topic(&topic).await?;
+        record = app.router.current_topic(topic).await?;
     }
     if let Some(sink) = &record.config.sink {
         let detail = format!(
@@ -164,24 +196,33 @@ pub(crate) async fn claim(
         );
         return Err(Problem::new(StatusCode::CONFLICT, "topic_has_sink", detail));
     }
-    let given = if ask.wait.is_zero() {
-        app.consumers.claim(&topic, ask).await?
-    } else {
-        let _place = Account::current().wait()?;
-        let mut caller = StandingCaller::of(&app.auth, &headers, &[Scope::Consume], Some(&topic))?;
-        tokio::select! {
-            biased;
-            // First: nothing is given to a token that was taken back while it waited.
-            problem = caller.refused() => return Err(problem),
-            given = app.consumers.claim(&topic, ask) => given?,
-            () = app.draining.cancelled() => Vec::new(),
-        }
-    };
+    if ask.wait.is_zero() {
+        return Ok(app.consumers.claim(topic, ask).await?);
+    }
+    let _place = Account::current().wait()?;
+    let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], Some(topic))?;
+    tokio::select! {
+        biased;
+        // First: nothing is given to a token that was taken back while it waited.
+        problem = caller.refused() => Err(problem),
+        given = app.consumers.claim(topic, ask) => Ok(given?),
+        () = app.draining.cancelled() => Ok(Vec::new()),
+    }
+}
+
+fn answer(
+    app: &HttpParts,
+    topic: &TopicName,
+    given: Vec<ClaimedBatch>,
+    results: Option<&RawValue>,
+    error: Option<&Problem>,
+) -> Response {
     audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
     let all = || given.iter().flat_map(|given| given.messages.iter());
     let payloads: usize = all().map(|message| message.payload.len()).sum();
     memory::add_answer(CLAIM_COPIES * payloads);
-    let mut answer = Vec::with_capacity(payloads + CLAIMED_BYTES * all().count());
+    let acked = results.map_or(0, |results| results.get().len());
+    let mut answer = Vec::with_capacity(payloads + CLAIMED_BYTES * all().count() + acked);
     let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
     let now = app.clock.now();
     let messages = claimed.map(|(shard, message)| ClaimedView {
@@ -190,15 +231,19 @@ pub(crate) async fn claim(
         headers: HeadersView(&message.headers),
         due_at: message.due_at.as_millis(),
         attempt: message.attempt,
-        delivery_id: duetime_core::sink::delivery_id(&topic, &message.id, message.nonce),
+        delivery_id: duetime_core::sink::delivery_id(topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
-        traceparent: span_of(&app, shard, message, now).map(|span| span.to_string()),
-        receipt: Receipt::new(&topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
+        traceparent: span_of(app, shard, message, now).map(|span| span.to_string()),
+        receipt: Receipt::new(topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
     });
-    serde_json::to_writer(&mut answer, &ClaimedViews { messages: messages.collect() }).expect("a Vec takes all");
+    let views = ClaimedViews { messages: messages.collect(), results, error };
+    serde_json::to_writer(&mut answer, &views).expect("a Vec takes all");
     let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
+    if let Some(problem) = error {
+        problem.mark(&mut response);
+    }
     response.extensions_mut().insert(IfUnsent::new(given.into_iter().map(|given| given.release.unless_sent())));
-    Ok(response)
+    response
 }
 
 /// Under which span `message` is handled: that of its claim where the node records them, else that of its producer. Where
@@ -213,204 +258,4 @@ fn span_of(app: &HttpParts, shard: &Shard, message: &ClaimedMessage, now: Timest
     let Some(span) = tracer.sample(of, lateness, now) else { return headers.creator().map(|_| attempt_span(of)) };
     tracer.end(DeliveryEnd { lateness, ..DeliveryEnd::new(of, span, shard.index, DeliveryOutcome::Claimed) });
     Some(span)
-}
-
-/// Receipts of claimed messages.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = Receipts)]
-#[serde(deny_unknown_fields)]
-struct AckIn {
-    #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: BoundedVec<Box<RawValue>>,
-}
-
-/// Receipts of claimed messages that were not done.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = Nack)]
-#[serde(deny_unknown_fields)]
-struct NackIn {
-    #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: BoundedVec<Box<RawValue>>,
-    /// Until the next attempt; the topic's backoff if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    delay: Option<Span>,
-    /// Why, for people; kept with the dead letter if this makes it one.
-    #[serde(default)]
-    #[schema(nullable = false, max_length = 400)]
-    reason: Option<String>,
-    /// Whether it is a dead letter at once, whatever attempts are left; not together with `delay`.
-    #[serde(default)]
-    dead: bool,
-}
-
-/// Receipts of claimed messages that need more time.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = Extend)]
-#[serde(deny_unknown_fields)]
-struct ExtendIn {
-    #[schema(value_type = Vec<String>, max_items = 65536)]
-    receipts: BoundedVec<Box<RawValue>>,
-    /// From now on; the topic's own if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    visibility_timeout: Option<Span>,
-}
-
-fn read_receipt(topic: &TopicName, raw: &RawValue) -> Result<Receipt, Refusal> {
-    let text = message_in::text(raw, "receipts", "invalid_receipt")?;
-    Receipt::parse(topic, &text).map_err(|error| Refusal::new("invalid_receipt", error).at("receipts"))
-}
-
-async fn settle(
-    app: &HttpParts,
-    topic: &TopicName,
-    receipts: &[Box<RawValue>],
-    ask: SettleAsk,
-) -> Result<Response, Problem> {
-    app.router.topic(topic).await?;
-    memory::take_items(receipts.len(), receipts.iter().map(|raw| raw.get().len()).sum())?;
-    let _turn = memory::turn_for(receipts.len()).await;
-    let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
-    for some in receipts.chunks(ITEMS_AT_ONCE) {
-        read.extend(some.iter().map(|raw| read_receipt(topic, raw)));
-        tokio::task::yield_now().await;
-    }
-    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
-    let mut answers = app.router.settle(topic, asks).await.into_iter();
-    let mut results = Results::new(Style::Object, read.len());
-    for receipt in &read {
-        let receipt = match receipt {
-            Ok(receipt) => receipt,
-            Err(refusal) => {
-                results.refused(None, refusal, None);
-                continue;
-            }
-        };
-        let id = Some(receipt.id.as_str());
-        match answers.next().expect("one answer for each") {
-            Ok((answer, replicas)) => {
-                let (word, receipt) = match answer {
-                    SettleAnswer::Ok => ("ok", None),
-                    SettleAnswer::Expired => ("expired", None),
-                    SettleAnswer::Already => ("already", None),
-                    SettleAnswer::Cancelled => ("cancelled", None),
-                    SettleAnswer::Gone => ("gone", None),
-                    SettleAnswer::Extended(fresh) => ("ok", Some(fresh.to_string())),
-                };
-                results.item(&OutcomeView { receipt, replicas, ..OutcomeView::word(id, word) });
-            }
-            Err(error) => results.refused(id, &Refusal::from(&error), None),
-        }
-    }
-    Ok(([(header::CONTENT_TYPE, "application/json")], results.finish()).into_response())
-}
-
-async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
-    body::json_only(headers)?;
-    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
-    Ok(fields::read(&bytes)?)
-}
-
-/// Ack: done
-///
-/// `already`: an earlier request did the same with this receipt. `cancelled`: the message was cancelled while you had
-/// it, undo what was done. `expired`: the claim is over, and the message is due again, in other hands or a dead letter.
-/// `gone`: it is not there any more, and the node that answers does not know which of these it was. The same of nack,
-/// release and extend.
-#[utoipa::path(
-    post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
-    params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
-        body = Outcomes))
-)]
-pub(crate) async fn ack(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: AckIn = read_body(&headers, body).await?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Ack).await
-}
-
-/// Nack: try again later
-///
-/// After `delay`, or after the topic's own backoff. A message whose attempts are used up becomes a
-/// dead letter, and with `dead` any does at once; `reason` is kept with it.
-#[utoipa::path(
-    post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
-    params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = NackIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
-        body = Outcomes))
-)]
-pub(crate) async fn nack(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: NackIn = read_body(&headers, body).await?;
-    let reason = ask.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        let detail = format!("the reason is longer than {REASON_CHARS_MAX} characters; shorten it");
-        return Err(Problem::bad("invalid_value", detail).at("reason"));
-    }
-    let reason: Option<Arc<str>> = reason.map(Arc::from);
-    if ask.dead {
-        if ask.delay.is_some() {
-            let detail = "a message that is a dead letter at once is not tried again; leave delay or dead out";
-            return Err(Problem::bad("invalid_value", detail).at("delay"));
-        }
-        return settle(&app, &topic, &ask.receipts, SettleAsk::Bury(reason)).await;
-    }
-    let delay = ask.delay.map(|span| check_delay(span.0)).transpose();
-    let delay = delay.map_err(|error| Problem::bad("invalid_value", error).at("delay"))?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Nack(delay, reason)).await
-}
-
-/// Release: not begun
-///
-/// The messages are due again at once, and the claim costs none of their attempts: what a consumer that stops has
-/// claimed and not begun to handle.
-#[utoipa::path(
-    post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
-    params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = AckIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
-        body = Outcomes))
-)]
-pub(crate) async fn release(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: AckIn = read_body(&headers, body).await?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Release).await
-}
-
-/// Extend: I need more time
-///
-/// The visibility timeout begins again; answers new receipts. Old ones are of the same claim at the node that extended
-/// it, as long as it remembers that: a request whose answer was lost is repeated there.
-#[utoipa::path(
-    post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
-    params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = ExtendIn, content_type = "application/json"),
-    responses((status = 200,
-        description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",
-        body = Outcomes))
-)]
-pub(crate) async fn extend(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: ExtendIn = read_body(&headers, body).await?;
-    let visibility = visibility(ask.visibility_timeout)?;
-    settle(&app, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
 }

@@ -157,7 +157,7 @@ fn style(headers: &HeaderMap) -> Style {
 
 fn answer(style: Style, body: Body) -> Response {
     let content_type = match style {
-        Style::Object => "application/json",
+        Style::Object | Style::Array => "application/json",
         Style::Lines => "application/x-ndjson",
     };
     ([(header::CONTENT_TYPE, content_type)], body).into_response()

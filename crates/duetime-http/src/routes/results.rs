@@ -30,6 +30,8 @@ const SHORT: &str = "not explained: the answer is long already; send fewer at on
 pub(crate) enum Style {
     /// `{"results":[…]}`.
     Object,
+    /// `[…]`.
+    Array,
     /// One JSON object a line.
     Lines,
 }
@@ -93,7 +95,7 @@ pub(crate) struct PlacedView {
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]
-enum OutcomeItem {
+pub(crate) enum OutcomeItem {
     Outcome(OutcomeView<'static>),
     Error(ItemError<'static>),
 }
@@ -119,14 +121,16 @@ impl Results {
     pub fn new(style: Style, items: usize) -> Self {
         let out = Vec::with_capacity((ITEM_BYTES * (items + 1)).min(FIRST_BYTES_MAX));
         let mut results = Self { style, out, index: 0, entry: Entry::current() };
-        if style == Style::Object {
-            results.out.extend_from_slice(b"{\"results\":[");
-        }
+        results.out.extend_from_slice(match style {
+            Style::Object => b"{\"results\":[",
+            Style::Array => b"[",
+            Style::Lines => b"",
+        });
         results
     }
 
     fn begin_item(&mut self) {
-        if self.style == Style::Object && self.index > 0 {
+        if self.style != Style::Lines && self.index > 0 {
             self.out.push(b',');
         }
     }
@@ -190,9 +194,11 @@ impl Results {
 
     /// The rest, with whatever closes the answer.
     pub fn finish(mut self) -> Vec<u8> {
-        if self.style == Style::Object {
-            self.out.extend_from_slice(b"]}");
-        }
+        self.out.extend_from_slice(match self.style {
+            Style::Object => b"]}",
+            Style::Array => b"]",
+            Style::Lines => b"",
+        });
         self.out
     }
 }

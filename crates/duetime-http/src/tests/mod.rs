@@ -8,6 +8,7 @@ mod auth_matrix;
 mod backup;
 mod bounds;
 mod bulk;
+mod claim_and_ack;
 mod claims;
 mod connections;
 mod documented;

@@ -127,6 +127,7 @@ async fn a_body_of_receipts_or_ids_has_a_bound_of_its_own() {
     let blanks = " ".repeat(8 << 20);
     for (path, body) in [
         ("/v1/topics/orders/ack", r#"{"receipts":[]}"#),
+        ("/v1/topics/orders/claim", r#"{"ack":[]}"#),
         ("/v1/topics/orders/cancel", r#"{"ids":[]}"#),
         ("/v1/topics/orders/dead/redrive", r#"{"ids":[]}"#),
     ] {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{Claim, ClaimedMessage, Nack};
+use duetime_client::{Claim, Claimed, ClientError, Nack};
 use duetime_core::units::parse_duration;
-use serde_json::json;
 
-use super::message::outcomes;
+use super::message::{are_done, outcomes, show_outcomes};
 use super::output;
 use crate::connection::{NodeArgs, read_delay};
 
@@ -31,6 +30,9 @@ pub struct ClaimArgs {
     /// How long they stay hidden from others. [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     visibility_timeout: Option<Duration>,
+    /// Ack this receipt of an earlier claim before anything is claimed; may be repeated.
+    #[arg(long, value_name = "RECEIPT")]
+    ack: Vec<String>,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -90,43 +92,48 @@ pub struct ExtendArgs {
     visibility_timeout: Option<Duration>,
 }
 
-/// Claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
+/// Acks what `--ack` names, then claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
 /// closed output, is released: nobody has begun to handle it.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
-    let ask = Claim { max: args.max, wait: args.wait, visibility: args.visibility_timeout };
+    let ask = Claim { max: args.max, wait: args.wait, visibility: args.visibility_timeout, ack: args.ack };
     let client = args.connection.client()?;
-    let claim = client.claim(&args.topic, ask);
+    let claim = client.claim(&args.topic, &ask);
     tokio::pin!(claim);
     let claimed = tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => None,
-        messages = &mut claim => Some(messages?),
+        claimed = &mut claim => Some(claimed?),
     };
-    let (messages, shown) = match claimed {
-        Some(messages) => {
-            let shown = show(&messages, args.connection.json);
-            (messages, shown)
+    let (claimed, shown) = match claimed {
+        Some(claimed) => {
+            let shown = show(&ask.ack, &claimed, args.connection.json);
+            (claimed, shown)
         }
         None => {
             let late = tokio::time::timeout(LAST_ANSWER, claim).await;
-            (late.map_or(Ok(Vec::new()), |late| late)?, Err(anyhow::anyhow!("interrupted; nothing is claimed")))
+            (late.map_or(Ok(Claimed::default()), |late| late)?, Err(anyhow::anyhow!("interrupted; nothing is claimed")))
         }
     };
-    if shown.is_err() && !messages.is_empty() {
-        let receipts: Vec<String> = messages.into_iter().map(|message| message.receipt).collect();
+    if shown.is_err() && !claimed.messages.is_empty() {
+        let receipts: Vec<String> = claimed.messages.into_iter().map(|message| message.receipt).collect();
         client.release(&args.topic, &receipts).await?;
     }
-    shown.map(|()| true)
+    shown?;
+    match claimed.error {
+        Some(problem) => Err(ClientError::Refused(Box::new(problem)).into()),
+        None => Ok(are_done(&claimed.results, "ok")),
+    }
 }
 
-fn show(messages: &[ClaimedMessage], as_json: bool) -> anyhow::Result<()> {
+fn show(acked: &[String], claimed: &Claimed, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        return output::json(&json!({ "messages": messages }));
+        return output::json(claimed);
     }
-    if messages.is_empty() {
+    show_outcomes(acked, &claimed.results)?;
+    if claimed.messages.is_empty() && claimed.error.is_none() {
         output::line("nothing is due")?;
     }
-    for message in messages {
+    for message in &claimed.messages {
         let payload = output::payload(message.payload.as_deref(), message.payload_base64.as_deref());
         let due = output::away(message.due_at);
         output::line(&format!("{}  due {due}, attempt {}  {payload}", message.id, message.attempt))?;

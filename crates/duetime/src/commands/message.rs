@@ -55,19 +55,30 @@ pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_
     if as_json {
         output::json(&json!({ "results": answers }))?;
     } else {
-        for (given, answer) in given.iter().zip(answers) {
-            match answer {
-                Answer::Done(outcome) => {
-                    let id = outcome.id.as_ref().unwrap_or(given);
-                    let fresh = outcome.receipt.as_ref().map(|receipt| format!(" {receipt}")).unwrap_or_default();
-                    let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
-                    output::line(&format!("{id} {word}{fresh}{meaning}{}", reached(outcome)))?;
-                }
-                Answer::Refused(refused) => output::complain(&format!("{given}: {}", refused.error)),
+        show_outcomes(given, answers)?;
+    }
+    Ok(are_done(answers, wanted))
+}
+
+/// Prints a line for each.
+pub fn show_outcomes(given: &[String], answers: &[Answer<Outcome>]) -> anyhow::Result<()> {
+    for (given, answer) in given.iter().zip(answers) {
+        match answer {
+            Answer::Done(outcome) => {
+                let id = outcome.id.as_ref().unwrap_or(given);
+                let fresh = outcome.receipt.as_ref().map(|receipt| format!(" {receipt}")).unwrap_or_default();
+                let (word, meaning) = (&outcome.outcome, meaning(&outcome.outcome));
+                output::line(&format!("{id} {word}{fresh}{meaning}{}", reached(outcome)))?;
             }
+            Answer::Refused(refused) => output::complain(&format!("{given}: {}", refused.error)),
         }
     }
-    Ok(answers.iter().all(|answer| answer.done().is_some_and(|it| [wanted, "already"].contains(&&*it.outcome))))
+    Ok(())
+}
+
+/// Whether each is `wanted`, or was so already.
+pub fn are_done(answers: &[Answer<Outcome>], wanted: &str) -> bool {
+    answers.iter().all(|answer| answer.done().is_some_and(|it| [wanted, "already"].contains(&&*it.outcome)))
 }
 
 /// How many replicas have it, where that was waited for.

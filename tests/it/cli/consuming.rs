@@ -1,6 +1,8 @@
 //! A consumer at the command line: claim, settle, dead letters.
 
-use super::{node, to, to_with_input};
+use duetime_testkit::servers::Node;
+
+use super::{PROGRAM, node, to, to_with_input};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
@@ -36,7 +38,7 @@ async fn what_is_due_is_claimed_and_settled_by_its_receipt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_acks_first_what_it_is_given_and_says_what_became_of_it() {
-    let node = node().await;
+    let node = Node::start_embedded(PROGRAM, "[sinks.out]\ntype = \"log\"\n").await;
     to(&node, &["topic", "create", "t"]).done();
     to(&node, &["enqueue", "t", "--id", "a"]).done();
     let first = to(&node, &["claim", "t", "--wait", "10s", "--json"]).done().json();
@@ -47,7 +49,7 @@ async fn a_claim_acks_first_what_it_is_given_and_says_what_became_of_it() {
     let said = to(&node, &["claim", "t", "--ack", receipt]).done();
     assert!(said.out.contains("a already") && said.out.contains("nothing is due"), "{}", said.out);
     to(&node, &["claim", "t", "--ack", receipt, "--ack", "rubbish"]).refused(1, &["rubbish"]);
-    to(&node, &["topic", "set", "t", "--sink", "log"]).done();
+    to(&node, &["topic", "set", "t", "--sink", "out"]).done();
     let said = to(&node, &["claim", "t", "--ack", receipt]);
     assert!(
         said.status == 1 && said.out.contains("a already") && said.err.contains("sink"),

@@ -46,8 +46,8 @@ def local(text):
 def server(name, address):
     folder = os.path.join(FOLDER, name)
     os.makedirs(folder)
-    # In a container the program is alone: its port and its address are the only ones.
-    alone = ["--port", port, "--bind", address, "--bind-source-addr", address]
+    # In a container the program is alone: its port and its address are the only ones, and the image lets others reach it.
+    alone = ["--port", port, "--bind", address, "--bind-source-addr", address, "--protected-mode", "no"]
     return Child(name, [*services[name]["command"], *alone], cwd=folder)
 
 

@@ -3,12 +3,28 @@
 use super::{PROGRAM, command, done};
 
 /// Runs a script, which fails if anything is not as it says.
-fn script(name: &str) {
+fn script(name: &str, arguments: &[&str]) {
     let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    done(command(&python).arg(format!("tests/it/deploy/{name}.py")).env("DUETIME_TEST_PROGRAM_UNDER", PROGRAM));
+    let path = format!("tests/it/deploy/{name}.py");
+    done(command(&python).arg(path).args(arguments).env("DUETIME_TEST_PROGRAM_UNDER", PROGRAM));
 }
 
 #[test]
 fn the_cluster_of_the_compose_file_keeps_its_data_over_down_and_up() {
-    script("compose");
+    script("compose", &[]);
+}
+
+#[test]
+fn a_master_of_redis_is_added_and_taken_away_by_the_commands_of_the_page() {
+    script("tasks", &["slots"]);
+}
+
+#[test]
+fn redis_is_upgraded_and_its_password_changed_by_the_commands_of_the_page() {
+    script("tasks", &["servers"]);
+}
+
+#[test]
+fn etcd_and_the_ownership_mode_are_changed_by_the_commands_of_the_page() {
+    script("tasks", &["owners"]);
 }

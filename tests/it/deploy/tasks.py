@@ -21,9 +21,11 @@ NETWORK = "127.31.0."
 REDIS = [f"{NETWORK}{n}" for n in range(11, 19)]
 NODES = [f"{NETWORK}{n}" for n in range(21, 24)]
 redis_port, node_port, etcd_port = free_port(REDIS), free_port(NODES), free_port([f"{NETWORK}31", f"{NETWORK}41"])
+ETCDCTL = {"ETCDCTL_ENDPOINTS": f"http://{NETWORK}41:{etcd_port}", "ETCDCTL_USER": "root:root-password-of-etcd"}
 DELAY_S = 2
 BATCH = 20
 EVERY_S = 0.25
+LEASE_S = 5
 SETTLES_S = 6
 """How long the load goes on after a task, before it is looked at."""
 TASK_S_MAX = 600
@@ -82,7 +84,7 @@ url = {{ file = "{folder}/redis-url" }}
 [ownership]
 mode = "etcd"
 etcd = ["http://{NETWORK}31:{etcd_port}"]
-lease_ttl = "5s"
+lease_ttl = "{LEASE_S}s"
 
 [sinks.hook]
 type = "http"
@@ -306,7 +308,7 @@ def servers():
     task("upgrade Redis 7.0 to 8.2", re.sub(r"(?<=<<PAIRS\n).*?(?=\nPAIRS)", pairs(), upgrade, flags=re.DOTALL))
     versions = {re.search(r"redis_version:(\S+)", redis[address].cli("info", "server"))[1] for address in REDIS[:6]}
     assert len(versions) == 1 and versions.pop().startswith("8."), versions
-    password, = commands("Rotate another secret")
+    password, _ = commands("Rotate another secret")
     task("another password of Redis", password, old_password=OLD, new_password=NEW)
     for old, answer in ((OLD, "WRONGPASS"), (NEW, "PONG")):
         asked = ["redis-cli", "-h", REDIS[0], "-p", str(redis_port), "--user", "duetime", "--pass", old, "ping"]
@@ -322,6 +324,41 @@ def owners():
     serving()
     task("round-robin to etcd", to_etcd)
     serving()
+    ask_for_passwords()
+    _, password = commands("Rotate another secret")
+    task("another password of etcd", password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
+    serving()
+    # A user that is gone authenticates nobody: each node is at etcd by the new one.
+    users = run("etcdctl", "user", "list", env={**os.environ, "ETCDCTL_API": "3", **ETCDCTL}).split()
+    assert users == ["duetime-2", "root"], users
+    for node in nodes.values():
+        up = '\nduetime_ownership_up{mode="etcd"} 1\n'
+        until(lambda node=node: up in run("curl", "-fsS", f"{node.url}/metrics"), f"{node.address} is at etcd")
+
+
+def ask_for_passwords():
+    """The second etcd asks who is there, and the nodes say it."""
+    def etcdctl(*args):
+        run("etcdctl", *args, env={**os.environ, "ETCDCTL_API": "3", "ETCDCTL_ENDPOINTS": ETCDCTL["ETCDCTL_ENDPOINTS"]})
+
+    for args in (
+        ["user", "add", ETCDCTL["ETCDCTL_USER"]], ["user", "grant-role", "root", "root"], ["role", "add", "duetime"],
+        ["role", "grant-permission", "duetime", "readwrite", "--prefix=true", "/duetime/"],
+        ["user", "add", f"duetime:{OLD}"], ["user", "grant-role", "duetime", "duetime"], ["auth", "enable"],
+    ):
+        etcdctl(*args)
+    for node in nodes.values():
+        node.write("etcd-password", OLD)
+        path = os.path.join(FOLDER, node.address)
+        with open(os.path.join(path, "duetime.toml")) as file:
+            text = file.read()
+        user = f'etcd_user = "duetime"\netcd_password = {{ file = "{path}/etcd-password" }}\netcd = ['
+        node.write("duetime.toml", text.replace("etcd = [", user))
+        node.restart()
+        until(lambda node=node: ask(node.url, "GET", "/readyz")["status"] == "ready", node.address)
+    serving()
+    # Leases that could not be given back run out.
+    time.sleep(LEASE_S + SETTLES_S)
 
 
 try:

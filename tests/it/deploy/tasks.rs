@@ -1,6 +1,6 @@
 //! The scripts beside this file: real servers and nodes, and what an operator does with them.
 
-use super::{PROGRAM, command, done};
+use super::{PROGRAM, command, done, ran};
 
 /// Runs a script, which fails if anything is not as it says.
 fn script(name: &str, arguments: &[&str]) {
@@ -27,4 +27,14 @@ fn redis_is_upgraded_and_its_password_changed_by_the_commands_of_the_page() {
 #[test]
 fn etcd_and_the_ownership_mode_are_changed_by_the_commands_of_the_page() {
     script("tasks", &["owners"]);
+}
+
+#[test]
+fn the_trial_says_how_it_is_run_without_a_build_and_on_other_ports() {
+    let said = done(command("deploy/try").arg("--help"));
+    for what in ["--for ", "DUETIME=", "DUETIME_TRY_PORT="] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    let (well, said) = ran(command("deploy/try").arg("--fro"));
+    assert!(!well && said.contains("--for "), "{said}");
 }

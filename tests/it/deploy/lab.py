@@ -55,7 +55,8 @@ def until(ready, what):
 
 def free_port(addresses=("127.0.0.1",)):
     """A port that no connection is given, and whose bus (10,000 above) is free too."""
-    for port in range(11000 + os.getpid() % 5000, 22000):
+    # Scripts that are started together look in different places.
+    for port in range(11000 + os.getpid() * 37 % 9000, 22000):
         try:
             for address in addresses:
                 for one in (port, port + 10000):

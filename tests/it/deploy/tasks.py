@@ -2,7 +2,8 @@
 
 Three masters, three replicas, two etcds and three nodes; every address of the page is one of the loopback network here. Each
 message that was acknowledged has to come, to a consumer or to a webhook, and none before its time. How late they came is printed, and
-not judged (benches/runs has such a table). The arguments say which tasks: `slots`, `servers`, `owners`.
+not judged (benches/runs has such a table). The arguments say which tasks: `slots`, `servers`, `owners`, in
+this order, for the new servers of `slots` are of the version before the upgrade.
 """
 
 import http.server

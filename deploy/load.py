@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""A load of orders for deploy/try: each is enqueued with a timeout, most are paid and cancelled, the rest are claimed.
+"""A load for deploy/try: orders are enqueued with a timeout, most are paid and cancelled, the rest are claimed; mails go to a
+webhook of this program, which is down for a minute of five.
 
 Says every ten seconds what happened. Ends after --seconds (0: never) and then waits for what is still due; its status is
-not 0 if an order was early, was delivered although its cancel was acknowledged, or did not come. Nothing but Python's own library.
+not 0 if something was early, an order was delivered although its cancel was acknowledged, or something did not come. Nothing but
+Python's own library.
 """
 
 import argparse
+import http.server
 import json
 import random
 import signal
@@ -25,6 +28,9 @@ BATCH = 500
 REQUEST_TIMEOUT_S = 30
 GRACE_S = 60
 """How long after its end the load waits for what is due."""
+MAILS_PER_SECOND = 5
+HOOK_UP_S, HOOK_DOWN_S, HOOK_FIRST_UP_S = 240, 60, 60
+"""The webhook: how long it is up and down in turn, and how long it is up at first."""
 
 
 class Load:
@@ -37,14 +43,15 @@ class Load:
         self.counts = dict.fromkeys(("enqueued", "cancelled", "delivered", "late", "early", "after_cancel", "twice", "errors"), 0)
         self.done = set()
         self.ending = threading.Event()
+        self.hook_up = threading.Event()
 
-    def call(self, path, body):
+    def call(self, path, body, topic="orders"):
         """Asks one node after the other: each of them can do all."""
         start = random.randrange(len(self.nodes))
         for turn in range(len(self.nodes) * 10):
             node = self.nodes[(start + turn) % len(self.nodes)]
             request = urllib.request.Request(
-                f"{node}/v1/topics/orders/{path}", json.dumps(body).encode(), {"content-type": "application/json"}
+                f"{node}/v1/topics/{topic}/{path}", json.dumps(body).encode(), {"content-type": "application/json"}
             )
             try:
                 with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:
@@ -55,12 +62,12 @@ class Load:
                 time.sleep(0.1)
         return None
 
-    def enqueue(self, ids, due):
+    def enqueue(self, ids, due, topic="orders"):
         for at in range(0, len(ids), BATCH):
             part = ids[at : at + BATCH]
             with self.lock:
                 self.due.update(dict.fromkeys(part, due))
-            answer = self.call("messages", [{"id": id, "due_at": int(due * 1000)} for id in part])
+            answer = self.call("messages", [{"id": id, "due_at": int(due * 1000)} for id in part], topic)
             with self.lock:
                 if answer is None:
                     self.unsure.update(part)
@@ -90,10 +97,58 @@ class Load:
             threading.Timer(
                 random.uniform(1, TIMEOUT_S * 0.7), self.cancel, [[id for id in ids if random.random() < PAID]]
             ).start()
+            self.enqueue([f"mail-{id[6:]}" for id in ids[:MAILS_PER_SECOND]], begun + TIMEOUT_S, "mails")
             if begun >= next_herd:
                 next_herd = begun + HERD_EVERY_S
                 self.enqueue([f"herd-{int(begun)}-{n}" for n in range(HERD)], begun + TIMEOUT_S)
             self.ending.wait(max(0.0, 1.0 - (time.time() - begun)))
+
+    def came(self, id, now):
+        """Counts what was delivered; the caller holds the lock."""
+        due = self.due.get(id)
+        if due is None:
+            return
+        self.counts["delivered"] += 1
+        self.counts["early"] += now < due - 0.001
+        self.counts["late"] += now > due + 1.0
+        self.counts["after_cancel"] += id in self.cancelled
+        self.counts["twice"] += id in self.done
+        self.done.add(id)
+
+    def hook(self, port):
+        """A webhook that is up, then down, then up again. At the end of the load it stays up."""
+        load = self
+
+        class Hook(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                if not load.hook_up.is_set():
+                    self.close_connection = True
+                    self.send_response(503)
+                else:
+                    with load.lock:
+                        load.came(self.headers["duetime-id"], time.time())
+                    self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Hook)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.hook_up.set()
+        up_for = HOOK_FIRST_UP_S
+        while not self.ending.wait(up_for):
+            print(f"{time.strftime('%H:%M:%S')}  the mailer is down for {HOOK_DOWN_S} s: duetime sink get mails", flush=True)
+            self.hook_up.clear()
+            self.ending.wait(HOOK_DOWN_S)
+            self.hook_up.set()
+            print(f"{time.strftime('%H:%M:%S')}  the mailer is up again", flush=True)
+            up_for = HOOK_UP_S
 
     def consume(self, until_empty):
         while not until_empty.is_set():
@@ -104,15 +159,7 @@ class Load:
                 continue
             with self.lock:
                 for message in messages:
-                    id, due = message["id"], self.due.get(message["id"])
-                    if due is None:
-                        continue
-                    self.counts["delivered"] += 1
-                    self.counts["early"] += now < due - 0.001
-                    self.counts["late"] += now > due + 1.0
-                    self.counts["after_cancel"] += id in self.cancelled
-                    self.counts["twice"] += id in self.done
-                    self.done.add(id)
+                    self.came(message["id"], now)
             self.call("ack", {"receipts": [message["receipt"] for message in messages]})
 
     def missing(self):
@@ -129,10 +176,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", required=True, help="addresses of nodes, with spaces between them")
     parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--hook", type=int, required=True, help="the port of the webhook")
     args = parser.parse_args()
     load = Load(args.nodes.split())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     empty = threading.Event()
+    threading.Thread(target=load.hook, args=[args.hook], daemon=True).start()
     threading.Thread(target=load.produce, daemon=True).start()
     for _ in range(4):
         threading.Thread(target=load.consume, args=[empty], daemon=True).start()

@@ -1,10 +1,12 @@
-//! What `deploy/` holds, with the tools that will read it: helm, kubectl, systemd, nfpm, buildah, Redis and etcd.
+//! What `deploy/` holds, with the tools that will read it: helm, kubectl, systemd, nfpm, buildah, Redis and etcd; and the tasks of
+//! operators, with the commands that `docs/OPERATIONS.md` has for them.
 
 mod backup;
 mod charts;
 mod packages;
 mod release;
 mod servers;
+mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

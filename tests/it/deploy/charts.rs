@@ -30,34 +30,73 @@ fn the_chart_makes_what_was_read_and_kept_for_each_set_of_values() {
     }
 }
 
+/// Whether the chart makes something of a case with these values instead, and what helm printed.
+fn with(case: &str, sets: &[&str]) -> (bool, String) {
+    let mut helm = command("helm");
+    helm.args(["template", "x", "deploy/helm/duetime", "--values"]).arg(format!("deploy/helm/cases/{case}.yaml"));
+    for set in sets {
+        helm.args(["--set", set]);
+    }
+    ran(&mut helm)
+}
+
 #[test]
-fn values_that_cannot_work_are_refused_by_the_schema() {
-    let refusals = [
-        (vec!["replicas=2"], "round-robin"),
-        (vec!["auth.tokens=null"], "tokens"),
-        (vec!["colour=red"], "colour"),
-        (vec!["store.kind=redis"], "urlSecret"),
-        (vec!["ownership.mode=etcd"], "etcd"),
-        (vec!["autoscaling.enabled=true"], "autoscaling"),
-        (vec!["store.kind=redis", "store.redis.urlSecret.name=r", "replicas=3"], "ownership"),
-        (vec!["auth.tokens[0].name=a", "auth.tokens[0].hash=plain", "auth.tokens[0].scopes={admin}"], "hash"),
+fn values_that_cannot_work_are_refused_by_name() {
+    let refusals: [(&str, &[&str], &str); 36] = [
+        ("embedded", &["replicas=2"], "round-robin"),
+        ("embedded", &["auth.tokens=null"], "tokens"),
+        ("embedded", &["colour=red"], "colour"),
+        ("embedded", &["store.kind=redis"], "urlSecret"),
+        ("embedded", &["ownership.mode=etcd"], "etcd"),
+        ("embedded", &["autoscaling.enabled=true"], "autoscaling"),
+        ("embedded", &["store.kind=redis", "store.redis.urlSecret.name=r", "replicas=3"], "ownership"),
+        ("embedded", &["auth.tokens[0].name=a", "auth.tokens[0].hash=plain", "auth.tokens[0].scopes={admin}"], "hash"),
+        ("embedded", &["serviceMonitor.enabled=true"], "serviceMonitor.tokenSecret.name: /metrics asks for a token"),
+        ("embedded", &["serviceMonitor.tlsConfig.serverName=x"], "serviceMonitor.tlsConfig: the nodes speak no TLS"),
+        ("embedded", &["serviceMonitor.labels.release=true"], "/serviceMonitor/labels/release"),
+        ("embedded", &["prometheusRule.labels.app\\.kubernetes\\.io/name=x"], "prometheusRule.labels: app"),
+        ("embedded", &["prometheusRule.runbooks=docs/RUNBOOKS.md"], "/prometheusRule/runbooks"),
+        ("embedded", &["env[0].name=A"], "env: A wants either value or valueFrom"),
+        ("embedded", &["env[0].name=A", "env[0].value=1"], "/env/0/value"),
+        ("embedded", &["env[0].name=DUETIME_NODE_ID", "env[0].value=x"], "/env/0/name"),
+        ("embedded", &["envFrom[0].secret=x"], "/envFrom/0"),
+        ("embedded", &["podLabels.app\\.kubernetes\\.io/instance=x"], "podLabels: app.kubernetes.io/instance is"),
+        ("embedded", &["podAnnotations.a=1"], "/podAnnotations/a"),
+        ("embedded", &["podAnnotations.checksum/config=x"], "podAnnotations: checksum/config is"),
+        ("embedded", &["service.annotations.a=true"], "/service/annotations/a"),
+        ("embedded", &["service.type=LoadBalancer"], "networkPolicy.from: the policy would keep out"),
+        ("embedded", &["nodeSelector.a=1"], "/nodeSelector/a"),
+        ("embedded", &["tolerations[0].keys=x"], "keys"),
+        ("embedded", &["affinity.podAntiAffinities=x"], "podAntiAffinities"),
+        ("embedded", &["topologySpreadConstraints[0].maxSkew=1"], "topologyKey"),
+        ("embedded", &["priorityClassName=1"], "/priorityClassName"),
+        ("embedded", &["ingress.enabled=true"], "/ingress/hosts"),
+        ("embedded", &["ingress.enabled=true", "ingress.hosts={a.example}"], "would keep the ingress controller out"),
+        ("embedded", &["ingress.hosts={https://a.example}"], "/ingress/hosts/0"),
+        ("embedded", &["networkPolicy.from[0].namespace=x"], "/networkPolicy/from/0"),
+        ("fitted", &["serviceMonitor.tlsConfig=null"], "serviceMonitor.tlsConfig: Prometheus asks pods"),
+        ("fitted", &["networkPolicy.prometheus=null"], "networkPolicy.prometheus: the policy would keep"),
+        ("redis-round-robin", &["autoscaling.enabled=true"], "autoscaling.perNode: write the messages a second"),
+        ("autoscaled", &["autoscaling.perNode=0"], "/autoscaling/perNode"),
+        ("autoscaled", &["autoscaling.max=1"], "autoscaling.max: 1 is below autoscaling.min, 2"),
     ];
-    for (sets, names) in refusals {
-        let mut helm = command("helm");
-        helm.args(["template", "x", "deploy/helm/duetime", "--values", "deploy/helm/cases/embedded.yaml"]);
-        for set in &sets {
-            helm.args(["--set", set]);
-        }
-        let (well, printed) = ran(&mut helm);
+    for (case, sets, names) in refusals {
+        let (well, printed) = with(case, sets);
         assert!(!well && printed.contains(names), "{sets:?}: {printed}");
     }
-    done(command("helm").args([
-        "lint",
-        "--strict",
-        "deploy/helm/duetime",
-        "--values",
-        "deploy/helm/cases/redis-etcd.yaml",
-    ]));
+    for case in ["redis-etcd", "fitted"] {
+        let values = format!("deploy/helm/cases/{case}.yaml");
+        done(command("helm").args(["lint", "--strict", "deploy/helm/duetime", "--values", &values]));
+    }
+}
+
+#[test]
+fn a_prometheus_of_another_namespace_reaches_nodes_that_it_is_to_scrape() {
+    let operators = "app.kubernetes.io/name: prometheus";
+    let (well, printed) = with("embedded", &["auth.metrics=false", "serviceMonitor.enabled=true"]);
+    assert!(well && printed.contains(operators), "{printed}");
+    let (well, printed) = with("embedded", &[]);
+    assert!(well && !printed.contains(operators), "nobody scrapes by this release: {printed}");
 }
 
 #[test]

@@ -29,6 +29,100 @@ async fn run_the_order_example(node: &Node) {
     assert_eq!(claimed["messages"][0]["id"], "order-43");
 }
 
+/// A machine whose libraries are too old refuses the package, not the start. Tokens are read by nobody but the service.
+fn check_needs_and_owners(deb: &Path) {
+    let needs = done(command("dpkg-deb").arg("--field").arg(deb).arg("Depends"));
+    let of_program = done(command("objdump").arg("-T").arg(super::PROGRAM));
+    let version = |symbol: &str| symbol.split('.').map(|part| part.parse().unwrap()).collect::<Vec<u32>>();
+    let newest = of_program
+        .split("GLIBC_")
+        .skip(1)
+        .map(|rest| rest.split(|c: char| c != '.' && !c.is_ascii_digit()).next().unwrap())
+        .filter(|symbol| !symbol.is_empty())
+        .max_by_key(|symbol| version(symbol))
+        .unwrap();
+    assert!(needs.contains(&format!("libc6 (>= {newest}")), "the program needs GLIBC_{newest}: {needs}");
+    let listed = done(command("dpkg-deb").arg("--contents").arg(deb));
+    for (path, owned) in
+        [("./etc/duetime/", "drwxr-x--- root/duetime"), ("./etc/duetime/duetime.toml", "-rw-r----- root/duetime")]
+    {
+        let line = listed.lines().find(|line| line.ends_with(path)).unwrap();
+        assert!(line.starts_with(owned), "{line}");
+    }
+}
+
+/// Each page leads to pages that are there.
+fn check_links(folder: &Path) {
+    let mut folders = vec![folder.to_path_buf()];
+    let mut pages = 0;
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|end| end != "md") {
+                continue;
+            }
+            pages += 1;
+            let text = std::fs::read_to_string(&path).unwrap();
+            let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+            for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+                assert!(folder.join(link).exists(), "{} leads to {link}, which is not in the package", path.display());
+            }
+        }
+    }
+    assert!(pages > 0, "{} has no page", folder.display());
+}
+
+#[test]
+fn a_package_makes_its_user_and_says_when_it_is_purged_what_it_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path);
+    std::fs::create_dir_all(at("etc")).unwrap();
+    for file in ["etc/passwd", "etc/group"] {
+        std::fs::write(at(file), "").unwrap();
+    }
+    let script = |name: &str, how: &str| {
+        done(command("sh").arg(format!("deploy/packages/{name}")).arg(how).env("DPKG_ROOT", folder.path()))
+    };
+    for _ in 0..2 {
+        script("preinstall", "install");
+        let users = std::fs::read_to_string(at("etc/passwd")).unwrap();
+        assert!(users.lines().count() == 1 && users.starts_with("duetime:"), "{users}");
+    }
+    std::fs::create_dir_all(at("var/lib/private/duetime")).unwrap();
+    assert_eq!(script("postremove", "remove"), "");
+    assert_eq!(script("postremove", "upgrade"), "");
+    for how in ["purge", "0"] {
+        let said = script("postremove", how);
+        assert!(said.contains("rm -r /var/lib/private/duetime\n") && said.contains("userdel duetime"), "{said}");
+    }
+    assert!(at("var/lib/private/duetime").exists(), "messages are never deleted by a package");
+}
+
+#[test]
+fn the_audit_log_is_where_the_unit_may_write_and_is_rotated() {
+    let unit = std::fs::read_to_string(root().join("deploy/systemd/duetime.service")).unwrap();
+    assert!(unit.lines().any(|line| line == "LogsDirectory=duetime"));
+    let log = "/var/log/duetime/audit.jsonl";
+    for file in ["duetime.example.toml", "deploy/systemd/duetime.toml"] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&format!("audit = {{ file = {log:?} }}")), "{file}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rules = std::fs::read_to_string(root().join("deploy/packages/logrotate")).unwrap();
+    let here = folder.path().join("audit.jsonl");
+    std::fs::write(&here, "{}\n").unwrap();
+    let file = folder.path().join("logrotate");
+    // The service of this machine is not asked to do anything.
+    let rules =
+        rules.replace("/var/log/duetime", folder.path().to_str().unwrap()).replace("/run/systemd/system", "/none");
+    std::fs::write(&file, rules).unwrap();
+    done(command("logrotate").arg("--force").arg("--state").arg(folder.path().join("state")).arg(&file));
+    assert!(folder.path().join("audit.jsonl.1").exists() && !here.exists(), "the node makes the new file");
+}
+
 #[tokio::test]
 async fn a_package_is_the_same_twice_and_the_node_in_it_runs_from_an_empty_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -46,11 +140,17 @@ async fn a_package_is_the_same_twice_and_the_node_in_it_runs_from_an_empty_root(
         assert!(std::fs::read(a).unwrap() == std::fs::read(b).unwrap(), "{} is not the same twice", a.display());
     }
     let deb = first.iter().find(|path| path.extension().is_some_and(|end| end == "deb")).unwrap();
+    check_needs_and_owners(deb);
     let root = folder.path().join("root");
     done(command("dpkg-deb").arg("-x").arg(deb).arg(&root));
+    for pages in ["docs", "deploy"] {
+        check_links(&root.join("usr/share/doc/duetime").join(pages));
+    }
     for file in [
         "usr/lib/systemd/system/duetime.service",
         "etc/duetime/duetime.toml",
+        "etc/logrotate.d/duetime",
+        "usr/share/doc/duetime/copyright",
         "usr/share/bash-completion/completions/duetime",
         "usr/share/man/man1/duetime.1.gz",
         "usr/share/man/man1/duetime-dead-redrive.1.gz",

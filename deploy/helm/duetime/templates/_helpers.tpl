@@ -19,6 +19,57 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* What one value cannot know of another: each refusal names the value and what to write. Nothing is made of such values. */}}
+{{- define "duetime.refusals" -}}
+{{- $v := .Values -}}
+{{- $monitor := $v.serviceMonitor -}}
+{{- $tls := $monitor.tlsConfig | default dict -}}
+{{- if and $monitor.enabled $v.auth.metrics (not $monitor.tokenSecret.name) -}}
+{{- fail "serviceMonitor.tokenSecret.name: /metrics asks for a token; name the Secret that holds one, or set auth.metrics to false" -}}
+{{- end -}}
+{{- if and $monitor.enabled $v.tls.secretName (not (or $tls.serverName $tls.insecureSkipVerify)) -}}
+{{- fail (printf "serviceMonitor.tlsConfig: Prometheus asks pods by their address, which their certificate does not name; write the name in it and its authority, such as {serverName: %s.%s.svc, ca: {secret: {name: %s, key: ca.crt}}}" (include "duetime.name" .) .Release.Namespace $v.tls.secretName) -}}
+{{- end -}}
+{{- if and $tls (not $v.tls.secretName) -}}
+{{- fail "serviceMonitor.tlsConfig: the nodes speak no TLS; set tls.secretName, or leave this empty" -}}
+{{- end -}}
+{{- if and $monitor.enabled $v.networkPolicy.enabled (not $v.networkPolicy.prometheus) -}}
+{{- fail "networkPolicy.prometheus: the policy would keep Prometheus out; name its pods, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]" -}}
+{{- end -}}
+{{- if and $v.networkPolicy.enabled (not $v.networkPolicy.from) -}}
+{{- if $v.ingress.enabled -}}
+{{- fail "networkPolicy.from: the policy would keep the ingress controller out; name its namespace, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}, {podSelector: {}}]" -}}
+{{- end -}}
+{{- if ne $v.service.type "ClusterIP" -}}
+{{- fail (printf "networkPolicy.from: the policy would keep out whoever comes through a service of the type %s; name who may, such as [{ipBlock: {cidr: 10.0.0.0/8}}, {podSelector: {}}]" $v.service.type) -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.autoscaling.enabled -}}
+{{- if not $v.autoscaling.perNode -}}
+{{- fail "autoscaling.perNode: write the messages a second that one node is given, such as perNode: 16000, four fifths of what one carries (docs/CAPACITY.md); without it nodes are added once messages are late, taken away again, and so on" -}}
+{{- end -}}
+{{- if gt (int $v.autoscaling.min) (int $v.autoscaling.max) -}}
+{{- fail (printf "autoscaling.max: %d is below autoscaling.min, %d" (int $v.autoscaling.max) (int $v.autoscaling.min)) -}}
+{{- end -}}
+{{- end -}}
+{{- $labels := dict "podLabels" $v.podLabels "service.labels" $v.service.labels "ingress.labels" $v.ingress.labels "serviceMonitor.labels" $monitor.labels "prometheusRule.labels" $v.prometheusRule.labels -}}
+{{- range $value, $given := $labels -}}
+{{- range $label, $_ := include "duetime.labels" $ | fromYaml -}}
+{{- if hasKey ($given | default dict) $label -}}
+{{- fail (printf "%s: %s is a label of the chart's own; take it out" $value $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey ($v.podAnnotations | default dict) "checksum/config" -}}
+{{- fail "podAnnotations: checksum/config is an annotation of the chart's own; take it out" -}}
+{{- end -}}
+{{- range $v.env -}}
+{{- if eq (hasKey . "value") (hasKey . "valueFrom") -}}
+{{- fail (printf "env: %s wants either value or valueFrom" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down. */}}
 {{- define "duetime.late" -}}
 max((max by (topic) (duetime_oldest_due_age_seconds{job="{{ include "duetime.job" . }}"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="{{ include "duetime.job" . }}"}) == 1 or max by (topic) (duetime_paused{job="{{ include "duetime.job" . }}"}) == 1)) or vector(0)
@@ -78,7 +129,17 @@ spec:
     fsGroup: 65532
     fsGroupChangePolicy: OnRootMismatch
     seccompProfile: {type: RuntimeDefault}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
   topologySpreadConstraints:
+    {{- range .Values.topologySpreadConstraints }}
+    - {{- if not .labelSelector }}
+      labelSelector:
+        matchLabels: {{- include "duetime.selector" $ | nindent 10 }}
+      {{- end }}
+      {{- toYaml . | nindent 6 }}
+    {{- else }}
     - maxSkew: 1
       topologyKey: kubernetes.io/hostname
       whenUnsatisfiable: ScheduleAnyway
@@ -89,6 +150,7 @@ spec:
       whenUnsatisfiable: ScheduleAnyway
       labelSelector:
         matchLabels: {{- include "duetime.selector" . | nindent 10 }}
+    {{- end }}
   initContainers:
     - name: check-config
       image: {{ include "duetime.image" . | quote }}
@@ -97,6 +159,10 @@ spec:
       env: &env
         # A node is named after its pod.
         - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        {{- with .Values.env }}{{ toYaml . | nindent 8 }}{{ end }}
+      {{- with .Values.envFrom }}
+      envFrom: &envFrom {{- toYaml . | nindent 8 }}
+      {{- end }}
       securityContext: &locked
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
@@ -111,6 +177,9 @@ spec:
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [serve, --config, /etc/duetime/duetime.toml]
       env: *env
+      {{- if .Values.envFrom }}
+      envFrom: *envFrom
+      {{- end }}
       ports: [{name: http, containerPort: 3830}]
       startupProbe:
         httpGet: &healthz {path: /healthz, port: http{{ if .Values.tls.secretName }}, scheme: HTTPS{{ end }}}
@@ -134,6 +203,9 @@ spec:
   {{- with .Values.tolerations }}
   tolerations: {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with .Values.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
   volumes:
     - {name: config, configMap: {name: {{ include "duetime.name" . }}}}
     {{- if eq .Values.store.kind "redis" }}
@@ -154,7 +226,7 @@ spec:
 listen = "0.0.0.0:3830"
 log_format = "json"
 shutdown_grace = "{{ .Values.shutdownGraceSeconds }}s"
-hosts = {{ concat (list (include "duetime.name" .) (printf "%s.%s" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "duetime.name" .) .Release.Namespace)) .Values.hosts | toJson }}
+hosts = {{ concat (list (include "duetime.name" .) (printf "%s.%s" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "duetime.name" .) .Release.Namespace)) .Values.hosts (ternary .Values.ingress.hosts (list) .Values.ingress.enabled) | uniq | toJson }}
 {{- if .Values.tls.secretName }}
 tls = { cert = "/run/tls/tls.crt", key = "/run/tls/tls.key" }
 {{- end }}

@@ -36,6 +36,7 @@ export interface Claims {
     more: object,
     limits: { timeoutMs?: number; retryForMs?: number },
   ): Promise<(Settled | ItemError)[]>;
+  inTraceOf<T>(message: ClaimedMessage, run: () => T): T;
 }
 
 export type Handler = (delivery: Delivery) => unknown;
@@ -237,7 +238,7 @@ class Loop {
       try {
         // After the message is in the list of what is held.
         await Promise.resolve();
-        await this.handler(delivery);
+        await this.topic.inTraceOf(delivery.message, () => this.handler(delivery));
       } catch (error) {
         // It was told to end, and has not done its work.
         if (delivery.signal.aborted) return;

@@ -32,6 +32,15 @@ type Options struct {
 	RetryFor time.Duration
 	// HTTP is used instead of a client of its own, for TLS with own authorities or certificates.
 	HTTP *http.Client
+	// Inject adds the trace of ctx to the headers of a request, and Extract returns a ctx in the trace of such headers,
+	// which a handler gets for its message. Those of OpenTelemetry, where p is a propagation.TraceContext:
+	//
+	//	Inject: func(ctx context.Context, h http.Header) { p.Inject(ctx, propagation.HeaderCarrier(h)) },
+	//	Extract: func(ctx context.Context, h http.Header) context.Context {
+	//		return p.Extract(ctx, propagation.HeaderCarrier(h))
+	//	},
+	Inject  func(ctx context.Context, headers http.Header)
+	Extract func(ctx context.Context, headers http.Header) context.Context
 }
 
 // Client is a client of Duetime. Goroutines may share it.
@@ -62,6 +71,7 @@ func New(address string, o Options) (*Client, error) {
 		}
 	}
 	t := &transport{base: base, token: strings.TrimSpace(o.Token), timeout: o.Timeout, retryFor: o.RetryFor, http: o.HTTP}
+	t.inject, t.extract = o.Inject, o.Extract
 	return &Client{t}, nil
 }
 

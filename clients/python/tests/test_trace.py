@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 from rig import Consumer, Pause, Rig, until
 
 import duetime
+from duetime import _trace
 
 tracer = TracerProvider().get_tracer("shop")
 STATE = TraceState([("shop", "7")])
@@ -82,3 +84,12 @@ def test_the_client_works_where_opentelemetry_is_not_installed() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; from duetime import _trace; print(_trace.headers())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "{}\n"
+
+
+@pytest.mark.parametrize(("given", "kept"), [(f"00-{1:032x}-{2:016x}-00", "shop=7"), (f"00-{3:032x}-{4:016x}-01", "")])
+def test_a_tracestate_goes_only_with_the_span_that_it_belongs_to(given: str, kept: str) -> None:
+    headers = {"traceparent": f"00-{1:032x}-{2:016x}-01", "tracestate": "shop=7"}
+    now = datetime.now(timezone.utc)
+    with _trace.of(duetime.ClaimedMessage("a", "r", now, 1, "d", b"", headers, traceparent=given)):
+        span = trace.get_current_span().get_span_context()
+    assert (f"{span.span_id:016x}", span.trace_state.to_header()) == (given[36:52], kept)

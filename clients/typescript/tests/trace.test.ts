@@ -5,6 +5,8 @@ import { test } from "node:test";
 import * as openTelemetry from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import type { ClaimedMessage } from "../src/index.js";
+import { inTraceOf } from "../src/trace.js";
 import { pause, Rig, until } from "./rig.js";
 
 const { context, propagation, trace } = openTelemetry;
@@ -54,4 +56,14 @@ test("a handler is in the trace of its message and of no other", async () => {
   assert.deepEqual([span?.traceId, span?.spanId, span?.isRemote], [producer.traceId, producer.spanId, true]);
   assert.equal(span?.traceState?.serialize(), "shop=7");
   assert.equal(seen.get("alone"), undefined);
+});
+
+test("a tracestate goes only with the span that it belongs to", () => {
+  const headers = { traceparent, tracestate: "shop=7" };
+  const state = (given: string) =>
+    inTraceOf(openTelemetry, { traceparent: given, headers } as unknown as ClaimedMessage, () =>
+      trace.getSpanContext(context.active())?.traceState?.serialize(),
+    );
+  assert.equal(state(traceparent.replace("-01", "-00")), "shop=7");
+  assert.equal(state(`00-${"3".repeat(32)}-${"4".repeat(16)}-01`), undefined);
 });

@@ -32,14 +32,9 @@ type Options struct {
 	RetryFor time.Duration
 	// HTTP is used instead of a client of its own, for TLS with own authorities or certificates.
 	HTTP *http.Client
-	// Inject adds the trace of ctx to the headers of a request, and Extract returns a ctx in the trace of such headers,
-	// which a handler gets for its message. Those of OpenTelemetry, where p is a propagation.TraceContext:
-	//
-	//	Inject: func(ctx context.Context, h http.Header) { p.Inject(ctx, propagation.HeaderCarrier(h)) },
-	//	Extract: func(ctx context.Context, h http.Header) context.Context {
-	//		return p.Extract(ctx, propagation.HeaderCarrier(h))
-	//	},
-	Inject  func(ctx context.Context, headers http.Header)
+	// Inject adds the trace of ctx to the headers of a request, as a propagator of OpenTelemetry does.
+	Inject func(ctx context.Context, headers http.Header)
+	// Extract returns a ctx in the trace that headers name; a handler gets the one of its message.
 	Extract func(ctx context.Context, headers http.Header) context.Context
 }
 

@@ -28,6 +28,7 @@ const BATCH_CHARS = 1 << 20;
 /** Ids or receipts in one request. */
 const IDS_MAX = 10_000;
 
+/** How a client asks its node. */
 export interface DuetimeOptions {
   /** The token that the node asks for. */
   token?: string;
@@ -72,6 +73,7 @@ export class Duetime {
 export class Topic {
   readonly #path: string;
 
+  /** @internal */
   constructor(
     private readonly transport: Transport,
     readonly name: string,

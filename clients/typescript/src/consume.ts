@@ -39,8 +39,10 @@ export interface Claims {
   inTraceOf<T>(message: ClaimedMessage, run: () => T): T;
 }
 
+/** Handles one message; what it returns is awaited. */
 export type Handler = (delivery: Delivery) => unknown;
 
+/** How a consumer claims and ends. */
 export interface ConsumeOptions {
   /** How many messages are handled at a time, and so the most that are claimed; 10 if absent. */
   concurrency?: number;

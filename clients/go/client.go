@@ -32,6 +32,10 @@ type Options struct {
 	RetryFor time.Duration
 	// HTTP is used instead of a client of its own, for TLS with own authorities or certificates.
 	HTTP *http.Client
+	// Inject adds the trace of ctx to the headers of a request, as a propagator of OpenTelemetry does.
+	Inject func(ctx context.Context, headers http.Header)
+	// Extract returns a ctx in the trace that headers name; a handler gets the one of its message.
+	Extract func(ctx context.Context, headers http.Header) context.Context
 }
 
 // Client is a client of Duetime. Goroutines may share it.
@@ -62,6 +66,7 @@ func New(address string, o Options) (*Client, error) {
 		}
 	}
 	t := &transport{base: base, token: strings.TrimSpace(o.Token), timeout: o.Timeout, retryFor: o.RetryFor, http: o.HTTP}
+	t.inject, t.extract = o.Inject, o.Extract
 	return &Client{t}, nil
 }
 

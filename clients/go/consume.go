@@ -321,7 +321,7 @@ func (c *consumer) call(d *Delivery) (err error) {
 			err = fmt.Errorf("handler panicked: %v", p)
 		}
 	}()
-	return c.handler(d.ctx, d)
+	return c.handler(c.topic.transport.inTraceOf(d.ctx, d.ClaimedMessage), d)
 }
 
 func (c *consumer) lose(d *Delivery, outcome SettleOutcome) {

@@ -32,6 +32,8 @@ type transport struct {
 	base, token       string
 	timeout, retryFor time.Duration
 	http              *http.Client
+	inject            func(context.Context, http.Header)
+	extract           func(context.Context, http.Header) context.Context
 	// How far the node's clock is ahead of this machine's, by the Date of an answer.
 	ahead atomic.Int64
 }
@@ -155,6 +157,9 @@ func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
 	}
 	sent.Header.Set("Accept", jsonType)
 	sent.Header.Set("User-Agent", "duetime-go/0.1.0")
+	if t.inject != nil {
+		t.inject(ctx, sent.Header)
+	}
 	if t.token != "" {
 		sent.Header.Set("Authorization", "Bearer "+t.token)
 	}

@@ -1,6 +1,7 @@
 /** The client: topics, messages, and consumers by hand. */
 
 import { consume, type ConsumeOptions, type Handler } from "./consume.js";
+import { inTraceOf, type OpenTelemetry } from "./trace.js";
 import { Transport } from "./transport.js";
 import {
   ApiError,
@@ -28,6 +29,7 @@ const BATCH_CHARS = 1 << 20;
 /** Ids or receipts in one request. */
 const IDS_MAX = 10_000;
 
+/** How a client asks its node. */
 export interface DuetimeOptions {
   /** The token that the node asks for. */
   token?: string;
@@ -37,20 +39,23 @@ export interface DuetimeOptions {
   retryForMs?: number;
   /** Instead of the `fetch` of the runtime. */
   fetch?: typeof globalThis.fetch;
+  /** The module `@opentelemetry/api`: a request is in the trace of its caller, a handler in that of its message. */
+  openTelemetry?: OpenTelemetry;
 }
 
 /** A client of Duetime. `url`: of a node, or of a balancer in front of several, such as `"http://127.0.0.1:3830"`. */
 export class Duetime {
   readonly #transport: Transport;
 
-  constructor(url: string, { token, timeoutMs = 10_000, retryForMs = 30_000, fetch }: DuetimeOptions = {}) {
+  constructor(url: string, options: DuetimeOptions = {}) {
+    const { token, timeoutMs = 10_000, retryForMs = 30_000, fetch, openTelemetry } = options;
     const base = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
     const parsed = URL.canParse(base) ? new URL(base) : undefined;
     if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password) {
       throw new RangeError('this is not the address of a node; write it like "http://127.0.0.1:3830", and give token');
     }
     const fetching = fetch ?? ((input, init) => globalThis.fetch(input, init));
-    this.#transport = new Transport(base, token, timeoutMs, retryForMs, fetching);
+    this.#transport = new Transport(base, token, timeoutMs, retryForMs, fetching, openTelemetry);
   }
 
   /** The topic of that name. Asks the node nothing. */
@@ -69,6 +74,7 @@ export class Duetime {
 export class Topic {
   readonly #path: string;
 
+  /** @internal */
   constructor(
     private readonly transport: Transport,
     readonly name: string,
@@ -214,6 +220,11 @@ export class Topic {
    */
   consume(handler: Handler, options: ConsumeOptions = {}): Promise<void> {
     return consume(this, handler, options);
+  }
+
+  /** @internal */
+  inTraceOf<T>(message: ClaimedMessage, run: () => T): T {
+    return inTraceOf(this.transport.openTelemetry, message, run);
   }
 
   /** @internal */

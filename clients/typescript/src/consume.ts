@@ -37,10 +37,13 @@ export interface Claims {
     more: object,
     limits: { timeoutMs?: number; retryForMs?: number },
   ): Promise<(Settled | ItemError)[]>;
+  inTraceOf<T>(message: ClaimedMessage, run: () => T): T;
 }
 
+/** Handles one message; what it returns is awaited. */
 export type Handler = (delivery: Delivery) => unknown;
 
+/** How a consumer claims and ends. */
 export interface ConsumeOptions {
   /** How many messages are handled at a time, and so the most that are claimed; 10 if absent. */
   concurrency?: number;
@@ -288,7 +291,7 @@ class Loop {
       try {
         // After the message is in the list of what is held.
         await Promise.resolve();
-        await this.handler(delivery);
+        await this.topic.inTraceOf(delivery.message, () => this.handler(delivery));
       } catch (error) {
         // It was told to end, and has not done its work.
         if (delivery.signal.aborted) return;

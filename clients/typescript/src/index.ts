@@ -3,6 +3,7 @@
 export { Duetime, type DuetimeOptions, type Topic } from "./client.js";
 export type { ConsumeOptions, Delivery, Handler } from "./consume.js";
 export { shardOf } from "./shards.js";
+export type { OpenTelemetry } from "./trace.js";
 export {
   ApiError,
   type Cancelled,

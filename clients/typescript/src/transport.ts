@@ -1,5 +1,6 @@
 /** One request and its answer: until when it is waited for, and how often it is sent. */
 
+import { type OpenTelemetry, traceHeaders } from "./trace.js";
 import { ApiError, DuetimeError, ForeignAnswer, NoAnswer } from "./types.js";
 import { isPassing, type Json, problem, read } from "./wire.js";
 
@@ -89,6 +90,7 @@ export class Transport {
     readonly timeoutMs: number,
     readonly retryForMs: number,
     readonly fetch: typeof globalThis.fetch,
+    readonly openTelemetry: OpenTelemetry | undefined,
   ) {
     this.#headers = { accept: "application/json", ...(token && { authorization: `Bearer ${token.trim()}` }) };
   }
@@ -151,7 +153,7 @@ export class Transport {
 
   async #send(request: Request): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
     const limitMs = (request.timeoutMs ?? this.timeoutMs) + (request.waitMs ?? 0);
-    const headers = { ...this.#headers };
+    const headers = { ...this.#headers, ...traceHeaders(this.openTelemetry) };
     if (request.body !== undefined) headers["content-type"] = request.contentType ?? "application/json";
     if (request.method !== "GET") headers[NOT_AFTER] = String(Math.floor(Date.now() + this.#aheadMs + limitMs));
     const ending = new AbortController();

@@ -10,9 +10,13 @@ declare const receiptBrand: unique symbol;
 /** Proof of a claim. It ends with the next extension, which answers a new one. */
 export type Receipt = string & { readonly [receiptBrand]: true };
 
+/** What became of an enqueue. */
 export type EnqueueOutcome = "scheduled" | "replaced" | "duplicate";
+/** What became of a cancel. */
 export type CancelOutcome = "cancelled" | "in_flight" | "unknown";
+/** What became of a reschedule. */
 export type RescheduleOutcome = "rescheduled" | "in_flight" | "dead" | "unknown";
+/** What became of an ack, nack, release or extend. */
 export type SettleOutcome = "ok" | "already" | "cancelled" | "expired" | "gone";
 
 /** Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again. */

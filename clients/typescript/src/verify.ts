@@ -3,6 +3,7 @@
 import { InvalidSignature } from "./types.js";
 import { decode } from "./wire.js";
 
+/** Against which time a webhook is checked. */
 export interface VerifyOptions {
   /** How far the time of the webhook may be from this machine's clock; 5 minutes if absent. */
   toleranceMs?: number;

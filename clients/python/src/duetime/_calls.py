@@ -13,7 +13,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, TypeVar
 
-from . import _answers, _wire
+from . import _answers, _trace, _wire
 from ._types import (
     ApiError,
     Cancelled,
@@ -110,7 +110,7 @@ class Calls:
 
         Returns the answer, and whether an earlier try may have been carried out. `wait`: how long the node may wait.
         """
-        headers = dict(self._headers)
+        headers = {**self._headers, **_trace.headers()}
         if content is not None:
             headers["content-type"] = content_type
         limit = (self.timeout if timeout is None else timeout) + wait

@@ -9,7 +9,7 @@ from datetime import timedelta
 from threading import Condition, Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from . import _hold, _http, _wire
+from . import _hold, _http, _trace, _wire
 from ._calls import one
 from ._hold import Acks, Hold, log
 from ._types import Claimed, ClaimedMessage, DuetimeError, Duration, ItemError, Settled, SettleOutcome
@@ -170,7 +170,8 @@ class _Loop:
     def _handle(self, delivery: Delivery) -> None:
         try:
             try:
-                self._handler(delivery)
+                with _trace.of(delivery.message):
+                    self._handler(delivery)
             except Exception as error:
                 log.exception("handler failed for message %r", delivery.id)
                 if self._is_held(delivery):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from . import _hold, _http, _wire
+from . import _hold, _http, _trace, _wire
 from ._calls import one
 from ._hold import Acks, Hold, log
 from ._types import Claimed, ClaimedMessage, DuetimeError, Duration, ItemError, Settled, SettleOutcome
@@ -184,7 +184,8 @@ class _Loop:
     async def _handle(self, delivery: AsyncDelivery) -> None:
         try:
             try:
-                await self._handler(delivery)
+                with _trace.of(delivery.message):
+                    await self._handler(delivery)
             except asyncio.CancelledError as error:
                 if delivery._lost is None and not delivery._is_taken_back:
                     await delivery.nack(reason=_hold.reason_of(error))

@@ -12,10 +12,15 @@ from . import _wire
 #: A `timedelta`, or a string with a unit such as `"500ms"`, `"30m"`, `"1h 30m"`.
 Duration: TypeAlias = timedelta | str
 
+#: What became of an enqueue.
 EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "duplicate"]
+#: What became of a cancel.
 CancelOutcome: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
+#: What became of a reschedule.
 RescheduleOutcome: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
+#: What became of an ack, nack, release or extend.
 SettleOutcome: TypeAlias = Literal["ok", "already", "cancelled", "expired", "gone"]
+#: What an enqueue does where its id is already there.
 OnConflict: TypeAlias = Literal["reject", "replace"]
 
 #: Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again.
@@ -90,7 +95,9 @@ class NewMessage:
         headers: Mapping[str, str] | None = None,
         on_conflict: OnConflict | None = None,
     ) -> None:
+        #: The id; one that the client made if none was given.
         self.id = _wire.make_id() if id is None else id
+        #: True if the client made the id.
         self.has_made_id = id is None
         fields: dict[str, object] = {"id": self.id, **_wire.due(delay, due_at), **_wire.payload(payload)}
         if headers is not None:

@@ -39,6 +39,7 @@ mod listeners;
 mod me;
 mod memory;
 mod message_in;
+mod message_lines;
 mod messages;
 mod name_patterns;
 mod ndjson;

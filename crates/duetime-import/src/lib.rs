@@ -5,10 +5,15 @@
 
 mod fingerprint;
 mod id;
+mod item;
 mod kinds;
+mod layout;
+mod options;
 mod reader;
 mod source;
 
 pub use fingerprint::Fingerprint;
 pub use id::spell_id;
-pub use source::{Item, Kind, Left, Page, Place, ScoreUnit, Source, SourceError, SourceOptions};
+pub use item::Item;
+pub use options::{Kind, ScoreUnit, SourceError, SourceOptions};
+pub use source::{Left, Page, Place, Source};

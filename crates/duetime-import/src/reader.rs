@@ -5,10 +5,14 @@ use std::sync::Arc;
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use redis::{Pipeline, Value, cmd};
 
-use crate::source::{SourceError, StepPlace};
+use crate::options::SourceError;
 
 /// Entries that one step asks for. Redis may bring some more of a small key, which it keeps in one piece.
 const STEP: usize = 200;
+
+/// The cursor of a scan, or how many elements from the tail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepPlace(pub(crate) u64);
 
 /// Where entries are read from.
 #[derive(Clone, Debug)]
@@ -127,11 +131,7 @@ impl Reader {
     }
 
     /// The same `fields` of each of `keys`; `None`: there is no such field.
-    pub async fn fields(
-        &self,
-        keys: &[Vec<u8>],
-        fields: &[&str],
-    ) -> Result<Vec<Vec<Option<Vec<u8>>>>, SourceError> {
+    pub async fn fields(&self, keys: &[Vec<u8>], fields: &[&str]) -> Result<Vec<Vec<Option<Vec<u8>>>>, SourceError> {
         let mut asks = Pipeline::new();
         for key in keys {
             asks.cmd("HMGET").arg(key).arg(fields);

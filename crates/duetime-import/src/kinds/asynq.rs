@@ -4,9 +4,10 @@
 use async_trait::async_trait;
 use prost::Message as _;
 
-use super::needed;
+use crate::item::{Item, header, message, millis_of_seconds, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions, needed};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, header, message, millis_of_seconds, refused};
 
 /// What is read of `asynq.TaskMessage` (internal/proto/asynq.proto there).
 #[derive(prost::Message)]

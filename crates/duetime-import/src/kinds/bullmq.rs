@@ -4,9 +4,10 @@
 
 use async_trait::async_trait;
 
-use super::needed;
+use crate::item::{Item, header, message, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions, needed};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, header, message, refused};
 
 /// The part of a score that counts jobs of one millisecond.
 const COUNTED: f64 = 4096.0;

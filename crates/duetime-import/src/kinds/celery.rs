@@ -7,8 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::units::parse_time;
 use serde::Deserialize;
 
+use crate::item::{Item, header, message, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, header, message, refused};
 
 /// What is read of a message of Kombu with headers of Celery's protocol 2.
 #[derive(Deserialize)]
@@ -44,17 +46,15 @@ struct DeliveryInfo {
 }
 
 pub(crate) struct Celery {
-    queue: String,
+    /// Only tasks with this routing key, and its list; absent: all of `unacked`, and Celery's own list.
+    queue: Option<String>,
     /// `global_keyprefix` of the transport.
     prefix: String,
 }
 
 impl Celery {
     pub fn new(options: &SourceOptions) -> Self {
-        Self {
-            queue: options.queue.clone().unwrap_or_else(|| "celery".to_owned()),
-            prefix: options.prefix.clone().unwrap_or_default(),
-        }
+        Self { queue: options.queue.clone(), prefix: options.prefix.clone().unwrap_or_default() }
     }
 
     fn key(&self, part: &str) -> String {
@@ -74,7 +74,7 @@ impl Celery {
         };
         let Some(eta) = headers.eta else { return Item::Other };
         let route = &properties.delivery_info.routing_key;
-        if !route.is_empty() && *route != self.queue {
+        if self.queue.as_ref().is_some_and(|queue| queue != route) {
             return Item::Other;
         }
         // As Python's isoformat has it; a time without a zone is UTC, as Celery takes it.
@@ -101,7 +101,7 @@ impl Celery {
 #[async_trait]
 impl Layout for Celery {
     fn parts(&self) -> Vec<Scanned> {
-        vec![Scanned::Hash(self.key("unacked")), Scanned::List(self.key(&self.queue))]
+        vec![Scanned::Hash(self.key("unacked")), Scanned::List(self.key(self.queue.as_deref().unwrap_or("celery")))]
     }
 
     fn left(&self) -> Vec<(&'static str, Counted, String)> {

@@ -3,9 +3,10 @@
 
 use async_trait::async_trait;
 
-use super::needed;
+use crate::item::{Item, message, millis_of_seconds, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions, needed};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, message, millis_of_seconds, refused};
 
 pub(crate) struct DelayQueue {
     queue: String,
@@ -37,9 +38,8 @@ impl Layout for DelayQueue {
     async fn items(&self, reader: &Reader, entries: Vec<Entry>) -> Result<Vec<Item>, SourceError> {
         // An id is a UUID: it has one payload, under the one key or the other.
         let [plain, tagged] = self.keys("msg:");
-        let keys = entries.iter().flat_map(|entry| {
-            [&plain, &tagged].map(|base| [base.as_bytes(), &entry.name].concat())
-        });
+        let keys =
+            entries.iter().flat_map(|entry| [&plain, &tagged].map(|base| [base.as_bytes(), &entry.name].concat()));
         let payloads = reader.strings(&keys.collect::<Vec<_>>()).await?;
         let payloads = payloads.chunks(2).map(|pair| pair.iter().flatten().next().cloned());
         let item = |(entry, payload): (Entry, Option<Vec<u8>>)| match payload {

@@ -8,30 +8,20 @@ mod rq;
 mod sidekiq;
 mod zset;
 
-use crate::source::{Kind, Layout, SourceError, SourceOptions};
-
-/// An option that a kind cannot do without.
-fn needed<'a>(value: &'a Option<String>, option: &str, what: &str) -> Result<&'a str, SourceError> {
-    let lacking = || SourceError::Option(format!("{option} is missing; give {what}"));
-    value.as_deref().filter(|text| !text.is_empty()).ok_or_else(lacking)
-}
-
-/// Refuses options that a kind does not know.
-fn none_of(options: [(&str, &Option<String>); 2]) -> Result<(), SourceError> {
-    match options.into_iter().find(|(_, value)| value.is_some()) {
-        Some((name, _)) => Err(SourceError::Option(format!("{name} is not for this kind; leave it out"))),
-        None => Ok(()),
-    }
-}
+use crate::layout::Layout;
+use crate::options::{Kind, SourceError, SourceOptions, none_of};
 
 pub(crate) fn layout(kind: Kind, options: &SourceOptions) -> Result<Box<dyn Layout>, SourceError> {
-    if kind == Kind::Zset {
-        none_of([("--queue", &options.queue), ("--prefix", &options.prefix)])?;
-        return Ok(Box::new(zset::Zset::new(options)?));
-    }
-    none_of([("--key", &options.key), ("--payloads", &options.payloads)])?;
+    let is_zset = kind == Kind::Zset;
+    none_of([
+        ("--queue", is_zset && options.queue.is_some()),
+        ("--prefix", (is_zset || kind == Kind::Hdt3213) && options.prefix.is_some()),
+        ("--key", !is_zset && options.key.is_some()),
+        ("--payloads", !is_zset && options.payloads.is_some()),
+        ("--unit", !is_zset && options.unit.is_some()),
+    ])?;
     Ok(match kind {
-        Kind::Zset => unreachable!("it is above"),
+        Kind::Zset => Box::new(zset::Zset::new(options)?),
         Kind::BullMq => Box::new(bullmq::BullMq::new(options)?),
         Kind::Hdt3213 => Box::new(hdt3213::DelayQueue::new(options)?),
         Kind::Sidekiq => Box::new(sidekiq::Sidekiq::new(options)),

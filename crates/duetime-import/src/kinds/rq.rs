@@ -3,9 +3,10 @@
 
 use async_trait::async_trait;
 
-use super::needed;
+use crate::item::{Item, header, message, millis_of_seconds, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions, needed};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, header, message, millis_of_seconds, refused};
 
 pub(crate) struct Rq {
     queue: String,

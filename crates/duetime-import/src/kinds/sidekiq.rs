@@ -3,8 +3,10 @@
 use async_trait::async_trait;
 use serde::Deserialize;
 
+use crate::item::{Item, header, message, millis_of_seconds, refused};
+use crate::layout::Layout;
+use crate::options::{SourceError, SourceOptions};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, SourceError, SourceOptions, header, message, millis_of_seconds, refused};
 
 #[derive(Deserialize)]
 struct Job {
@@ -40,11 +42,8 @@ impl Layout for Sidekiq {
     }
 
     fn left(&self) -> Vec<(&'static str, Counted, String)> {
-        let queue = self.queue.as_deref().unwrap_or("default");
-        vec![
-            ("enqueued", Counted::List, self.key(&format!("queue:{queue}"))),
-            ("dead", Counted::Zset, self.key("dead")),
-        ]
+        let enqueued = self.queue.iter().map(|queue| ("enqueued", Counted::List, self.key(&format!("queue:{queue}"))));
+        enqueued.chain([("dead", Counted::Zset, self.key("dead"))]).collect()
     }
 
     async fn items(&self, _: &Reader, entries: Vec<Entry>) -> Result<Vec<Item>, SourceError> {

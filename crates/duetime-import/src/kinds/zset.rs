@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::needed;
+use crate::item::{Item, message, millis_of_seconds, refused};
+use crate::layout::Layout;
+use crate::options::{ScoreUnit, SourceError, SourceOptions, needed};
 use crate::reader::{Counted, Entry, Reader, Scanned};
-use crate::source::{Item, Layout, ScoreUnit, SourceError, SourceOptions, message, millis_of_seconds, refused};
 
 /// No score of a due time is higher, in milliseconds.
 const MILLIS_MAX: f64 = 9e15;
@@ -18,7 +19,7 @@ pub(crate) struct Zset {
 impl Zset {
     pub fn new(options: &SourceOptions) -> Result<Self, SourceError> {
         let key = needed(&options.key, "--key", "the key of the sorted set")?.to_owned();
-        Ok(Self { key, payloads: options.payloads.clone(), unit: options.unit })
+        Ok(Self { key, payloads: options.payloads.clone(), unit: options.unit.unwrap_or(ScoreUnit::Seconds) })
     }
 
     fn due_ms(&self, score: f64) -> Option<i64> {

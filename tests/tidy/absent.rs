@@ -62,6 +62,7 @@ fn redis_is_known_by_few() {
     // The program names the crates; what is a link to Redis, it only hands on.
     let may = [
         "crates/duetime-redis/",
+        "crates/duetime-import/",
         "crates/duetime-store-redis/",
         "crates/duetime-ownership/",
         "crates/duetime-sinks/src/redis_stream.rs",

@@ -6,6 +6,7 @@ use crate::answers::{DeadDone, DeadPage};
 use crate::call::{ANSWER_MAX, Client, part, value};
 use crate::dead_groups::DeadGroups;
 use crate::error::ClientError;
+use crate::message_lines::MessageLines;
 
 /// Which dead letters.
 #[derive(Clone, Debug)]
@@ -38,14 +39,21 @@ impl Client {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<DeadPage, ClientError> {
-        let mut path = format!("/v1/topics/{}/dead?limit={limit}", part(topic));
-        if let Some(reason) = reason {
-            path += &format!("&reason={}", value(reason));
-        }
-        if let Some(cursor) = cursor {
-            path += &format!("&cursor={}", value(cursor));
-        }
-        self.get(&path).await
+        self.get(&page(topic, reason, cursor, limit)).await
+    }
+
+    /// One page of dead letters as lines of JSON.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn dead_lines(
+        &self,
+        topic: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<MessageLines, ClientError> {
+        self.lines(&page(topic, None, cursor, limit)).await
     }
 
     /// Dead letters by reason, each with up to `samples` ids.
@@ -98,4 +106,15 @@ impl Client {
         // A sweep takes its time; the node bounds it.
         self.call(self.request(method, path)?.timeout(ANSWER_MAX * 2).json(&body)).await
     }
+}
+
+fn page(topic: &str, reason: Option<&str>, cursor: Option<&str>, limit: usize) -> String {
+    let mut path = format!("/v1/topics/{}/dead?limit={limit}", part(topic));
+    if let Some(reason) = reason {
+        path += &format!("&reason={}", value(reason));
+    }
+    if let Some(cursor) = cursor {
+        path += &format!("&cursor={}", value(cursor));
+    }
+    path
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Client, part, value};
 use crate::error::ClientError;
+use crate::message_lines::MessageLines;
 
 /// Which messages are listed.
 #[derive(Clone, Debug, Default)]
@@ -108,21 +109,22 @@ impl Client {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<ListPage, ClientError> {
-        let mut path = format!("/v1/topics/{}/messages?limit={limit}", part(topic));
-        let time = |at: Option<i64>| at.map(|at| at.to_string());
-        let given = [
-            ("state", filter.state.clone()),
-            ("due_from", time(filter.due_from)),
-            ("due_to", time(filter.due_to)),
-            ("prefix", filter.prefix.clone()),
-            ("cursor", cursor.map(str::to_owned)),
-        ];
-        for (name, text) in given {
-            if let Some(text) = text {
-                path += &format!("&{name}={}", value(&text));
-            }
-        }
-        self.get(&path).await
+        self.get(&path(topic, filter, cursor, limit)).await
+    }
+
+    /// The same with payloads and headers, as lines of JSON.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn list_lines(
+        &self,
+        topic: &str,
+        filter: &ListFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<MessageLines, ClientError> {
+        self.lines(&path(topic, filter, cursor, limit)).await
     }
 
     /// Messages with exactly this id in the topics of one page, from `cursor` (the `next` of the page before) on.
@@ -134,4 +136,22 @@ impl Client {
         let cursor = cursor.map(|cursor| format!("&cursor={}", value(cursor))).unwrap_or_default();
         self.get(&format!("/v1/find?id={}{cursor}", value(id))).await
     }
+}
+
+fn path(topic: &str, filter: &ListFilter, cursor: Option<&str>, limit: usize) -> String {
+    let mut path = format!("/v1/topics/{}/messages?limit={limit}", part(topic));
+    let time = |at: Option<i64>| at.map(|at| at.to_string());
+    let given = [
+        ("state", filter.state.clone()),
+        ("due_from", time(filter.due_from)),
+        ("due_to", time(filter.due_to)),
+        ("prefix", filter.prefix.clone()),
+        ("cursor", cursor.map(str::to_owned)),
+    ];
+    for (name, text) in given {
+        if let Some(text) = text {
+            path += &format!("&{name}={}", value(&text));
+        }
+    }
+    path
 }

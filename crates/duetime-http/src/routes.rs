@@ -14,6 +14,7 @@ pub(crate) mod find;
 pub(crate) mod forecast;
 pub(crate) mod list;
 pub(crate) mod me;
+pub(crate) mod message_lines;
 pub(crate) mod messages;
 pub(crate) mod observe;
 pub(crate) mod outages;

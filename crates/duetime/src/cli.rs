@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    backup, bulk, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring, observe, pause,
-    shards, sink, sizing, token, topic,
+    backup, bulk, consume, dead, enqueue, events, export, find, forecast, import, list, man, message, monitoring,
+    observe, pause, shards, sink, sizing, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
@@ -40,6 +40,10 @@ pub enum Command {
     Topic(topic::TopicCommand),
     /// Schedules a message, or a whole file of them.
     Enqueue(enqueue::EnqueueArgs),
+    /// Writes the messages of a topic with their payloads, one JSON object a line, while the node serves.
+    Export(export::ExportArgs),
+    /// Brings messages into a topic: lines of an export, or what another system keeps in Redis.
+    Import(import::ImportArgs),
     /// Cancels messages: what answers `cancelled` is never delivered.
     Cancel(message::IdsArgs),
     /// Shows messages.

@@ -10,8 +10,8 @@ use duetime_supervisor::Supervisor;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    backup, bulk, check_config, consume, dead, enqueue, events, find, forecast, list, man, message, monitoring,
-    observe, output, pause, shards, sink, sizing, token, top, topic,
+    backup, bulk, check_config, consume, dead, enqueue, events, export, find, forecast, import, list, man, message,
+    monitoring, observe, output, pause, shards, sink, sizing, token, top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -26,6 +26,8 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Serve(args) => serve::run(&args, steps).await,
         Command::Topic(command) => topic::run(command).await,
         Command::Enqueue(args) => enqueue::run(args).await,
+        Command::Export(args) => export::run(args).await,
+        Command::Import(args) => import::run(args).await,
         Command::Cancel(args) => message::cancel(args).await,
         Command::Get(args) => message::get(args).await,
         Command::Explain(args) => message::explain(args).await,

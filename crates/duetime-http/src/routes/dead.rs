@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::header::{self, HeaderName};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -25,6 +24,7 @@ use crate::json::fields;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::{Problem, Refusal};
 use crate::json::schema;
+use crate::routes::message_lines;
 use crate::routes::messages::read_ids;
 use crate::routes::view::MessageView;
 use crate::server::body::{self, ITEMS_BYTES_MAX};
@@ -37,9 +37,6 @@ const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 /// Most pages that are read for one of a single reason.
 const READS_MAX: usize = 16;
-const NDJSON: &str = "application/x-ndjson";
-/// The cursor of the page after this one.
-const NEXT: HeaderName = HeaderName::from_static("duetime-next");
 /// A request that redrives or purges all answers after this time, and says whether any are left.
 const SWEEP_MAX: Duration = Duration::from_secs(20);
 
@@ -75,26 +72,6 @@ pub(crate) struct DeadView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<String>,
-}
-
-/// Whether the caller asks for one message a line.
-fn wants_lines(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accepted.split([',', ';']).any(|kind| kind.trim() == NDJSON)
-}
-
-/// The messages, one a line; what comes next is in a header.
-fn lines(view: &DeadView<'_>) -> Response {
-    let mut text = Vec::new();
-    for message in &view.messages {
-        serde_json::to_writer(&mut text, message).expect("memory can be written");
-        text.push(b'\n');
-    }
-    let mut answer = ([(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON))], text).into_response();
-    if let Some(next) = &view.next {
-        answer.headers_mut().insert(NEXT, HeaderValue::from_str(next).expect("a cursor is of letters and digits"));
-    }
-    answer
 }
 
 /// List dead letters
@@ -133,8 +110,11 @@ pub(crate) async fn list(
         None => app.router.dead.page(&topic, cursor, limit).await?,
     };
     let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
-    let view = DeadView { messages: messages.collect(), next: page.next.map(show_cursor) };
-    Ok(if wants_lines(&headers) { lines(&view) } else { Json(view).into_response() })
+    let next = page.next.map(show_cursor);
+    if message_lines::are_wanted(&headers) {
+        return Ok(message_lines::answer(messages, next.as_deref()));
+    }
+    Ok(Json(DeadView { messages: messages.collect(), next }).into_response())
 }
 
 /// A page of the letters of one reason: others are read and left out.

@@ -1,22 +1,26 @@
-//! Lists live messages by state, time and beginning of their id.
+//! Lists live messages by state, time and beginning of their id: without bodies, or as lines with them.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::parse_time;
-use duetime_core::{ListPlace, Timestamp, TopicName};
-use duetime_router::{Listed, ListedState, MessageCursor, MessageFilter};
+use duetime_core::{ListPlace, MessageState, StoredMessage, Timestamp, TopicName};
+use duetime_router::{Listed, ListedState, MessageCursor, MessageFilter, MessageList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::auth::Caller;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
 use crate::json::schema;
+use crate::routes::message_lines;
+use crate::routes::view::MessageView;
 use crate::server::memory;
 use crate::server::state::HttpParts;
 
@@ -26,6 +30,10 @@ const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 /// Messages of a page that are read, where their scores leave open whether they were deferred.
 const LOOKED_UP_MAX: usize = 64;
+/// A page of lines ends when its bodies have so many bytes.
+const LINES_BYTES_MAX: usize = 4 << 20;
+/// Bodies that are read in one call.
+const BODIES_AT_ONCE: usize = 64;
 /// No message can be due later: scores are exact until then.
 const LAST_MOMENT: Timestamp = Timestamp::from_millis(9_000_000_000_000);
 
@@ -147,10 +155,47 @@ async fn find_deferred(app: &HttpParts, topic: &TopicName, messages: &mut [Liste
     }
 }
 
+/// The bodies of a page, read in steps until it has as many bytes as it may; it then ends there. What was settled, or
+/// died, since it was listed is left out.
+async fn with_bodies(
+    app: &HttpParts,
+    topic: &TopicName,
+    page: &mut MessageList,
+) -> Result<Vec<(u32, StoredMessage)>, Problem> {
+    let (mut read, mut bytes, mut at) = (Vec::with_capacity(page.messages.len()), 0, 0);
+    // As large as the largest of the last step, and at first as they may be.
+    let mut most = usize::try_from(app.router.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
+    while at < page.messages.len() && bytes < LINES_BYTES_MAX {
+        let step = ((LINES_BYTES_MAX - bytes) / most.max(1)).clamp(1, BODIES_AT_ONCE);
+        let ids: Vec<_> = page.messages[at..].iter().take(step).map(|one| one.id.clone()).collect();
+        at += ids.len();
+        let mut largest = 0;
+        for answer in app.router.get(topic, ids).await {
+            if let (shard, Some(message)) = answer?
+                && message.state != MessageState::Dead
+            {
+                largest = largest.max(message.payload.len());
+                bytes += message.payload.len();
+                read.push((shard, message));
+            }
+        }
+        most = largest;
+    }
+    if at < page.messages.len() {
+        let last = &page.messages[at - 1];
+        page.next = Some(MessageCursor { shard: last.shard, epoch: page.epoch, after: Some(last.place.clone()) });
+    }
+    memory::take_items(read.len(), memory::STORE_COPIES * bytes)?;
+    Ok(read)
+}
+
 /// List messages
 ///
 /// Those that are not dead letters, without payloads. A page reads 4,096 messages and takes a quarter of a second at
 /// most, so it may be empty and yet have a `next`.
+///
+/// To export them, ask for `application/x-ndjson`: one message a line, with its payload and headers, and `next` as the
+/// header `Duetime-Next`. Such a page has about 4 MiB of payloads at most.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
     params(
@@ -164,12 +209,17 @@ async fn find_deferred(app: &HttpParts, topic: &TopicName, messages: &mut [Liste
         ("limit" = inline(Option<usize>), Query, description = "Most on this page, 50 if absent", minimum = 1, maximum = 500),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the page before; the other parameters as they were then"),
     ),
-    responses((status = 200, description = "One page", body = ListView))
+    responses(
+        (status = 200, description = "One page", content((ListView = "application/json"), (String = "application/x-ndjson")),
+            headers(("Duetime-Next" = String, description = "Of `application/x-ndjson`: the next page; absent on the last"))),
+    )
 )]
 pub(crate) async fn get(
     State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let known = ["state", "due_from", "due_to", "prefix", "limit", "cursor"];
     let query = Query::read(query.as_deref(), &known)?;
@@ -179,6 +229,11 @@ pub(crate) async fn get(
     let mut page = app.router.live.page(&topic, &filter, cursor, limit).await?;
     find_deferred(&app, &topic, &mut page.messages).await;
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));
+    if message_lines::are_wanted(&headers) {
+        let read = with_bodies(&app, &topic, &mut page).await?;
+        let views = read.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
+        return Ok(message_lines::answer(views, page.next.map(show_cursor).as_deref()));
+    }
     let view = ListView {
         messages: page.messages.into_iter().map(ListedView::from).collect(),
         scanned: page.scanned,

@@ -128,6 +128,8 @@ pub struct Listed {
     pub visible_at: Timestamp,
     /// How often it was claimed.
     pub attempts: u8,
+    /// Its place in the shard: a page that ends with it goes on behind.
+    pub place: ListPlace,
 }
 
 /// One page.
@@ -143,6 +145,8 @@ pub struct MessageList {
     pub shards: u32,
     /// The shard count changes, or did since the list was begun: some may be missing, or come twice.
     pub changing: bool,
+    /// The routing under which the list was begun.
+    pub epoch: u64,
     /// `None`: this was the last page.
     pub next: Option<MessageCursor>,
 }
@@ -209,7 +213,7 @@ impl LiveMessages {
         let now = self.dispatcher.context.clock.now();
         let start = cursor.unwrap_or(MessageCursor { shard: 0, epoch: record.routing.epoch, after: None });
         let (mut at, mut range) = (start.shard, ListRange { after: start.after, ..filter.range(now) });
-        let mut list = MessageList { shards: record.routing.reach(), ..MessageList::default() };
+        let mut list = MessageList { shards: record.routing.reach(), epoch: start.epoch, ..MessageList::default() };
         let (mut empty, mut asked_to) = (BTreeSet::new(), at);
         let limit = limit.max(1);
         while at < list.shards {
@@ -234,12 +238,13 @@ impl LiveMessages {
                 if list.messages.len() >= limit {
                     break;
                 }
-                (left, list.scanned, place) = (left - 1, list.scanned + 1, Some(entry.place()));
-                let score = entry.score;
+                let (here, score) = (entry.place(), entry.score);
                 let (state, visible_at, attempts) = (ListedState::of(score, now), score.visible_at(), score.tries());
                 if filter.has(&entry.id, state) {
-                    list.messages.push(Listed { id: entry.id, shard: at, state, visible_at, attempts });
+                    let place = here.clone();
+                    list.messages.push(Listed { id: entry.id, shard: at, state, visible_at, attempts, place });
                 }
+                (left, list.scanned, place) = (left - 1, list.scanned + 1, Some(here));
             }
             let whole = left == 0 && !page.more;
             range.after = place.filter(|_| !whole);

@@ -31,11 +31,29 @@ async fn what_is_agreed_to_is_what_is_done_and_nobody_else_can_start_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_read_ticked_edited_and_redriven_ten_first() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/desk.py"), CONFIG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn screens_and_their_actions_are_at_hand_and_nothing_typed_or_claimed_is_lost() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/hand.py"), CONFIG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_trouble_is_one_sentence_rows_keep_their_places_and_nobody_is_shouted_at() {
-    let nobody = duetime_testkit::servers::free_port();
-    let sink =
-        format!("[sinks.partner]\ntype = \"http\"\nurl = \"http://127.0.0.1:{nobody}/in\"\nallow = [\"127.0.0.1\"]\n");
-    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/calm.py"), &format!("{sink}{CONFIG}")).await;
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/calm.py"), &with_partner()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_late_topic_says_why() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/late.py"), &with_partner()).await;
+}
+
+/// With a sink that nobody answers for.
+fn with_partner() -> String {
+    let url = format!("http://127.0.0.1:{}/in", duetime_testkit::servers::free_port());
+    format!("[sinks.partner]\ntype = \"http\"\nurl = \"{url}\"\nallow = [\"127.0.0.1\"]\n{CONFIG}")
 }
 
 /// Runs `script` on a node of its own.

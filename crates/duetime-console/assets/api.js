@@ -45,6 +45,7 @@ export function setToken(text) {
   if (text) sessionStorage.setItem(KEPT, text);
   else sessionStorage.removeItem(KEPT);
   live.set({ me: undefined });
+  live.kept = {};
   live.seen = "";
   live.locked = false;
   live.rest();
@@ -144,6 +145,8 @@ class Live {
   seen = "";
   drawn = 0;
   locked = false;
+  // What a screen keeps while another is shown, for this token.
+  kept = {};
 
   // The other windows of this node that can be seen, each with when it said so last.
   others = new Map();
@@ -361,6 +364,7 @@ export function rates(state, topic) {
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
   return {
+    over: seconds(now.over_ms),
     deliveries: now.deliveries,
     late: now.late,
     deliveriesTotal: now.deliveries_total,

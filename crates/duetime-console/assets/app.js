@@ -4,7 +4,7 @@ import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./ve
 import { hasToken, live, may, sees, setToken } from "./api.js";
 import { Failed, Toasts, hasKeys, keepFocus, setKeys, useKeys, useLive } from "./parts.js";
 import { Spoken, troubles } from "./trouble.js";
-import { ZONE, age, clockOff, coded, plain, seconds, time } from "./format.js";
+import { ZONE, age, clockOff, coded, command, plain, seconds, time } from "./format.js";
 
 const PLACES = [
   ["", "Now"],
@@ -36,6 +36,7 @@ const SCREENS = {
   messages: () => import("./screens/messages.js").then((screen) => screen.Messages),
   shards: () => import("./screens/shards.js").then((screen) => screen.Shards),
   dead: () => import("./screens/dead.js").then((screen) => screen.Dead),
+  palette: () => import("./screens/palette.js").then((screen) => screen.Palette),
 };
 const loaded = new Map();
 
@@ -101,6 +102,17 @@ function Login({ wrong }) {
   `;
 }
 
+const UnknownTopic = ({ name }) =>
+  html`
+    <div class="card">
+      <h2>There is no topic ${plain(name)}</h2>
+      <p>
+        It was deleted, is not made yet, or is none of those that this token is for. To make it:${" "}
+        <code>${command("topic create", {}, name)}</code>
+      </p>
+    </div>
+  `;
+
 function Help({ onClose }) {
   const dialog = useRef();
   const [on, setOn] = useState(hasKeys());
@@ -113,6 +125,8 @@ function Help({ onClose }) {
         <dd>find a message by id</dd>
         <dt><kbd>g</kbd></dt>
         <dd>back to Now</dd>
+        <dt><kbd>Ctrl K</kbd></dt>
+        <dd>go to a screen or a topic, or do something here, by its name</dd>
         <dt><kbd>f</kbd></dt>
         <dd>on Now: only some topics</dd>
         <dt><kbd>?</kbd></dt>
@@ -185,6 +199,7 @@ function App() {
   const state = useLive();
   const [at, setAt] = useState(where());
   const [help, setHelp] = useState(false);
+  const [commands, setCommands] = useState(false);
   const main = useRef();
   // In the same task as the first drawing: an effect comes later, and would miss an address that changes before it.
   useLayoutEffect(() => {
@@ -196,7 +211,11 @@ function App() {
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
   }, []);
-  useKeys({ "?": () => setHelp(true), g: () => (location.hash = "#/") });
+  useKeys({
+    "?": () => setHelp(true),
+    g: () => (location.hash = "#/"),
+    "Ctrl k": () => setCommands(true),
+  });
   const { place, rest, query, moves } = at;
   const topic = rest[0];
   // What the token may not do is not offered.
@@ -217,9 +236,14 @@ function App() {
   const off = clockOff();
   const locked = state.problem?.status === 401;
   const ofTopic = OF_TOPIC.find(([name]) => name === place);
+  const isKnown = state.topics?.some(({ name }) => name === topic);
+  const places = PLACES.filter(([name]) => !hidden.has(name));
+  const shownOfTopic = OF_TOPIC.filter(([name]) => !hidden.has(name));
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
     const screen = (key, props) => html`<${Screen} key=${key} name=${place} ...${props} />`;
+    if ((ofTopic || place === "message") && topic && state.topics && !isKnown)
+      return html`<${UnknownTopic} name=${topic} />`;
     if (ofTopic && topic) return screen(moves, { topic, rest, query });
     if (place === "message" && rest.length >= 2)
       return screen(rest.join("/"), { topic, id: rest[1] });
@@ -264,7 +288,7 @@ function App() {
         </svg>Duetime
       </a>
       <nav aria-label="Places">
-        ${PLACES.filter(([name]) => !hidden.has(name)).map(
+        ${places.map(
           ([name, label]) =>
             html`<a href="#/${name}" aria-current=${place === name ? "page" : undefined}>${label}</a>`,
         )}
@@ -274,6 +298,14 @@ function App() {
         html`<a class="tag bad" href="#/">! ${bad === 1 ? "1 trouble" : `${bad} troubles`}</a>`
       }
       <${Search} topics=${state.topics ?? []} />
+      ${
+        !locked &&
+        html`
+        <button onClick=${() => setCommands(true)} title="Go to, or do something, by its name">
+          Commands
+        </button>
+      `
+      }
       ${
         hasToken() &&
         html`
@@ -307,7 +339,7 @@ function App() {
         <div class="row spread">
           <h1>${topic}</h1>
           <nav aria-label="Of this topic">
-            ${OF_TOPIC.filter(([name]) => !hidden.has(name)).map(
+            ${shownOfTopic.map(
               ([name, label]) => html`
               <a
                 href="#/${name}/${coded(topic)}"
@@ -349,6 +381,20 @@ function App() {
       <a href="/metrics">Metrics</a>
       <button onClick=${() => setHelp(true)}>Keys <kbd>?</kbd></button>
     </footer>
+    ${
+      commands &&
+      !locked &&
+      html`
+      <${Screen}
+        name="palette"
+        places=${places}
+        ofTopic=${shownOfTopic}
+        topic=${topic && isKnown ? topic : undefined}
+        topics=${(state.topics ?? []).map(({ name }) => name).sort()}
+        onClose=${() => setCommands(false)}
+      />
+    `
+    }
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Spoken} of=${wrong} known=${Boolean(state.topics)} />
     <${Toasts} />

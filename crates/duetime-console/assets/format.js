@@ -24,6 +24,8 @@ export const number = (n) =>
 export function rate(n) {
   if (n === undefined || n === null || Number.isNaN(n)) return "–";
   if (n >= 1000) return `${(n / 1000).toFixed(n >= 10_000 ? 0 : 1)} k/s`;
+  // What is nearly nothing is not said to be nothing.
+  if (n > 0 && n < 0.1) return `${Number((n * 60).toPrecision(2))}/min`;
   return `${n >= 10 || n === 0 ? Math.round(n) : n.toFixed(1)}/s`;
 }
 

@@ -47,22 +47,22 @@ export const hasKeys = () => localStorage.getItem(KEYS) !== "off";
 export const setKeys = (on) =>
   on ? localStorage.removeItem(KEYS) : localStorage.setItem(KEYS, "off");
 
-// What keys do, unless somebody types or decides.
+// What keys do, unless somebody decides, or types where the key is a character. `Ctrl k` is Command and k too.
 export function useKeys(keys) {
   useEffect(() => {
     const key = (event) => {
+      const held = event.ctrlKey || event.metaKey;
+      const act = keys[held ? `Ctrl ${event.key.toLowerCase()}` : event.key];
       if (
-        !keys[event.key] ||
+        !act ||
         !hasKeys() ||
-        event.ctrlKey ||
-        event.metaKey ||
         event.altKey ||
-        /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName) ||
+        (!held && /INPUT|TEXTAREA|SELECT/.test(document.activeElement?.tagName)) ||
         document.querySelector("dialog[open]")
       )
         return;
       event.preventDefault();
-      keys[event.key]();
+      act();
     };
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);
@@ -88,6 +88,17 @@ export function useLinked(first) {
     history.replaceState(null, "", `${path || "#/"}?${asLink(next)}`);
   };
   return [now, put];
+}
+
+// A value that stays when another screen is shown, and takes an answer that comes meanwhile. It is gone with the tab or
+// its token.
+export function useKept(name, first) {
+  const [, draw] = useState(0);
+  const put = (change) => {
+    live.kept[name] = change(live.kept[name] ?? first);
+    draw((n) => n + 1);
+  };
+  return [live.kept[name] ?? first, put];
 }
 
 // What a request answers, asked again every so often while the page can be seen; undefined until the first answer.

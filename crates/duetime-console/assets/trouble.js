@@ -51,10 +51,13 @@ function ofNodes({ nodes, gone }) {
 
 const ofSinks = (topics, acts) =>
   grouped(
-    topics.filter((topic) => isDown(topic) || topic.sink_issue?.state === "refused"),
-    (topic) => `${topic.sink?.name} ${isDown(topic) ? "down" : "refused"}`,
+    // Of a topic that is new the stream is heard before its sink is read.
+    topics.filter(
+      (topic) => topic.sink && (isDown(topic) || topic.sink_issue?.state === "refused"),
+    ),
+    (topic) => `${topic.sink.name} ${isDown(topic) ? "down" : "refused"}`,
   ).map((held) => {
-    const [down, name] = [isDown(held[0]), held[0].sink?.name ?? "of a topic"];
+    const [down, name] = [isDown(held[0]), held[0].sink.name];
     const issues = held.map((topic) => topic.sink_issue).filter(Boolean);
     const since = Math.min(...issues.map((issue) => issue.since ?? Infinity));
     const reason = issues.find((issue) => issue.reason)?.reason;

@@ -290,7 +290,11 @@ def main():
         expect(page.locator("main")).to_contain_text("dead 12 (23 %)")
         settings = page.locator("dl.pairs")
         expect(settings.locator("dt", has_text="retry.max_attempts").locator("+ dd")).to_have_text("1 set")
-        expect(settings.locator("dt", has_text="visibility_timeout").locator("+ dd")).to_have_text("30s default")
+        expect(settings.locator("dt", has_text="visibility_timeout").locator("+ dd")).to_have_text("30s")
+        # What nobody set is folded.
+        expect(settings.locator("dt", has_text="visibility_timeout")).to_be_hidden()
+        page.get_by_text("8 defaults").click()
+        expect(settings.locator("dt", has_text="visibility_timeout")).to_be_visible()
         page.goto(f"{url}/#/topic/mails")
         expect(settings.locator("dt", has_text="sink.name").locator("+ dd")).to_have_text("out the node's file")
         expect(page.get_by_role("img", name="lateness of the last five minutes: 0 of 2 later than a second")).to_be_visible()
@@ -322,7 +326,7 @@ def main():
 
         # Redrive ten of the dead, then purge the rest by a plan, with the name typed.
         see(page, "dead")
-        page.get_by_role("button", name="Redrive 10 …").first.click()
+        page.get_by_role("button", name="Redrive 10 first …").first.click()
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_role("status").last).to_contain_text("10 of 10 are scheduled again")
         expect(page.locator("main")).to_contain_text("2 dead letters")

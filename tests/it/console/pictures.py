@@ -4,7 +4,9 @@ Two nodes on a redis-server of their own, five topics, a sink that is away and a
 SECONDS (240), so that there is something to be seen; then each screen, light, dark and narrow, as NAME-LOOK.png.
 """
 
+import contextlib
 import http.server
+import json
 import pathlib
 import random
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 
 from playwright.sync_api import expect
 
@@ -30,6 +33,10 @@ SCREENS = {
     "nodes": "nodes", "try": "try",
 }
 NARROW = ("now", "dead")
+UP_WITHIN_S = 60
+DRAWN_WITHIN_S = 400
+# One invoice of so many is refused whenever it is sent.
+REFUSED_OF = 20
 REFUSALS = ["unknown customer {n}", "the invoice {n} is closed", "amount {n}.00 is over the limit"]
 CONFIG = f"""
 [ownership]
@@ -55,10 +62,11 @@ class Hook(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         time.sleep(random.uniform(0.002, 0.03))
-        refused = self.path == "/billing" and random.random() < 0.08
-        text = random.choices(REFUSALS, (6, 3, 1))[0].format(n=random.randrange(10_000)).encode() if refused else b""
+        invoice = json.loads(body)["invoice"] if self.path == "/billing" else 1
+        refused = invoice % REFUSED_OF == 0
+        text = REFUSALS[invoice // REFUSED_OF % 5 // 2].format(n=invoice).encode() if refused else b""
         self.send_response(422 if refused else 200)
         self.send_header("content-length", str(len(text)))
         self.end_headers()
@@ -80,6 +88,11 @@ def put(topic, count, delay, name=None):
         api("POST", f"/v1/topics/{topic}/messages", [{"id": f"{name or topic}-{n}", "delay": delay(n)} for n in range(part, min(count, part + 500))])
 
 
+def invoice(n):
+    payload = {"invoice": n, "customer": 100 + n % 70, "amount": f"{n % 900}.00", "items": [{"sku": "A-7", "count": n % 5 + 1}]}
+    return {"id": f"invoice-{n}", "delay": "1s", "payload": payload, "headers": {"shop": "berlin"}}
+
+
 def scene(seconds):
     for topic, settings in {
         "orders": {"shards": 8}, "mails": {"shards": 8, "sink": {"name": "mailer"}}, "invoices": {"shards": 4, "sink": {"name": "billing"}},
@@ -95,7 +108,7 @@ def scene(seconds):
     step = 0
     while time.monotonic() < end:
         api("POST", "/v1/topics/mails/messages", [{"id": f"mail-{step}-{n}", "delay": f"{random.randrange(500, 3000)}ms"} for n in range(random.randrange(16, 24))])
-        api("POST", "/v1/topics/invoices/messages", [{"id": f"invoice-{step * 4 + n}", "delay": "1s"} for n in range(4)])
+        api("POST", "/v1/topics/invoices/messages", [invoice(step * 4 + n) for n in range(4)])
         if step % 3 == 0:
             api("POST", "/v1/topics/orders/cancel", {"ids": [f"order-{step}"]})
         taken = api("POST", "/v1/topics/orders/claim", {"max": 5}).get("messages", [])
@@ -103,6 +116,15 @@ def scene(seconds):
             api("POST", "/v1/topics/orders/nack", {"receipts": [one["receipt"] for one in taken], "dead": step % 2 == 0, "reason": f"shop {step} is closed"})
         step += 1
         time.sleep(1)
+
+
+def wait_for_both():
+    for _ in range(UP_WITHIN_S):
+        with contextlib.suppress(OSError):
+            if len(api("GET", "/v1/nodes").get("nodes", [])) == 2:
+                return
+        time.sleep(1)
+    sys.exit("the nodes do not come up")
 
 
 def main():
@@ -120,11 +142,13 @@ def main():
             for port, name in ((FIRST, "node-1"), (SECOND, "node-2")):
                 command = [duetime, "serve", "--config", str(config), "--store", f"redis://127.0.0.1:{REDIS}", "--listen", f"127.0.0.1:{port}", "--node-id", name]
                 started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-            time.sleep(4)
-            threading.Thread(target=scene, args=(seconds + 120,), daemon=True).start()
+            wait_for_both()
+            threading.Thread(target=scene, args=(seconds + DRAWN_WITHIN_S,), daemon=True).start()
             time.sleep(seconds)
             dead = api("GET", "/v1/topics/invoices/dead?limit=1")["messages"]
-            screens = {**SCREENS, **({"message": f"message/invoices/{dead[0]['id']}"} if dead else {})}
+            groups = api("GET", "/v1/topics/invoices/dead/groups")["groups"]
+            reason = urllib.parse.quote(max(groups, key=lambda group: group["count"])["reason"], safe="")
+            screens = {**SCREENS, "message": f"message/invoices/{dead[0]['id']}", "dead": f"dead/invoices?reason={reason}"}
             with chromium() as browser:
                 for look, options in LOOKS.items():
                     page = browser.new_context(timezone_id="UTC", **options).new_page()
@@ -134,6 +158,10 @@ def main():
                         page.goto(f"http://127.0.0.1:{FIRST}/#/{place}")
                         expect(page.locator("footer")).to_contain_text("live", timeout=20_000)
                         page.wait_for_timeout(4000)
+                        if name == "dead":
+                            page.locator(".letters summary").first.click()
+                            page.evaluate("scrollTo(0, 0)")
+                        page.wait_for_timeout(500)
                         page.screenshot(path=out / f"{name}-{look}.png")
         finally:
             for process in started:

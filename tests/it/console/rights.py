@@ -44,6 +44,13 @@ def main():
                 page.get_by_role("button", name="Resume …").click()
                 page.get_by_role("button", name="Resume it").click()
                 expect(page.get_by_role("button", name="Pause …")).to_be_visible(timeout=SEEN_WITHIN_MS)
+                # What was typed with a token is gone with it.
+                page.goto(f"{url}/#/try")
+                page.get_by_label("Payload").fill("for one pair of eyes")
+                page.get_by_role("button", name="Forget token").click()
+                page.get_by_label("Token").fill(secret)
+                page.get_by_role("button", name="Use it").click()
+                expect(page.get_by_label("Payload")).to_have_value("close the order", timeout=SEEN_WITHIN_MS)
     print("each token is offered what it may do")
 
 

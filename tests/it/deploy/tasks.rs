@@ -1,6 +1,16 @@
 //! The scripts beside this file: real servers and nodes, and what an operator does with them.
 
+use duetime_testkit::violation::{is_long, only_in_long};
+
 use super::{PROGRAM, command, done, ran};
+
+/// Carries out tasks of the page beside a load, which takes minutes.
+fn tasks(which: &str) {
+    if !is_long() {
+        return only_in_long("slots that move and servers that restart take minutes");
+    }
+    script("tasks", &[which]);
+}
 
 /// Runs a script, which fails if anything is not as it says.
 fn script(name: &str, arguments: &[&str]) {
@@ -16,17 +26,17 @@ fn the_cluster_of_the_compose_file_keeps_its_data_over_down_and_up() {
 
 #[test]
 fn a_master_of_redis_is_added_and_taken_away_by_the_commands_of_the_page() {
-    script("tasks", &["slots"]);
+    tasks("slots");
 }
 
 #[test]
 fn redis_is_upgraded_and_its_password_changed_by_the_commands_of_the_page() {
-    script("tasks", &["servers"]);
+    tasks("servers");
 }
 
 #[test]
 fn etcd_and_the_ownership_mode_are_changed_by_the_commands_of_the_page() {
-    script("tasks", &["owners"]);
+    tasks("owners");
 }
 
 #[test]

@@ -13,11 +13,23 @@ import {
   redrivenOf,
   seconds,
 } from "../format.js";
+import { Fate, watch } from "./fate.js";
+import { Letters } from "./letters.js";
 import { PlanFirst, Plans } from "./plans.js";
-import { Barred, Commands, Confirm, Failed, complain, tell, useAnswer, useLive } from "../parts.js";
+import {
+  Barred,
+  Commands,
+  Confirm,
+  Failed,
+  complain,
+  tell,
+  useAnswer,
+  useLinked,
+  useLive,
+} from "../parts.js";
 import { Table } from "../table.js";
 
-// Of each reason so many are redriven to try.
+// Of each reason so many are redriven first.
 const SAMPLES = 10;
 const READ_EVERY_MS = 15_000;
 const FEW = 500;
@@ -107,7 +119,9 @@ export function Dead({ topic }) {
   const last = useRef(Date.now());
   const known = useRef(dead);
   useEffect(() => {
-    const changed = known.current !== undefined && known.current !== dead;
+    // What was read while some were redriven may be counted as before again when that is known here.
+    const differs = answer && !answer.next && answer.read !== dead;
+    const changed = known.current !== undefined && (known.current !== dead || differs);
     known.current = dead;
     if (!changed) return undefined;
     const timer = setTimeout(
@@ -121,8 +135,10 @@ export function Dead({ topic }) {
       ),
     );
     return () => clearTimeout(timer);
-  }, [dead]);
+  }, [dead, answer?.read]);
   const [doing, setDoing] = useState(null);
+  // Which letters are listed, in the address: of one reason, or all.
+  const [{ reason, all }, look] = useLinked({ reason: "", all: "" });
   const [writing, setWriting] = useState(false);
   const write = async (reason) => {
     setWriting(true);
@@ -131,11 +147,20 @@ export function Dead({ topic }) {
   };
   if (!answer)
     return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  const redrive = async (ids) => {
-    const { done } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
+  // `group`: of whose reason there are others.
+  const redrive = async (ids, group) => {
+    const { done, results } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
+    const begun = results.filter(({ outcome }) => outcome === "redriven").map(({ id }) => id);
+    if (begun.length) watch(topic, begun, group);
     anew();
   };
+  const restOf = ({ reason: of, example, count, ids }) => ({
+    reason: of,
+    example,
+    rest: count - ids.length,
+  });
+  const plan = (action, { reason: of, example }) => ({ what: { action, reason: of }, example });
   const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
   const columns = [
     {
@@ -152,13 +177,13 @@ export function Dead({ topic }) {
               : ""
           }
           <br />
-          <span class="quiet">
-            for example ${row.ids
-              .slice(0, 3)
-              .map(
-                (id) =>
-                  html`<a class="mono" href="#/message/${coded(topic)}/${coded(id)}">${plain(id)}</a> `,
-              )}
+          <span class="row">
+            <button
+              aria-pressed=${row.reason === reason}
+              onClick=${() => look({ reason: row.reason, all: "" })}
+            >
+              One by one
+            </button>
             ${
               row.count > 3 &&
               html`
@@ -199,18 +224,19 @@ export function Dead({ topic }) {
                     row.count > SAMPLES &&
                     html`
                     <button
-                      onClick=${() => setDoing({ ids: row.ids, before: row.redriven_before })}
+                      onClick=${() =>
+                        setDoing({ ids: row.ids, before: row.redriven_before, group: restOf(row) })}
                     >
-                      Redrive ${SAMPLES} …
+                      Redrive ${SAMPLES} first …
                     </button>
                   `
                   }
-                  <button onClick=${() => setDoing({ action: "redrive", reason: row.reason })}>
+                  <button onClick=${() => setDoing(plan("redrive", row))}>
                     Redrive all …
                   </button>
                   <button
                     class="danger"
-                    onClick=${() => setDoing({ action: "purge", reason: row.reason })}
+                    onClick=${() => setDoing(plan("purge", row))}
                   >
                     Purge …
                   </button>
@@ -219,9 +245,10 @@ export function Dead({ topic }) {
           },
         ]),
   ];
-  const ids = doing?.ids;
+  const { ids, what } = doing ?? {};
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
+    <${Fate} topic=${topic} onRest=${(group) => setDoing(plan("redrive", group))} />
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} onEnded=${anew} />
     <div class="card">
       <h2>
@@ -248,7 +275,9 @@ export function Dead({ topic }) {
         </p>
       `
       }
-      <p class="quiet">Remove the cause first, redrive ten of them, look, then redrive the rest.</p>
+      <p class="quiet">
+        Remove the cause first, redrive ten, see what becomes of them, then redrive the rest.
+      </p>
       <${Barred} scope="admin" what="Redrive and purge" />
       <${Table}
         columns=${columns}
@@ -260,6 +289,7 @@ export function Dead({ topic }) {
         answer.read > 0 &&
         html`
         <div class="row">
+          <button onClick=${() => look({ reason: "", all: "yes" })}>All of them one by one</button>
           <button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button>
           <span class="quiet">
             one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>
@@ -281,7 +311,7 @@ export function Dead({ topic }) {
         title="Redrive ${plural(ids.length, "dead letter")} of ${topic}"
         label="Redrive them"
         onClose=${() => setDoing(null)}
-        onDone=${() => redrive(ids)}
+        onDone=${() => redrive(ids, doing.group)}
         commands=${html`
           <${Commands}
             method="POST"
@@ -291,18 +321,35 @@ export function Dead({ topic }) {
           />
         `}
       >
-        <p>They are due at once, with all their attempts.</p>
+        <p>
+          They are due at once, with all their attempts. What becomes of them is shown; the rest of
+          this reason is left alone until then.
+        </p>
         ${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}
         <p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p>
       <//>
     `
     }
     ${
-      doing?.action &&
+      (reason || all) &&
+      html`
+      <${Letters}
+        key=${reason}
+        topic=${topic}
+        reason=${reason}
+        redrive=${redrive}
+        onChanged=${anew}
+        onClose=${() => look({ reason: "", all: "" })}
+      />
+    `
+    }
+    ${
+      what &&
       html`
       <${PlanFirst}
         topic=${topic}
-        what=${doing}
+        what=${what}
+        example=${doing.example}
         onClose=${() => {
           setDoing(null);
           anew();

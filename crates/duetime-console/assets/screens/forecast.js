@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { get, rates, sees, topicPath } from "../api.js";
-import { coded, command, date, number, plural, rate, seconds, time } from "../format.js";
+import { coded, command, date, moment, number, plural, rate, seconds, time } from "../format.js";
 import { Bars } from "./canvas.js";
 import { Commands, Failed, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -13,6 +13,8 @@ const SPANS = [
   ["next day", "30m", 48, 1800, "1d"],
   ["next week", "3h", 56, 10_800, "7d"],
 ];
+// Bars of more seconds than this reach beyond today.
+const LONG_S = 60;
 const REFRESH_MS = 10_000;
 
 export function Forecast({ topic }) {
@@ -37,6 +39,7 @@ export function Forecast({ topic }) {
     : [];
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
+  const peakAt = (length > LONG_S ? date : time)(peak[0] * 1000);
   return html`
     <div class="card">
       <div class="row spread">
@@ -86,13 +89,21 @@ export function Forecast({ topic }) {
             ? ""
             : total
               ? html`
-          Most in one step: ${number(peak[1])} at ${time(peak[0] * 1000)}, ${rate(peak[1] / length)}
+          Most in one step: ${number(peak[1])} at ${peakAt}, ${rate(peak[1] / length)}
           .
         `
               : "Nothing falls due in this time."
         } Out now: ${rate(rates(state, topic).delivered)}.
       </p>
-      ${herd && html`<p class="bad">${herd.summary}</p>`}
+      ${
+        herd &&
+        html`
+        <p class="bad">
+          ${plural(herd.count, "message")} at ${moment(herd.from)}, ${rate(answer.capacity)} can be
+          delivered: the last one is late by ${seconds(herd.last_late_ms / 1000)}.
+        </p>
+      `
+      }
       ${
         answer &&
         per &&

@@ -1,10 +1,11 @@
 // What happened to this message, and what happens to it next?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, get, may, topicPath } from "../api.js";
-import { coded, command, lines, moment, plain, plural, redriven, sentence } from "../format.js";
-import { Barred, Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
+import { ask, get, may, sees, topicPath } from "../api.js";
+import { coded, command, moment, plain, redriven, sentence } from "../format.js";
+import { Barred, Commands, Confirm, Failed, asLink, tell, useAnswer, useLive } from "../parts.js";
 import { Find } from "./find.js";
+import { Payload } from "./payload.js";
 
 const WORDS = {
   cancelled: "It is cancelled and will not be delivered.",
@@ -16,21 +17,6 @@ const WORDS = {
   redriven: "It is due again, with all its attempts.",
   purged: "It is removed for good.",
 };
-
-function Payload({ message }) {
-  const [open, setOpen] = useState(false);
-  const text = message.payload ?? message.payload_base64;
-  if (text === undefined) return html`<span class="quiet">not shown to this token</span>`;
-  const size = message.payload === undefined ? atob(text).length : new Blob([text]).size;
-  if (!size) return "empty";
-  if (!open)
-    return html`
-      <button onClick=${() => setOpen(true)}>
-        Show ${plural(size, "byte")}${message.payload === undefined ? ", as base64" : ""}
-      </button>
-    `;
-  return html`<pre class="command">${lines(text)}</pre>`;
-}
 
 export function Message({ topic, id }) {
   const state = useLive();
@@ -137,30 +123,20 @@ export function Message({ topic, id }) {
           ${gone ? "gone" : answer.state.replace("_", " ")}
         </span>
       </div>
-      ${!gone && html`<p>${sentence(answer.next)}</p>`}
-      <dl class="pairs">
-        <dt>due</dt>
-        <dd>${moment(answer.due_at)}</dd>
-        <dt>may be claimed</dt>
-        <dd>${moment(answer.visible_at)}</dd>
-        <dt>attempts</dt>
-        <dd>
-          ${answer.attempts} of ${answer.max_attempts}
-          ${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}
-        </dd>
-        <dt>shard</dt>
-        <dd><a href="#/shards/${coded(topic)}">${answer.shard}</a></dd>
-        ${
-          answer.death &&
-          html`<dt>died</dt><dd>${moment(answer.death.at)}: ${plain(answer.death.reason)}</dd>`
-        }
-        ${Object.entries(answer.headers ?? {}).map(
-          ([name, value]) =>
-            html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`,
-        )}
-        <dt>payload</dt>
-        <dd><${Payload} message=${answer} /></dd>
-      </dl>
+      ${
+        !gone &&
+        html`
+        <p>
+          ${sentence(answer.next)}
+          ${
+            answer.death &&
+            answer.state === "dead" &&
+            sees(state, "view") &&
+            html` <a href="#/dead/${coded(topic)}?${asLink({ reason: answer.death.reason })}">All of this reason</a>`
+          }
+        </p>
+      `
+      }
       ${
         !gone && answer.state === "dead"
           ? html`
@@ -189,6 +165,30 @@ export function Message({ topic, id }) {
         </div>
       `
       }
+      <dl class="pairs">
+        <dt>due</dt>
+        <dd>${moment(answer.due_at)}</dd>
+        <dt>may be claimed</dt>
+        <dd>${moment(answer.visible_at)}</dd>
+        <dt>attempts</dt>
+        <dd>
+          ${answer.attempts} of ${answer.max_attempts}
+          ${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}
+        </dd>
+        <dt>shard</dt>
+        <dd><a href="#/shards/${coded(topic)}">${answer.shard}</a></dd>
+        ${
+          answer.death &&
+          (gone || answer.state !== "dead") &&
+          html`<dt>died</dt><dd>${moment(answer.death.at)}: ${plain(answer.death.reason)}</dd>`
+        }
+        ${Object.entries(answer.headers ?? {}).map(
+          ([name, value]) =>
+            html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`,
+        )}
+        <dt>payload</dt>
+        <dd><${Payload} message=${answer} /></dd>
+      </dl>
       <${Commands} path="${path}/explain" command=${command("explain", {}, topic, id)} />
     </div>
     ${

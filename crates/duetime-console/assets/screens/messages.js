@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, may, topicPath } from "../api.js";
-import { coded, command, moment, nodeTime, number, plain, plural, time } from "../format.js";
+import { coded, command, date, moment, nodeTime, number, plain, plural, time } from "../format.js";
 import { PlanFirst, Plans } from "./plans.js";
 import { Barred, Commands, Failed, Paused, asLink, linked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -38,7 +38,7 @@ function query({ state, within, prefix }, at, bucket) {
 }
 
 // A span that the address names, as a bar of the forecast does.
-const when = (ms) => time(Number(ms));
+const when = (ms) => date(Number(ms));
 const BUCKET = "bucket";
 
 const NOTHING = { state: "", within: "", prefix: "" };

@@ -6,16 +6,19 @@ import { age, coded, number, plural, rate, seconds } from "../format.js";
 import { Figures, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 import { Troubles, troubles } from "../trouble.js";
-
-const LATE_S = 1;
-const VERY_LATE_S = 10;
-export const mood = (s) =>
-  s === undefined || s <= LATE_S ? "" : s > VERY_LATE_S ? "bad" : "careful";
+import { LATE_S, NOT_KNOWN, VERY_LATE_S, mood, why } from "../why.js";
 
 // Of what is as bad, the names keep their order: a row moves only where something begins or ends.
 function severity({ open, waited }) {
   if (open) return 3;
   return waited > VERY_LATE_S ? 2 : waited > LATE_S ? 1 : 0;
+}
+
+// A word for why it is late now.
+function cause(state, topic) {
+  const [word] = why(state, topic) ?? [];
+  if (word !== NOT_KNOWN) return word;
+  return age(topic.oldest_due_at) > LATE_S ? "cause not known" : undefined;
 }
 
 export function Now() {
@@ -32,6 +35,7 @@ export function Now() {
       ...now,
       waited: age(topic.oldest_due_at),
       left: budgetLeft(now),
+      why: cause(state, topic),
     };
   });
   rows.sort((a, b) => severity(b) - severity(a) || (a.name < b.name ? -1 : 1));
@@ -56,6 +60,11 @@ export function Now() {
             row.open ? html`<span class="tag bad">sink down</span>` : ""
           }
           ${row.paused ? html`<span class="tag">paused</span>` : ""}
+          ${
+            row.why && !row.paused && !row.open
+              ? html` <span class="tag careful">${row.why}</span>`
+              : ""
+          }
         `,
     },
     { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
@@ -63,7 +72,8 @@ export function Now() {
     {
       name: "Oldest due",
       value: (row) => row.waited,
-      cell: (row) => html`<span class=${mood(row.waited)}>${seconds(row.waited)}</span>`,
+      cell: (row) =>
+        html`<span class=${row.paused ? "quiet" : mood(row.waited)}>${seconds(row.waited)}</span>`,
     },
     { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     {

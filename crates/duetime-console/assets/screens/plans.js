@@ -81,7 +81,7 @@ export const acted = ({ counts }) =>
   counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
 // Which messages are meant, and what becomes of them, as the plan has it.
-function Meant({ topic, found, what, takes }) {
+function Meant({ topic, found, what, example, takes }) {
   const dead = OF_DEAD.has(what.action);
   const from = what.due_from && `from ${date(Number(what.due_from))}`;
   const rows = [
@@ -98,6 +98,10 @@ function Meant({ topic, found, what, takes }) {
       `,
     ],
     ["reason", what.reason && html`<span class="mono">${plain(what.reason)}</span>`],
+    [
+      "such as",
+      example !== what.reason && example && html`<span class="mono">${plain(example)}</span>`,
+    ],
     ["id begins with", what.prefix && html`<span class="mono">${plain(what.prefix)}</span>`],
     [
       "fall due",
@@ -122,7 +126,7 @@ function Meant({ topic, found, what, takes }) {
 }
 
 // What would be done, and to how many; then does it.
-export function PlanFirst({ topic, what, onClose }) {
+export function PlanFirst({ topic, what, example, onClose }) {
   const [state, set] = useState({});
   const [rate, setRate] = useState(String(RATE));
   const started = useRef(false);
@@ -203,7 +207,7 @@ export function PlanFirst({ topic, what, onClose }) {
         }
       `}
     >
-      <${Meant} topic=${topic} found=${found} what=${what} takes=${takes} />
+      <${Meant} topic=${topic} found=${found} what=${what} example=${example} takes=${takes} />
       ${
         problem &&
         html`

@@ -15,7 +15,7 @@ import {
   useLive,
 } from "../parts.js";
 import { Table } from "../table.js";
-import { mood } from "./now.js";
+import { mood } from "../why.js";
 
 // Up to so many each is a button with its number.
 const FEW = 128;

@@ -4,18 +4,8 @@ import { html, useState } from "../vendor/preact.js";
 import { ask, detailOf, detailPath, get, history, live, may, rates, topicPath } from "../api.js";
 import { age, coded, command, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "./canvas.js";
-import {
-  Barred,
-  Commands,
-  Confirm,
-  Failed,
-  Figures,
-  Paused,
-  tell,
-  useAnswer,
-  useLive,
-} from "../parts.js";
-import { mood } from "./now.js";
+import { Barred, Commands, Confirm, Figures, Paused, tell, useAnswer, useLive } from "../parts.js";
+import { WhyLate, mood, why } from "../why.js";
 import { Delete, Pause } from "./topic_dialogs.js";
 
 const COUNTS = [
@@ -296,33 +286,34 @@ export function Topic({ topic }) {
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
   const [changing, setChanging] = useState(false);
-  const { answer: detail, problem } = useAnswer(
-    (signal) => detailOf(topic, signal),
-    DETAIL_EVERY_MS,
-    [topic, answer?.version],
-  );
-  if (!state.topics) return html`<p class="quiet">…</p>`;
-  if (!answer && problem?.status === 403) return html`<${Failed} problem=${problem} />`;
-  if (!answer)
-    return html`
-      <div class="card">
-        <h2>There is no topic ${topic}</h2>
-        <p>
-          It was deleted, or is not made yet: <code>${command("topic create", {}, topic)}</code>
-        </p>
-      </div>
-    `;
+  const { answer: detail } = useAnswer((signal) => detailOf(topic, signal), DETAIL_EVERY_MS, [
+    topic,
+    answer?.version,
+  ]);
+  if (!answer) return html`<p class="quiet">…</p>`;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
   const settings = flat(settingsOf(answer)).sort();
   const from = (name) =>
     ({ file: "the node's file", set: "set" })[detail?.origins[name]] ?? "default";
+  // What nobody set is folded, once it is known which that is.
+  const isDefault = (name) => detail && from(name) === "default";
+  const defaults = settings.filter(([name]) => isDefault(name));
+  const setting = ([name, value]) =>
+    html`
+      <dt>${name}</dt>
+      <dd>
+        <span class="mono">${shown(name, value)}</span>
+        ${detail && !isDefault(name) ? html` <span class="tag">${from(name)}</span>` : ""}
+      </dd>
+    `;
   const flow = history(state, topic, "delivered");
   return html`
     <${Paused} topic=${answer} />
     ${
       now.open &&
+      !why(state, answer) &&
       html`
       <div class="banner bad">
         The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried
@@ -344,6 +335,7 @@ export function Topic({ topic }) {
         ["Out", rate(now.delivered)],
       ]}
     />
+    <${WhyLate} topic=${topic} />
     <div class="grid">
       <div class="card">
         <h2>Delivered a second</h2>
@@ -375,22 +367,19 @@ export function Topic({ topic }) {
       <div class="card">
         <h2>Settings</h2>
         <dl class="pairs">
-          ${settings.map(
-            ([name, value]) => html`
-            <dt>${name}</dt>
-            <dd>
-              <span class="mono">${shown(name, value)}</span>
-              ${
-                detail &&
-                html` <span class=${from(name) === "default" ? "quiet" : "tag"}>${from(name)}</span>
-              `
-              }
-            </dd>
-          `,
-          )}
+          ${settings.filter(([name]) => !isDefault(name)).map(setting)}
           <dt>shards now</dt>
           <dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd>
         </dl>
+        ${
+          defaults.length > 0 &&
+          html`
+          <details>
+            <summary>${plural(defaults.length, "default")}</summary>
+            <dl class="pairs">${defaults.map(setting)}</dl>
+          </details>
+        `
+        }
         <${Commands} path=${topicPath(topic)} command=${command("topic get", {}, topic)} />
         <${Barred} scope="admin" what="Change, pause and delete" />
         ${

@@ -1,16 +1,31 @@
 // Enqueue, claim and acknowledge by hand.
 
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { ask, live, may, topicPath } from "../api.js";
-import { command, lines, plain } from "../format.js";
-import { Commands, complain, tell, useLive, useSteady } from "../parts.js";
+import { command, lines, moment, nodeTime, number, plain } from "../format.js";
+import { Commands, complain, tell, useKept, useLive, useSteady } from "../parts.js";
+
+const FORM = { topic: "", id: "", delay: "30s", payload: "close the order" };
+const [KEPT_FORM, KEPT_SENT, KEPT_CLAIMS] = ["try form", "try sent", "try claims"];
+// What came of a receipt that leaves nothing to be settled.
+const SETTLED = ["ok", "already", "cancelled", "expired", "gone"];
+
+// Asked before the tab is closed or loaded anew: what was typed and not sent, and receipts, are nowhere else.
+addEventListener("beforeunload", (event) => {
+  const { [KEPT_FORM]: form, [KEPT_SENT]: sent, [KEPT_CLAIMS]: claims } = live.kept;
+  if (claims?.length || (form && form.payload !== (sent ?? FORM.payload))) event.preventDefault();
+});
 
 export function Try() {
   const state = useLive();
-  const [form, setForm] = useState({ topic: "", id: "", delay: "30s", payload: "close the order" });
-  const [claimed, setClaimed] = useState([]);
+  const [form, setForm] = useKept(KEPT_FORM, FORM);
+  const [, setSent] = useKept(KEPT_SENT, FORM.payload);
+  const [claimed, setClaimed] = useKept(KEPT_CLAIMS, []);
   const steady = useSteady(claimed);
-  const set = (name) => (event) => setForm({ ...form, [name]: event.target.value });
+  const set = (name) => (event) => {
+    const { value } = event.target;
+    setForm((old) => ({ ...old, [name]: value }));
+  };
   const known = state.topics?.find((topic) => topic.name === form.topic);
   const run = (what) => async (event) => {
     event.preventDefault();
@@ -28,11 +43,13 @@ export function Try() {
   });
   const enqueue = run(async () => {
     const answer = await ask("POST", topicPath(form.topic, "/messages"), message);
+    setSent(() => message.payload);
     tell(`${plain(answer.id)}: ${answer.outcome}`);
   });
   const claim = run(async () => {
     const answer = await ask("POST", topicPath(form.topic, "/claim"), { max: 10, wait: "1s" });
-    setClaimed([...answer.messages, ...claimed]);
+    const taken = answer.messages.map((one) => ({ ...one, topic: form.topic }));
+    setClaimed((old) => [...taken, ...old]);
     tell(
       answer.messages.length
         ? `${answer.messages.length} are yours for a while`
@@ -41,12 +58,24 @@ export function Try() {
   });
   const settle = (how, one) =>
     run(async () => {
-      const { results } = await ask("POST", topicPath(form.topic, `/${how}`), {
+      const { results } = await ask("POST", topicPath(one.topic, `/${how}`), {
         receipts: [one.receipt],
       });
       tell(`${plain(one.id)}: ${results[0].outcome ?? "ok"}`);
-      setClaimed(claimed.filter((other) => other !== one));
+      setClaimed((old) => old.filter((other) => other !== one));
     });
+  // One request for each topic; what one of them did not answer for is kept.
+  const release = run(async () => {
+    let back = 0;
+    for (const topic of new Set(claimed.map((one) => one.topic))) {
+      const receipts = claimed.filter((one) => one.topic === topic).map((one) => one.receipt);
+      const { results } = await ask("POST", topicPath(topic, "/release"), { receipts });
+      const over = new Set(receipts.filter((_, n) => SETTLED.includes(results[n].outcome)));
+      back += results.filter(({ outcome }) => outcome === "ok").length;
+      setClaimed((old) => old.filter((one) => !over.has(one.receipt)));
+    }
+    tell(`${number(back)} of ${number(claimed.length)} are due again; it costs no attempt.`);
+  });
   return html`
     <h1>Try it</h1>
     <p class="quiet">
@@ -107,7 +136,13 @@ export function Try() {
       <div class="card">
         <div class="row spread">
           <h2>Claim</h2>
-          <button onClick=${claim} disabled=${!known || known.sink}>Claim what is due</button>
+          <span class="row">
+            ${
+              claimed.length > 0 &&
+              html`<button disabled=${!steady} onClick=${release}>Give all back</button>`
+            }
+            <button onClick=${claim} disabled=${!known || known.sink}>Claim what is due</button>
+          </span>
         </div>
         ${
           known?.sink &&
@@ -122,8 +157,15 @@ export function Try() {
             ? html`<p class="empty">Nothing is claimed on this page.</p>`
             : claimed.map(
                 (one) => html`
-          <div class="row spread" key=${one.receipt}>
-            <span class="mono">${plain(one.id)}</span>
+          <div class="row spread" key=${one.receipt} data-of=${plain(one.id)}>
+            <span><span class="mono">${plain(one.id)}</span> of ${plain(one.topic)}</span>
+            <span class="quiet">
+              ${
+                one.deadline > nodeTime()
+                  ? `yours until ${moment(one.deadline)}`
+                  : "its time is over: others may have it"
+              }
+            </span>
             <span class="quiet">${lines(one.payload ?? one.payload_base64)}</span>
             <span class="row">
               <button disabled=${!steady} onClick=${settle("ack", one)}>Ack</button>

@@ -1,0 +1,269 @@
+"""Dead letters are read, ticked, edited, and redriven ten first: python desk.py URL"""
+
+import pathlib
+import re
+import sys
+
+import axe_playwright_python
+from playwright.sync_api import expect
+
+from browser import asking, chromium
+
+AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
+FOUND = """axe.run().then((result) => result.violations.map(
+    (one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"""
+SEEN_WITHIN_MS = 20_000
+CLOSED, WEIRD = 31, 2
+# A number that JavaScript cannot hold, and a key that is there twice.
+JSON_SENT = '{"order":12345678901234567890,"of":[1,{"a":"x: {y}"}],"of":[]}'
+JSON_SHOWN = """{
+  "order": 12345678901234567890,
+  "of": [
+    1,
+    {
+      "a": "x: {y}"
+    }
+  ],
+  "of": []
+}"""
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
+    api = asking(url, refusals=True)
+    topic = "/v1/topics/orders"
+
+    def taken(count, settle, body):
+        """Claims `count` messages and settles them."""
+        ids = []
+        while len(ids) < count:
+            messages = api("POST", f"{topic}/claim", {"max": count - len(ids), "wait": "10s"})[1]["messages"]
+            receipts = [one["receipt"] for one in messages]
+            api("POST", f"{topic}/{settle}", {"receipts": receipts, **body})
+            ids += [one["id"] for one in messages]
+        return ids
+
+    api("PUT", topic, {"shards": 2, "retry": {"max_attempts": 5}})
+    closed = [{"id": f"closed-{n:02}", "payload": f"text {n}", "headers": {"shop": str(n)}} for n in range(CLOSED - 1)]
+    api("POST", f"{topic}/messages", [*closed, {"id": "closed-json", "payload": JSON_SENT}])
+    taken(CLOSED, "nack", {"dead": True, "reason": "the shop 7 is closed"})
+    api("POST", f"{topic}/messages", [{"id": "weird-a", "payload_base64": "AP9BQg=="}, {"id": "weird-b"}])
+    taken(WEIRD, "nack", {"dead": True, "reason": "this cannot be read"})
+
+    with chromium() as browser:
+        def page_of(**options):
+            page = browser.new_context(**options).new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            return page
+
+        page = page_of(viewport={"width": 1280, "height": 860})
+        main = page.locator("main")
+        letters = page.get_by_role("region", name=re.compile("^Of the reason|^All of them"))
+        fate = page.get_by_role("region", name="what became of those that were redriven")
+        dialog = page.get_by_role("dialog")
+
+        def group(text):
+            return page.get_by_role("region", name="table").get_by_role("row").filter(has_text=text)
+
+        def opened(name):
+            one = letters.locator("li").filter(has=page.get_by_text(name, exact=True))
+            one.locator("summary").click()
+            return one
+
+        # A reason opens into its letters, page by page; a link and a reload show the same.
+        page.goto(f"{url}/#/dead/orders")
+        group("cannot be read").get_by_role("button", name="One by one").click()
+        expect(letters.locator("li")).to_have_count(WEIRD)
+        page.goto(f"{url}/#/dead/orders")
+        group("is closed").get_by_role("button", name="One by one").click()
+        expect(letters.locator("li")).to_have_count(25)
+        assert page.evaluate("document.activeElement.id") == "letters-title"
+        page.reload()
+        expect(letters.locator("li")).to_have_count(25)
+        first = letters.locator("summary .mono").all_inner_texts()
+        letters.get_by_role("button", name="Next page").click()
+        expect(letters.locator("li")).to_have_count(CLOSED - 25)
+        second = letters.locator("summary .mono").all_inner_texts()
+        assert len({*first, *second}) == CLOSED, (first, second)
+        letters.get_by_role("button", name="Page before").click()
+        expect(letters.locator("summary .mono").first).to_have_text(first[0])
+        letters.get_by_role("button", name="Close this list").click()
+        expect(letters).to_have_count(0)
+
+        # What a letter carries: JSON as it was sent, on several lines; text; bytes in hexadecimal; headers.
+        page.get_by_role("button", name="All of them one by one").click()
+        expect(letters.locator("li")).to_have_count(25)
+        seen = {}
+        while True:
+            for name in letters.locator("summary .mono").all_inner_texts():
+                if name in ("closed-json", "weird-a", "weird-b", "closed-03"):
+                    seen[name] = opened(name)
+                    expect(seen[name].locator("dl")).to_be_visible()
+                    seen[name] = (
+                        seen[name].locator("dl").inner_text(),
+                        seen[name].locator("pre.payload").all_inner_texts(),
+                    )
+            if letters.get_by_role("button", name="Next page").count() == 0:
+                break
+            before = letters.locator("summary .mono").first.inner_text()
+            letters.get_by_role("button", name="Next page").click()
+            expect(letters.locator("summary .mono").first).not_to_have_text(before)
+        assert seen["closed-json"][1] == [JSON_SHOWN], seen["closed-json"]
+        assert f"JSON, {len(JSON_SENT)} bytes" in seen["closed-json"][0], seen
+        assert seen["closed-03"][1] == ["text 3"], seen
+        for said in ("the shop 7 is closed", "text, 6 bytes", "shop"):
+            assert said in seen["closed-03"][0], seen
+        assert seen["weird-a"][1][0].split("  ") [:2] == ["00000000", "00 ff 41 42"], seen
+        assert seen["weird-a"][1][0].endswith("|..AB|") and "4 bytes" in seen["weird-a"][0], seen
+        assert seen["weird-b"][1] == [] and "empty" in seen["weird-b"][0], seen
+
+        # What is ticked, on several pages, is redriven, and what became of it is shown.
+        page.goto(f"{url}/#/dead/orders")
+        group("is closed").get_by_role("button", name="One by one").click()
+        redrive = letters.get_by_role("button", name=re.compile("^Redrive . ticked"))
+        expect(redrive).to_be_disabled()
+        for name in first[:2]:
+            letters.get_by_label(f"tick {name}").check()
+        letters.get_by_role("button", name="Next page").click()
+        letters.get_by_label(f"tick {second[0]}").check()
+        redrive.click()
+        expect(dialog).to_contain_text("Redrive 3 dead letters of orders")
+        expect(dialog).to_contain_text("duetime dead redrive -- orders " + " ".join([*first[:2], second[0]]))
+        dialog.get_by_role("button", name="Redrive them").click()
+        expect(page.get_by_role("status").last).to_contain_text("3 of 3 are scheduled again")
+        expect(fate).to_contain_text("What became of the 3 that were redriven")
+        expect(fate).to_contain_text("3 wait still")
+        again = taken(1, "nack", {"dead": True, "reason": "the shop 8 is closed"})
+        taken(1, "ack", {})
+        expect(fate).to_contain_text("1 left the topic")
+        expect(fate).to_contain_text("1 died again")
+        expect(fate).to_contain_text("the shop 8 is closed")
+        expect(fate).to_contain_text("1 waits still")
+        # It is not forgotten with another screen.
+        page.evaluate("location.hash = '#/nodes'")
+        expect(main).to_contain_text("Shares by")
+        page.evaluate("location.hash = '#/dead/orders'")
+        expect(fate).to_contain_text("1 waits still")
+        taken(1, "ack", {})
+        expect(fate).to_contain_text("2 left the topic")
+        expect(fate).to_contain_text("0 wait still")
+        assert fate.get_by_role("button", name="Redrive the rest").count() == 0
+        fate.get_by_role("button", name="Close").click()
+        expect(fate).to_have_count(0)
+
+        # A letter is edited and redriven, with its headers, in one step.
+        page.goto(f"{url}/#/dead/orders?reason={api('GET', topic + '/dead/groups')[1]['groups'][0]['reason'].replace('#', '%23')}")
+        edited = next(name for name in first[2:] if name != "closed-json")
+        opened(edited).get_by_role("button", name="Edit and redrive …").click()
+        as_edited = dialog.get_by_role("button", name="Redrive as edited")
+        page.wait_for_timeout(1500)
+        expect(as_edited).to_be_disabled()
+        dialog.get_by_label("Payload").fill('{"open":true}')
+        dialog.get_by_role("button", name="Indent").click()
+        expect(dialog.get_by_label("Payload")).to_have_value('{\n  "open": true\n}')
+        dialog.get_by_label("Payload").fill('{"open":1}')
+        expect(dialog).to_contain_text(f"duetime enqueue --id={edited} --delay=0s --payload=")
+        as_edited.click()
+        expect(page.get_by_role("status").last).to_contain_text("It is due, as it was edited.")
+        now = api("GET", f"{topic}/messages/{edited}")[1]
+        number = str(int(edited.removeprefix("closed-")))
+        got = (now["state"], now["payload"], now["headers"])
+        assert got == ("scheduled", '{"open":1}', {"shop": number}), now
+        assert taken(1, "ack", {}) == [edited]
+        # One that was redriven meanwhile is left as it is, and so is one that is gone.
+        for end in ("nack", "ack", "wait"):
+            stale = next(name for name in first[4:] if name not in ("closed-json", edited, *again))
+            first.remove(stale)
+            opened(stale).get_by_role("button", name="Edit and redrive …").click()
+            dialog.get_by_label("Payload").fill("too late")
+            api("POST", f"{topic}/dead/redrive", {"ids": [stale]})
+            if end != "wait":
+                taken(1, end, {"dead": True, "reason": "the shop 9 is closed"} if end == "nack" else {})
+            as_edited.click()
+            expect(dialog.get_by_role("alert")).to_contain_text(stale if end == "ack" else "It was redriven, or died again")
+            status, now = api("GET", f"{topic}/messages/{stale}")
+            assert status == 404 if end == "ack" else now["payload"].startswith("text "), now
+            if end == "wait":
+                taken(1, "ack", {})
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
+
+        # What is ticked is purged, with the topic's name typed.
+        there = api("GET", topic)[1]["dead"]
+        page.goto(f"{url}/#/dead/orders")
+        group("cannot be read").get_by_role("button", name="One by one").click()
+        letters.get_by_label("All of this page").check()
+        letters.get_by_role("button", name="Purge 2 ticked …").click()
+        page.wait_for_timeout(1500)
+        purge = dialog.get_by_role("button", name="Purge them")
+        assert purge.is_disabled(), "letters are purged without the topic's name"
+        dialog.get_by_label("Type orders to go on").fill("orders")
+        purge.click()
+        expect(page.get_by_role("status").last).to_contain_text("2 of 2 are removed for good.")
+        expect(letters).to_contain_text("None: they were redriven or purged.")
+        assert api("GET", topic)[1]["dead"] == there - 2
+
+        # Ten first: the rest is offered when it is known what became of them, and then goes with its example.
+        page.goto(f"{url}/#/dead/orders")
+        group("is closed").get_by_role("button", name="Redrive 10 first …").click()
+        expect(dialog).to_contain_text("the rest of this reason is left alone until then")
+        dialog.get_by_role("button", name="Redrive them").click()
+        expect(fate).to_contain_text("10 wait still")
+        rest = fate.get_by_role("button", name="Redrive the rest …")
+        expect(rest).to_be_disabled()
+        taken(9, "ack", {})
+        expect(fate).to_contain_text("9 left the topic")
+        expect(rest).to_be_disabled()
+        taken(1, "ack", {})
+        expect(fate).to_contain_text("10 left the topic")
+        left = api("GET", topic)[1]["dead"]
+        expect(fate).to_contain_text(f"{left} others of this reason")
+        rest.click()
+        expect(dialog).to_contain_text(f"Redrive {left} messages of orders")
+        expect(dialog.locator("dl.pairs")).to_contain_text("such as")
+        page.keyboard.press("Escape")
+        expect(fate).to_have_count(0)
+        # What was counted while one was redriven, which died again before that was seen here, is counted again.
+        short = []
+
+        def missing(route):
+            answer = route.fetch()
+            read = answer.json()
+            if not short:
+                read["scanned"] -= 1
+                read["groups"][0]["count"] -= 1
+                short.append(read["groups"][0]["count"])
+            route.fulfill(response=answer, json=read)
+
+        page.route("**/dead/groups?*", missing)
+        page.reload()
+        expect(group("is closed")).to_contain_text(f"{left} 100 %")
+        assert short == [left - 1], short
+        page.unroute("**/dead/groups?*")
+        # Or it stops.
+        group("is closed").get_by_role("button", name="Redrive 10 first …").click()
+        dialog.get_by_role("button", name="Redrive them").click()
+        fate.get_by_role("button", name="Stop here").click()
+        expect(fate).to_have_count(0)
+        taken(10, "nack", {"dead": True, "reason": "the shop 7 is closed"})
+
+        # axe finds nothing, and nothing is wider than a telephone.
+        looked = page_of(bypass_csp=True)
+        looked.goto(f"{url}/#/dead/orders?all=yes")
+        looked.locator(".letters summary").first.click()
+        expect(looked.locator(".letters dl").first).to_be_visible()
+        looked.evaluate(AXE)
+        found = looked.evaluate(FOUND)
+        assert not found, found
+        narrow = page_of(viewport={"width": 360, "height": 740})
+        narrow.goto(f"{url}/#/dead/orders?all=yes")
+        narrow.locator(".letters summary").first.click()
+        expect(narrow.locator(".letters dl").first).to_be_visible()
+        wide = narrow.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{wide} px wider than a telephone"
+    print("each letter was read and dealt with")
+
+
+main()

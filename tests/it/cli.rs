@@ -10,6 +10,8 @@ use serde_json::Value;
 mod backup;
 mod config;
 mod consuming;
+mod exporting;
+mod importing;
 mod messages;
 mod pausing;
 mod printed;

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// inTraceOf returns a ctx in the trace of a message: that of its producer, or of the delivery where the node records it.
+// inTraceOf returns a ctx in the trace of a message: its producer's, or that of the delivery where the node records it.
 func (t *transport) inTraceOf(ctx context.Context, m ClaimedMessage) context.Context {
 	if t.extract == nil || m.Traceparent == "" {
 		return ctx

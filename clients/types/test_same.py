@@ -24,6 +24,12 @@ LATER = {"due_at", "smeared_ms", "late_by_ms"}
 IN_RAW = {*SCHEMAS["TopicSettings"]["properties"], "pause", "sink_issue", "unreachable_shards"}
 
 
+def test_a_client_that_is_made_of_the_document_has_every_operation() -> None:
+    operations = {operation["operationId"] for path in DOCUMENT["paths"].values() for operation in path.values()}
+    made = {path.stem for path in Path("made/api").glob("*/*.py")} - {"__init__"}
+    assert made == operations
+
+
 def fields(schema: dict[str, Any]) -> dict[str, bool]:
     """Each field of a schema, and whether it is always there."""
     if "$ref" in schema:

@@ -2,18 +2,25 @@
 
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
-import type { paths } from "./made.js";
+import type { components, paths } from "./made.js";
+
+// openapi-fetch takes a body with fields that its type has not; `satisfies` does not.
+type Message = components["schemas"]["Message"];
+type TopicChange = components["schemas"]["TopicChange"];
 
 const topic = "made-by-typescript";
 const node = createClient<paths>({ baseUrl: process.env["DUETIME_URL"] ?? "" });
 
-const made = await node.PUT("/v1/topics/{topic}", { params: { path: { topic } }, body: { visibility_timeout: "30s" } });
+const made = await node.PUT("/v1/topics/{topic}", {
+  params: { path: { topic } },
+  body: { visibility_timeout: "30s" } satisfies TopicChange,
+});
 assert.equal(made.data?.visibility_timeout, "30s");
 
 const id = "a/é";
 const placed = await node.POST("/v1/topics/{topic}/messages", {
   params: { path: { topic } },
-  body: { id, delay: "30m", payload: { order: 42 } },
+  body: { id, delay: "30m", payload: { order: 42 } } satisfies Message,
 });
 assert.ok(placed.data && "outcome" in placed.data && placed.data.outcome === "scheduled");
 

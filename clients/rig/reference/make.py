@@ -101,9 +101,8 @@ def python_members(module: Module, kind: ast.ClassDef) -> list[dict[str, Any]]:
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
             doc = ast.get_docstring(node) or ""
             is_field = any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
-            assert not is_field or node.returns
-            text = f"{node.name}: {ast.unparse(node.returns)}" if is_field and node.returns else signature(node, node.name)
-            found.append((text, doc))
+            field = f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
+            found.append((field if is_field else signature(node, node.name), doc))
         elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
             given = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
             for each in node.body:

@@ -1,7 +1,7 @@
 /** The client: topics, messages, and consumers by hand. */
 
 import { consume, type ConsumeOptions, type Handler } from "./consume.js";
-import { inTraceOf, type OpenTelemetry } from "./trace.js";
+import { inTraceOf, type OpenTelemetry, type Traced } from "./trace.js";
 import { Transport } from "./transport.js";
 import {
   ApiError,
@@ -223,7 +223,7 @@ export class Topic {
   }
 
   /** @internal */
-  inTraceOf<T>(message: ClaimedMessage, run: () => T): T {
+  inTraceOf<T>(message: Traced, run: () => T): T {
     return inTraceOf(this.transport.openTelemetry, message, run);
   }
 

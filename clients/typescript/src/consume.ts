@@ -1,5 +1,6 @@
 /** Consumes a topic. Upstream: `Topic.consume`. Downstream: claim, extend, ack, nack, release. */
 
+import type { Traced } from "./trace.js";
 import { pauseMs, sleep } from "./transport.js";
 import {
   ApiError,
@@ -37,7 +38,7 @@ export interface Claims {
     more: object,
     limits: { timeoutMs?: number; retryForMs?: number },
   ): Promise<(Settled | ItemError)[]>;
-  inTraceOf<T>(message: ClaimedMessage, run: () => T): T;
+  inTraceOf<T>(message: Traced, run: () => T): T;
 }
 
 /** Handles one message; what it returns is awaited. */

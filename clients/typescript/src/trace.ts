@@ -14,6 +14,9 @@ export interface OpenTelemetry {
   };
 }
 
+/** A message, as far as its trace is concerned. */
+export type Traced = Pick<ClaimedMessage, "traceparent" | "headers">;
+
 /** Headers that are sent; of other propagators, such as baggage, nothing is. */
 const HEADERS = ["traceparent", "tracestate"];
 
@@ -28,7 +31,7 @@ export function traceHeaders(openTelemetry: OpenTelemetry | undefined): Record<s
 const span = (traceparent = "") => traceparent.slice(0, traceparent.lastIndexOf("-"));
 
 /** Runs a handler in the span of its message, so that what it starts is in the trace of the producer. */
-export function inTraceOf<T>(openTelemetry: OpenTelemetry | undefined, message: ClaimedMessage, run: () => T): T {
+export function inTraceOf<T>(openTelemetry: OpenTelemetry | undefined, message: Traced, run: () => T): T {
   const { traceparent, headers } = message;
   if (!openTelemetry || !traceparent) return run();
   // A delivery that the node records is a span of another trace than the producer's, which `tracestate` belongs to.

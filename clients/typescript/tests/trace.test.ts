@@ -5,7 +5,6 @@ import { test } from "node:test";
 import * as openTelemetry from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
-import type { ClaimedMessage } from "../src/index.js";
 import { inTraceOf } from "../src/trace.js";
 import { pause, Rig, until } from "./rig.js";
 
@@ -61,7 +60,7 @@ test("a handler is in the trace of its message and of no other", async () => {
 test("a tracestate goes only with the span that it belongs to", () => {
   const headers = { traceparent, tracestate: "shop=7" };
   const state = (given: string) =>
-    inTraceOf(openTelemetry, { traceparent: given, headers } as unknown as ClaimedMessage, () =>
+    inTraceOf(openTelemetry, { traceparent: given, headers }, () =>
       trace.getSpanContext(context.active())?.traceState?.serialize(),
     );
   assert.equal(state(traceparent.replace("-01", "-00")), "shop=7");

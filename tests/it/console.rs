@@ -32,7 +32,7 @@ async fn what_is_agreed_to_is_what_is_done_and_nobody_else_can_start_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_read_ticked_edited_and_redriven_ten_first() {
-    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/desk.py"), CONFIG).await;
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/letters.py"), CONFIG).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

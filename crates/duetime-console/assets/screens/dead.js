@@ -13,7 +13,7 @@ import {
   redrivenOf,
   seconds,
 } from "../format.js";
-import { Fate, watch } from "./fate.js";
+import { Outcomes, watch } from "./outcomes.js";
 import { Letters } from "./letters.js";
 import { PlanFirst, Plans } from "./plans.js";
 import {
@@ -248,7 +248,7 @@ export function Dead({ topic }) {
   const { ids, what } = doing ?? {};
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
-    <${Fate} topic=${topic} onRest=${(group) => setDoing(plan("redrive", group))} />
+    <${Outcomes} topic=${topic} onRest=${(group) => setDoing(plan("redrive", group))} />
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} onEnded=${anew} />
     <div class="card">
       <h2>

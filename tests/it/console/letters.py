@@ -1,4 +1,4 @@
-"""Dead letters are read, ticked, edited, and redriven ten first: python desk.py URL"""
+"""Dead letters are read, ticked, edited, and redriven ten first: python letters.py URL"""
 
 import pathlib
 import re
@@ -61,7 +61,7 @@ def main():
         page = page_of(viewport={"width": 1280, "height": 860})
         main = page.locator("main")
         letters = page.get_by_role("region", name=re.compile("^Of the reason|^All of them"))
-        fate = page.get_by_role("region", name="what became of those that were redriven")
+        outcomes = page.get_by_role("region", name="what became of those that were redriven")
         dialog = page.get_by_role("dialog")
 
         def group(text):
@@ -133,25 +133,25 @@ def main():
         expect(dialog).to_contain_text("duetime dead redrive -- orders " + " ".join([*first[:2], second[0]]))
         dialog.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_role("status").last).to_contain_text("3 of 3 are scheduled again")
-        expect(fate).to_contain_text("What became of the 3 that were redriven")
-        expect(fate).to_contain_text("3 wait still")
+        expect(outcomes).to_contain_text("What became of the 3 that were redriven")
+        expect(outcomes).to_contain_text("3 wait still")
         again = taken(1, "nack", {"dead": True, "reason": "the shop 8 is closed"})
         taken(1, "ack", {})
-        expect(fate).to_contain_text("1 left the topic")
-        expect(fate).to_contain_text("1 died again")
-        expect(fate).to_contain_text("the shop 8 is closed")
-        expect(fate).to_contain_text("1 waits still")
+        expect(outcomes).to_contain_text("1 left the topic")
+        expect(outcomes).to_contain_text("1 died again")
+        expect(outcomes).to_contain_text("the shop 8 is closed")
+        expect(outcomes).to_contain_text("1 waits still")
         # It is not forgotten with another screen.
         page.evaluate("location.hash = '#/nodes'")
         expect(main).to_contain_text("Shares by")
         page.evaluate("location.hash = '#/dead/orders'")
-        expect(fate).to_contain_text("1 waits still")
+        expect(outcomes).to_contain_text("1 waits still")
         taken(1, "ack", {})
-        expect(fate).to_contain_text("2 left the topic")
-        expect(fate).to_contain_text("0 wait still")
-        assert fate.get_by_role("button", name="Redrive the rest").count() == 0
-        fate.get_by_role("button", name="Close").click()
-        expect(fate).to_have_count(0)
+        expect(outcomes).to_contain_text("2 left the topic")
+        expect(outcomes).to_contain_text("0 wait still")
+        assert outcomes.get_by_role("button", name="Redrive the rest").count() == 0
+        outcomes.get_by_role("button", name="Close").click()
+        expect(outcomes).to_have_count(0)
 
         # A letter is edited and redriven, with its headers, in one step.
         page.goto(f"{url}/#/dead/orders?reason={api('GET', topic + '/dead/groups')[1]['groups'][0]['reason'].replace('#', '%23')}")
@@ -210,21 +210,21 @@ def main():
         group("is closed").get_by_role("button", name="Redrive 10 first …").click()
         expect(dialog).to_contain_text("the rest of this reason is left alone until then")
         dialog.get_by_role("button", name="Redrive them").click()
-        expect(fate).to_contain_text("10 wait still")
-        rest = fate.get_by_role("button", name="Redrive the rest …")
+        expect(outcomes).to_contain_text("10 wait still")
+        rest = outcomes.get_by_role("button", name="Redrive the rest …")
         expect(rest).to_be_disabled()
         taken(9, "ack", {})
-        expect(fate).to_contain_text("9 left the topic")
+        expect(outcomes).to_contain_text("9 left the topic")
         expect(rest).to_be_disabled()
         taken(1, "ack", {})
-        expect(fate).to_contain_text("10 left the topic")
+        expect(outcomes).to_contain_text("10 left the topic")
         left = api("GET", topic)[1]["dead"]
-        expect(fate).to_contain_text(f"{left} others of this reason")
+        expect(outcomes).to_contain_text(f"{left} others of this reason")
         rest.click()
         expect(dialog).to_contain_text(f"Redrive {left} messages of orders")
         expect(dialog.locator("dl.pairs")).to_contain_text("such as")
         page.keyboard.press("Escape")
-        expect(fate).to_have_count(0)
+        expect(outcomes).to_have_count(0)
         # What was counted while one was redriven, which died again before that was seen here, is counted again.
         short = []
 
@@ -245,8 +245,8 @@ def main():
         # Or it stops.
         group("is closed").get_by_role("button", name="Redrive 10 first …").click()
         dialog.get_by_role("button", name="Redrive them").click()
-        fate.get_by_role("button", name="Stop here").click()
-        expect(fate).to_have_count(0)
+        outcomes.get_by_role("button", name="Stop here").click()
+        expect(outcomes).to_have_count(0)
         taken(10, "nack", {"dead": True, "reason": "the shop 7 is closed"})
 
         # axe finds nothing, and nothing is wider than a telephone.

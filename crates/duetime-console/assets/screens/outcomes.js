@@ -11,7 +11,7 @@ const WATCHED_MAX = 10;
 const ASKED_EVERY_MS = 2000;
 const REASONS_MAX = 3;
 
-const kept = (topic) => `fate of ${topic}`;
+const kept = (topic) => `outcomes of ${topic}`;
 
 // `ids` were redriven; `group`, where there are others of their reason.
 export function watch(topic, ids, group) {
@@ -21,7 +21,7 @@ export function watch(topic, ids, group) {
 
 const count = (states, state) => Object.values(states).filter((one) => one === state).length;
 
-async function fate(topic, id, signal) {
+async function outcome(topic, id, signal) {
   const path = topicPath(topic, `/messages/${coded(id)}`);
   try {
     if ((await get(`${path}/explain`, signal)).state !== "dead") return ["waits"];
@@ -32,7 +32,7 @@ async function fate(topic, id, signal) {
   }
 }
 
-export function Fate({ topic, onRest }) {
+export function Outcomes({ topic, onRest }) {
   const [of, put] = useKept(kept(topic), null);
   const open = of && count(of.states, "waits") > 0;
   useEffect(() => {
@@ -43,7 +43,7 @@ export function Fate({ topic, onRest }) {
       const { states } = live.kept[kept(topic)] ?? { states: {} };
       const waiting = Object.keys(states).filter((id) => states[id] === "waits");
       for (const id of document.hidden ? [] : waiting) {
-        const [state, reason] = await fate(topic, id, control.signal);
+        const [state, reason] = await outcome(topic, id, control.signal);
         if (control.signal.aborted) return;
         put((old) =>
           old?.at !== of.at

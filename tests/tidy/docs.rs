@@ -47,7 +47,11 @@ fn linked(line: &str, document: &str) -> impl Iterator<Item = String> {
     let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
     line.split("](").skip(1).filter_map(move |rest| {
         let target = rest.split(')').next().unwrap_or_default().split('#').next().unwrap_or_default();
-        if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+        if target.is_empty()
+            || target.contains(char::is_whitespace)
+            || target.contains("://")
+            || target.starts_with("mailto:")
+        {
             return None;
         }
         Some(if folder.is_empty() { target.to_owned() } else { format!("{folder}/{target}") })

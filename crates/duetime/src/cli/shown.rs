@@ -22,6 +22,8 @@ const SHOWN: &[(&str, &[Words])] = &[
     (r#"command("audit", { limit: ENTRIES, kind: kinds })"#, &[("audit", &["limit=500", "kind=…"], 0)]),
     (r#"command("dead export", { reason: reason || undefined }, topic)"#, &[("dead export", &["reason=…"], 1)]),
     (r#"command("dead export", {}, topic)"#, &[("dead export", &[], 1)]),
+    (r#"command("dead list", { reason: reason || undefined }, topic)"#, &[("dead list", &["reason=…"], 1)]),
+    (r#"command(`dead ${verb}`, {}, topic, ...ids)"#, &[("dead redrive", &[], 3), ("dead purge", &[], 3)]),
     (r#"command("dead redrive", { all: true }, topic)"#, &[("dead redrive", &["all"], 1)]),
     (r#"command("dead groups", {}, topic)"#, &[("dead groups", &[], 1)]),
     (r#"command("dead redrive", {}, topic, ...ids.slice(0, 3))"#, &[("dead redrive", &[], 4)]),
@@ -70,11 +72,15 @@ const SHOWN: &[(&str, &[Words])] = &[
     ),
     (r#"command("topic delete", { force: true }, topic)"#, &[("topic delete", &["force"], 1)]),
     (r#"command(act, { reason: body.reason }, topic)"#, &[("pause", &["reason=…"], 1), ("resume", &[], 1)]),
-    (r#"command("topic create", {}, topic)"#, &[("topic create", &[], 1)]),
+    (r#"command("topic create", {}, name)"#, &[("topic create", &[], 1)]),
     (r#"command("topic get", {}, topic)"#, &[("topic get", &[], 1)]),
     (
         r#"command("enqueue", { id: form.id || undefined, delay: form.delay, payload: form.payload }, form.topic)"#,
         &[("enqueue", &["id=…", "delay=30m", "payload=…"], 1)],
+    ),
+    (
+        r#"command("enqueue", { id: letter.id, delay: "0s", payload: text, header: Object.entries(body.headers).map(([name, value]) => `${name}=${value}`), replace: true }, topic)"#,
+        &[("enqueue", &["id=…", "delay=0s", "payload=…", "header=…", "header=…", "replace"], 1)],
     ),
     (r#"command("claim", { max: 10, wait: "1s" }, form.topic)"#, &[("claim", &["max=10", "wait=1s"], 1)]),
 ];

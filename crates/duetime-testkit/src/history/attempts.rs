@@ -3,6 +3,10 @@
 use super::event::{Change, Event, Outcome, What};
 use super::story::{Changed, Invariant, Story, Violation};
 
+/// What a sink failed at costs nothing if no other message says for so long whose fault that is: two seconds, or a
+/// quarter of the visibility timeout if that is less. The shortest one of these histories is three seconds.
+const UNDECIDED_MS: i64 = 750;
+
 /// What the delivery before was, as far as attempts go on from it.
 struct Before<'a> {
     event: &'a Event,
@@ -13,10 +17,13 @@ struct Before<'a> {
 
 impl Before<'_> {
     /// Whether it may have been given back without costing its attempt, or lost with the server that knew of
-    /// it: the target said that it may be its own matter, or a fault struck while it was in flight.
+    /// it: the target said that it may be its own matter, nothing decided whose it was, or a fault struck while it
+    /// was in flight.
     fn is_free(&self, story: &Story<'_>, again_ms: i64) -> bool {
         match self.settled {
             Some((Outcome::Unavailable, _)) => true,
+            // What a consumer nacks costs an attempt; its claims have an end.
+            Some((Outcome::Retry, at_ms)) if self.until_ms.is_none() && again_ms - at_ms >= UNDECIDED_MS => true,
             settled => story.was_in_flight(self.event.at_ms, settled.map_or(again_ms, |(_, at_ms)| at_ms), again_ms),
         }
     }

@@ -12,7 +12,8 @@ const JSON: &str = "application/json";
 #[must_use]
 pub(crate) fn of(payload: &[u8]) -> &'static str {
     let begins = payload.trim_ascii_start().first().is_some_and(|first| b"{[".contains(first));
-    if begins && serde_json::from_slice::<IgnoredAny>(payload).is_ok() { JSON } else { BYTES }
+    let text = if begins { std::str::from_utf8(payload).ok() } else { None };
+    if text.is_some_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok()) { JSON } else { BYTES }
 }
 
 #[cfg(test)]

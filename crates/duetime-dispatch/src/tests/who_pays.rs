@@ -41,6 +41,13 @@ struct Trace {
     seed: u64,
 }
 
+impl Trace {
+    /// No call is so slow that the claim of its messages runs out.
+    fn longest_ms(&self) -> u64 {
+        self.visibility_ms / 5 * self.slowness / 100
+    }
+}
+
 fn traces() -> impl Strategy<Value = Trace> {
     let down = prop_oneof![
         Just(Down::Retry),
@@ -116,9 +123,7 @@ impl ScriptedTarget {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        // No call is so slow that the claim of its messages runs out.
-        let longest = self.trace.visibility_ms / 5 * self.trace.slowness / 100;
-        let took = self.random(longest);
+        let took = self.random(self.trace.longest_ms());
         let before = self.random(took);
         tokio::time::sleep(ms(before)).await;
         let outage = self.outage();
@@ -162,10 +167,11 @@ async fn check(trace: Trace) -> Result<(), TestCaseError> {
         node.put(&format!("good-{n}"), ms(*due)).await;
     }
     node.pass(ms(trace.spans.iter().sum::<u64>().max(30_000))).await;
-    // Others are accepted beside the bad ones for as long as those have attempts left.
+    // Others are accepted beside the bad ones for as long as those have attempts left, and no more than the sink takes.
+    let apart = secs(1).max(ms(trace.longest_ms()));
     for n in 0..200 {
         node.put(&format!("late-{n}"), ms(0)).await;
-        node.pass(secs(1)).await;
+        node.pass(apart).await;
     }
     let dead: BTreeMap<String, u8> = node.dead().await.into_iter().map(|(id, attempts, _)| (id, attempts)).collect();
     for (id, seen) in target.seen.lock().iter() {

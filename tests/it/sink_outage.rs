@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use duetime_testkit::violation::{is_long, only_in_long};
 use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 use tokio::time::Instant;
@@ -70,5 +71,8 @@ async fn a_long_outage_of_rabbitmq_burns_no_attempt_and_ends_without_a_storm_of_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_silence_of_nats_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    if !is_long() {
+        return only_in_long("RabbitMQ and Redis are away each time");
+    }
     a_long_outage(&mut Nats::start().await, |target| target.proxy().lose_answers()).await;
 }

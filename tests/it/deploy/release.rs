@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use duetime_testkit::violation::{is_long, only_in_long};
 use serde_json::Value;
 
 use super::{command, done, ran, stripped};
@@ -16,6 +17,9 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_release_is_the_same_twice_and_everything_in_it_can_be_used() {
+    if !is_long() {
+        return only_in_long("a release is put together twice; its parts have tests of their own");
+    }
     let folder = tempfile::tempdir().unwrap();
     let program = stripped(folder.path());
     let release = |name: &str| {

@@ -10,6 +10,7 @@ use duetime_core::{Due, Timestamp, TopicName};
 use duetime_redis::slots;
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{NetworkSpace, NodeOptions, Proxy, RedisCluster};
+use duetime_testkit::violation::{is_long, only_in_long};
 use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -30,6 +31,8 @@ const LATE_MAX_MS: i64 = 2_500;
 const P99_MAX_MS: i64 = 400;
 /// The topic that consumers claim from.
 const TASKS: &str = "tasks";
+/// Why a test is one of the long run.
+const ANOTHER: &str = "a paused master, and one of etcd's nodes that is cut off, are tried each time";
 
 /// What happens to the master.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -208,11 +211,17 @@ async fn a_paused_master_makes_no_hole_in_the_turns_of_several_nodes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_master_that_nobody_replaces_delays_nothing_of_the_others() {
+    if !is_long() {
+        return only_in_long(ANOTHER);
+    }
     the_others_are_on_time(Fault::Killed, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_whose_packets_are_dropped_delays_nothing_of_the_others() {
+    if !is_long() {
+        return only_in_long(ANOTHER);
+    }
     the_others_are_on_time(Fault::Dropped, 1).await;
 }
 
@@ -276,5 +285,8 @@ async fn a_node_that_one_master_does_not_answer_hands_its_shards_to_nodes_that_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_round_robin_the_others_scan_what_one_node_does_not_reach() {
+    if !is_long() {
+        return only_in_long(ANOTHER);
+    }
     one_node_is_cut_off_from_one_master(Sharing::RoundRobin).await;
 }

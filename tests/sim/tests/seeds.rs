@@ -71,10 +71,17 @@ missed! {
     the_end_of_a_request_is_missed: "requests-without-end";
     the_reply_cache_is_missed: "no-reply-cache";
     the_record_that_a_call_names_is_missed: "any-record";
-    that_what_is_frozen_is_nowhere_else_is_missed: "copied-not-moved";
     that_a_batch_is_put_once_is_missed: "put-twice";
     the_mark_of_a_hand_over_without_an_answer_is_missed: "unanswered-is-over";
     that_a_deletion_without_force_asks_each_shard_is_missed: "deletion-by-counts";
+}
+
+/// It takes as long as all others together.
+#[test]
+fn that_what_is_frozen_is_nowhere_else_is_missed() {
+    if std::env::var_os("DUETIME_TEST_LONG").is_some() {
+        is_missed("copied-not-moved");
+    }
 }
 
 fn is_missed(name: &str) {

@@ -105,8 +105,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// One that is shared out and delivers. The rules' durations are `scale` times shorter.
-    pub async fn start(scale: u64) -> Self {
+    /// One that is shared out and delivers. The rules' durations are `scale` times shorter,
+    /// and Prometheus looks so often.
+    pub async fn start(scale: u64, every: &str) -> Self {
         let redis = RedisCluster::start(3, 1).await;
         for node in &redis.nodes {
             node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
@@ -142,7 +143,7 @@ impl Lab {
         let am = Alertmanager::start(&alertmanager(&kept("alertmanager.yml"), &pager.url("/"))).await;
         let targets: Vec<String> = nodes.iter().map(|node| node.url().replace("http://", "")).collect();
         let rules = scaled(&kept("duetime.rules.yaml"), scale);
-        let prometheus = Prometheus::start(&targets, &rules, Some(&am)).await;
+        let prometheus = Prometheus::start_every(every, &targets, &rules, Some(&am)).await;
         Self {
             redis,
             etcd,

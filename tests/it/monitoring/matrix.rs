@@ -12,10 +12,10 @@ use serde_json::json;
 use super::lab::Lab;
 use crate::test_node::client;
 
-/// Thirty seconds of the rules are one.
-const SHORT: u64 = 30;
+/// Thirty seconds of the rules are one; and how often Prometheus looks.
+const SHORT: (u64, &str) = (30, "250ms");
 /// Where a failover, which takes as long as it takes, is to stay below what calls somebody.
-const LONG: u64 = 10;
+const LONG: (u64, &str) = (10, "1s");
 /// More topics than have series of their own.
 const MANY_TOPICS: usize = 320;
 /// Long enough for a failover, and for the nodes to notice.
@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_secs(8);
 /// Long enough for the load to run and for Prometheus to see it.
 const WARM: Duration = Duration::from_secs(5);
 
-async fn lab(scale: u64) -> Lab {
-    let lab = Lab::start(scale).await;
+async fn lab((scale, every): (u64, &str)) -> Lab {
+    let lab = Lab::start(scale, every).await;
     let_pass(WARM, Because::Quiet).await;
     lab.is_quiet_again(None).await;
     lab

@@ -78,6 +78,20 @@ impl Prometheus {
     ///
     /// When it does not serve; the message has its log.
     pub async fn start(targets: &[String], rules: &str, alerts_to: Option<&Alertmanager>) -> Self {
+        Self::start_every(INTERVAL, targets, rules, alerts_to).await
+    }
+
+    /// The same, which scrapes and evaluates after this duration of Prometheus's: many series of a debug build take long.
+    ///
+    /// # Panics
+    ///
+    /// When it does not serve; the message has its log.
+    pub async fn start_every(
+        interval: &str,
+        targets: &[String],
+        rules: &str,
+        alerts_to: Option<&Alertmanager>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let path = |name: &str| folder.path().join(name);
         let (file, log) = (path("prometheus.yml"), path("log"));
@@ -85,7 +99,7 @@ impl Prometheus {
             format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"127.0.0.1:{}\"]}}]}}]}}\n", to.port)
         });
         let config = format!(
-            "global: {{scrape_interval: {INTERVAL}, scrape_timeout: {INTERVAL}, evaluation_interval: {INTERVAL}}}\n{alertmanagers}\
+            "global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: {interval}}}\n{alertmanagers}\
              rule_files: [rules.yaml]\nscrape_configs: [{{job_name: duetime, static_configs: [{{targets: {targets:?}}}]}}]\n"
         );
         std::fs::write(&file, config).expect("our own folder");

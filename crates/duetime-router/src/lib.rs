@@ -32,6 +32,7 @@ pub use catalog::issues::Issues;
 pub use consistency::{ConsistencyChecker, ShardAnomaly};
 pub use error::{CatalogError, RouteError};
 pub use metered::Metering;
+pub use queries::body_steps::BodySteps;
 pub use queries::dead::{DeadCursor, DeadLetters, DeadList, DeadSettled, DeadSweep};
 pub use queries::dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX, normalised};
 pub use queries::forecast::Forecaster;

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::parse_time;
 use duetime_core::{ListPlace, MessageState, StoredMessage, Timestamp, TopicName};
-use duetime_router::{Listed, ListedState, MessageCursor, MessageFilter, MessageList};
+use duetime_router::{BodySteps, Listed, ListedState, MessageCursor, MessageFilter, MessageList};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,10 +30,6 @@ const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 /// Messages of a page that are read, where their scores leave open whether they were deferred.
 const LOOKED_UP_MAX: usize = 64;
-/// A page of lines ends when its bodies have so many bytes.
-const LINES_BYTES_MAX: usize = 4 << 20;
-/// Bodies that are read in one call.
-const BODIES_AT_ONCE: usize = 64;
 /// No message can be due later: scores are exact until then.
 const LAST_MOMENT: Timestamp = Timestamp::from_millis(9_000_000_000_000);
 
@@ -162,30 +158,26 @@ async fn with_bodies(
     topic: &TopicName,
     page: &mut MessageList,
 ) -> Result<Vec<(u32, StoredMessage)>, Problem> {
-    let (mut read, mut bytes, mut at) = (Vec::with_capacity(page.messages.len()), 0, 0);
-    // As large as the largest of the last step, and at first as they may be.
-    let mut most = usize::try_from(app.router.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
-    while at < page.messages.len() && bytes < LINES_BYTES_MAX {
-        let step = ((LINES_BYTES_MAX - bytes) / most.max(1)).clamp(1, BODIES_AT_ONCE);
-        let ids: Vec<_> = page.messages[at..].iter().take(step).map(|one| one.id.clone()).collect();
+    let (mut read, mut at) = (Vec::with_capacity(page.messages.len()), 0);
+    let mut steps = BodySteps::new(&app.router.topic(topic).await?.config);
+    while at < page.messages.len() && steps.next_step() > 0 {
+        let ids: Vec<_> = page.messages[at..].iter().take(steps.next_step()).map(|one| one.id.clone()).collect();
         at += ids.len();
-        let mut largest = 0;
+        let before = read.len();
         for answer in app.router.get(topic, ids).await {
             if let (shard, Some(message)) = answer?
                 && message.state != MessageState::Dead
             {
-                largest = largest.max(message.payload.len());
-                bytes += message.payload.len();
                 read.push((shard, message));
             }
         }
-        most = largest;
+        steps.took(read[before..].iter().map(|(_, message)| message.payload.len()));
     }
     if at < page.messages.len() {
         let last = &page.messages[at - 1];
         page.next = Some(MessageCursor { shard: last.shard, epoch: page.epoch, after: Some(last.place.clone()) });
     }
-    memory::take_items(read.len(), memory::STORE_COPIES * bytes)?;
+    memory::take_items(read.len(), memory::STORE_COPIES * steps.bytes())?;
     Ok(read)
 }
 

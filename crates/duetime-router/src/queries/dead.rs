@@ -11,6 +11,7 @@ use crate::calls::batch_queue::BatchQueues;
 use crate::calls::ops::DeadOp;
 use crate::calls::route::{Dispatcher, MessageRef};
 use crate::error::{RouteError, is_misrouted};
+use crate::queries::body_steps::BodySteps;
 use crate::queries::topic_counts::TopicCounter;
 
 /// Dead letters read in one call: their bodies come along.
@@ -18,9 +19,6 @@ const STEP: usize = 64;
 
 /// How often a page is asked for while the routing changes.
 const PAGE_TRIES: u32 = 4;
-
-/// A page ends early when its bodies have so many bytes.
-const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Where the next page of a topic's dead letters starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +61,6 @@ pub struct DeadSettled {
 /// The smaller of two counts of replicas, where there are any.
 fn fewest(one: Option<u32>, other: Option<u32>) -> Option<u32> {
     one.into_iter().chain(other).min()
-}
-
-/// How many bodies of up to so many bytes are read in one call, where so many bytes are left.
-fn step_of(each: usize, left: usize) -> usize {
-    (left / each.max(1)).clamp(1, STEP)
 }
 
 /// The dead letters of topics: listed, redriven and purged.
@@ -129,21 +122,17 @@ impl DeadLetters {
     ) -> Result<DeadList, RouteError> {
         let start = cursor.unwrap_or(DeadCursor { shard: 0, from: None });
         let mut list = DeadList::default();
-        let mut bytes = 0;
-        // As large as the largest of the last step, and at first as they may be.
-        let mut most = usize::try_from(self.dispatcher.topic(topic).await?.config.max_payload).unwrap_or(usize::MAX);
+        let mut steps = BodySteps::new(&self.dispatcher.topic(topic).await?.config);
         for (shard, _) in self.shards_with_any(topic, start.shard).await? {
             let mut from = if shard.index == start.shard { start.from } else { None };
             loop {
-                if list.messages.len() >= limit || bytes >= PAGE_BYTES_MAX {
+                let step = steps.next_step().min(limit.saturating_sub(list.messages.len()));
+                if step == 0 {
                     list.next = Some(DeadCursor { shard: shard.index, from });
                     return Ok(list);
                 }
-                let step = step_of(most, PAGE_BYTES_MAX - bytes).min(limit - list.messages.len());
                 let page = self.page_of(&shard, from, step).await?;
-                let sizes = page.messages.iter().map(|message| message.payload.len());
-                most = sizes.clone().max().unwrap_or(most);
-                bytes += sizes.sum::<usize>();
+                steps.took(page.messages.iter().map(|message| message.payload.len()));
                 list.messages.extend(page.messages.into_iter().map(|message| (shard.index, message)));
                 from = page.next;
                 if from.is_none() {
@@ -228,17 +217,5 @@ impl DeadLetters {
             }
         }
         Ok(sweep)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_brings_no_more_bytes_than_a_page_may_have_or_one_body() {
-        assert_eq!(step_of(16 << 20, PAGE_BYTES_MAX), 1);
-        assert_eq!(step_of(256 << 10, PAGE_BYTES_MAX), 16);
-        assert_eq!((step_of(100, PAGE_BYTES_MAX), step_of(0, 1), step_of(100, 0)), (STEP, 1, 1));
     }
 }

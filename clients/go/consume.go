@@ -15,6 +15,8 @@ const (
 	// Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
 	beatShare = 3
 	steps     = 12
+	// A claim with acks waits for this share of the visibility at most: if it is lost, they are sent alone in time.
+	ackWaitShare = 6
 	// How long the release of what is held is tried at a stop, and how long a cancelled handler may take to end.
 	releaseFor = 5 * time.Second
 	cancelMax  = 5 * time.Second
@@ -238,7 +240,11 @@ func (c *consumer) claim(ctx context.Context, count int) ([]ClaimedMessage, erro
 	for _, ack := range acks {
 		receipts = append(receipts, ack.receipt)
 	}
-	claimed, err := c.topic.claim(ctx, count, c.o.Wait, c.o.Visibility, -1, receipts)
+	wait := c.o.Wait
+	if most := c.o.Visibility / ackWaitShare; len(acks) > 0 && wait > most {
+		wait = most
+	}
+	claimed, err := c.topic.claim(ctx, count, wait, c.o.Visibility, -1, receipts)
 	c.acked(acks, claimed.Results)
 	if err == nil && claimed.Err != nil {
 		err = claimed.Err

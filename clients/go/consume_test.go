@@ -216,6 +216,10 @@ func TestACancelIsSeenAtOnceByAnAckThatGoesWithAClaimThatWouldWait(t *testing.T)
 	equal(t, <-c.ended, nil)
 	equal(t, c.lost.get(), []SettleOutcome{SettleCancelled})
 	equal(t, len(r.receipts("/ack")), 0)
+	// Where such a claim is lost, the ack is sent by itself before the visibility ends: 30 s.
+	for _, claim := range r.requests("/claim") {
+		equal(t, strings.Contains(claim.Body, `"wait":"5000ms"`), len(claim.receipts()) > 0)
+	}
 }
 
 func TestAStopLetsHandlersEndAndReleasesWhatIsClaimedAfterIt(t *testing.T) {

@@ -22,6 +22,8 @@ const CLAIM_MAX = 256;
 /** Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it. */
 const BEAT_SHARE = 3;
 const STEPS = 12;
+/** A claim with acks waits for this share of the visibility at most: if it is lost, they are sent alone in time. */
+const ACK_WAIT_SHARE = 6;
 /** How long the release of what is held is tried at a stop, and how long an aborted handler may take to end. */
 const RELEASE_FOR_MS = 5_000;
 const ABORT_MAX_MS = 5_000;
@@ -273,6 +275,7 @@ class Loop {
     let claimed: Claimed | undefined;
     try {
       const ack = acks.map(({ receipt }) => receipt);
+      if (ack.length > 0) waitMs = Math.min(waitMs, Math.floor(this.visibilityMs / ACK_WAIT_SHARE));
       claimed = await this.topic.claim(count, { waitMs, visibilityMs: this.visibilityMs, ack, retryForMs: 0 });
     } finally {
       this.#acked(acks, claimed?.results ?? []);

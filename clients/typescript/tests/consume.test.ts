@@ -197,6 +197,12 @@ test("a cancel is seen at once by an ack that goes with a claim that would wait"
   await rig.beside.enqueue("late", { id: "late" });
   await stopped;
   assert.deepEqual([consumer.lost, await receipts(rig, "/ack")], [["cancelled"], []]);
+  // Where such a claim is lost, the ack is sent by itself before the visibility ends: 30 s.
+  const claims = (await rig.requests("/claim")).map((request) => JSON.parse(request.body));
+  assert.deepEqual(
+    claims.filter(({ ack }) => ack).map(({ wait }) => wait),
+    ["5000ms"],
+  );
 });
 
 test("a stop lets handlers end and releases what is claimed after it", async () => {

@@ -151,6 +151,7 @@ class _Loop:
         claimed = Claimed()
         try:
             receipts = [receipt for receipt, _ in acks]
+            wait = _hold.wait_with(acks, wait, self.visibility)
             steps = calls.claim(self._topic.name, count, wait, visibility, receipts, retry_for=0)
             claimed = self._topic._run(steps)
         finally:

@@ -21,6 +21,8 @@ CLAIM_MAX = 256
 #: Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
 BEAT_SHARE = 3
 STEPS = 12
+#: A claim with acks waits for this share of the visibility at most: if it is lost, they are sent by themselves in time.
+ACK_WAIT_SHARE = 6
 #: How long the release of what is held is tried at a stop, and how long a handler that is told to end may take.
 RELEASE_FOR_S = 5.0
 CANCEL_MAX_S = 5.0
@@ -111,6 +113,11 @@ class Acks(Generic[T]):
         self.is_ready = False
         taken, self._waiting = self._waiting, []
         return taken
+
+
+def wait_with(acks: Sequence[object], wait: float, visibility: float) -> float:
+    """How long a claim waits that these acks go with."""
+    return min(wait, visibility / ACK_WAIT_SHARE) if acks else wait
 
 
 def outcomes(count: int, results: Sequence[Settled | ItemError]) -> list[SettleOutcome | None]:

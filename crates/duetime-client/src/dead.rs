@@ -42,7 +42,7 @@ impl Client {
         self.get(&page(topic, reason, cursor, limit)).await
     }
 
-    /// One page of dead letters as lines of JSON.
+    /// One page of dead letters as lines of JSON, all or those of `reason`, as a group has it.
     ///
     /// # Errors
     ///
@@ -50,10 +50,11 @@ impl Client {
     pub async fn dead_lines(
         &self,
         topic: &str,
+        reason: Option<&str>,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<MessageLines, ClientError> {
-        self.lines(&page(topic, None, cursor, limit)).await
+        self.lines(&page(topic, reason, cursor, limit)).await
     }
 
     /// Dead letters by reason, each with up to `samples` ids.

@@ -84,6 +84,11 @@ async fn what_is_exported_from_an_embedded_store_and_imported_into_redis_is_the_
     let live = folder.path().join("live");
     std::fs::write(&live, to(&first, &["export", "orders", "--state", "scheduled"]).done().out).unwrap();
     assert_eq!((kept(&live), messages(&live).len()), (kept(&files[0]), wanted));
+    for (reason, count) in [(died["death"]["reason"].as_str().unwrap(), 1), ("another", 0)] {
+        let out = to(&first, &["export", "orders", "--state", "dead", "--reason", reason]).done().out;
+        assert_eq!(out.lines().count(), count, "{reason}: {out}");
+    }
+    to(&first, &["export", "orders", "--state", "due", "--reason", "x"]).refused(1, &["--state dead"]);
 
     let import = ["import", "orders", names[0], "--verify", "--json"];
     let did = to(&second, &import).done().json();

@@ -63,7 +63,7 @@ async function exported(topic, reason) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   tell(
     cursor
-      ? `The first ${number(count)} are written; for all of them: ${command("dead export", { reason: reason || undefined }, topic)}`
+      ? `The first ${number(count)} are written; for all of them: ${command("export", { state: "dead", reason: reason || undefined }, topic)}`
       : `${plural(count, "dead letter is", "dead letters are")} written.`,
   );
 }
@@ -293,7 +293,7 @@ export function Dead({ topic }) {
           <button disabled=${writing} onClick=${() => write()}>Export as NDJSON</button>
           <span class="quiet">
             one message a line, ${number(EXPORT_MAX)} at most; all of them by <code>
-              ${command("dead export", {}, topic)}
+              ${command("export", { state: "dead" }, topic)}
             </code>
           </span>
         </div>

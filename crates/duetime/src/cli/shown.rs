@@ -20,8 +20,11 @@ type Words = (&'static str, &'static [&'static str], usize);
 /// Each call of `command` in the pages, and what it may become.
 const SHOWN: &[(&str, &[Words])] = &[
     (r#"command("audit", { limit: ENTRIES, kind: kinds })"#, &[("audit", &["limit=500", "kind=…"], 0)]),
-    (r#"command("dead export", { reason: reason || undefined }, topic)"#, &[("dead export", &["reason=…"], 1)]),
-    (r#"command("dead export", {}, topic)"#, &[("dead export", &[], 1)]),
+    (
+        r#"command("export", { state: "dead", reason: reason || undefined }, topic)"#,
+        &[("export", &["state=dead", "reason=…"], 1)],
+    ),
+    (r#"command("export", { state: "dead" }, topic)"#, &[("export", &["state=dead"], 1)]),
     (r#"command("dead list", { reason: reason || undefined }, topic)"#, &[("dead list", &["reason=…"], 1)]),
     (r#"command(`dead ${verb}`, {}, topic, ...ids)"#, &[("dead redrive", &[], 3), ("dead purge", &[], 3)]),
     (r#"command("dead redrive", { all: true }, topic)"#, &[("dead redrive", &["all"], 1)]),

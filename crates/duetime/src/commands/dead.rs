@@ -1,4 +1,4 @@
-//! `duetime dead list|export|groups|redrive|purge`
+//! `duetime dead list|groups|redrive|purge`
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -30,19 +30,6 @@ pub enum DeadCommand {
         topic: String,
         /// Most to list.
         #[arg(long, value_name = "N", default_value_t = 50)]
-        limit: usize,
-        /// Only those of this reason, as `duetime dead groups` has it.
-        #[arg(long)]
-        reason: Option<String>,
-        #[command(flatten)]
-        connection: NodeArgs,
-    },
-    /// Writes them to standard output, one JSON object a line, with their payloads.
-    Export {
-        /// The topic.
-        topic: String,
-        /// Most to write.
-        #[arg(long, value_name = "N", default_value_t = 100_000)]
         limit: usize,
         /// Only those of this reason, as `duetime dead groups` has it.
         #[arg(long)]
@@ -103,9 +90,6 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
         DeadCommand::List { topic, limit, reason, connection } => {
             list(&topic, reason.as_deref(), limit, &connection).await
         }
-        DeadCommand::Export { topic, limit, reason, connection } => {
-            export(&topic, reason.as_deref(), limit, &connection).await
-        }
         DeadCommand::Groups { topic, samples, limit, connection } => {
             groups(&topic, usize::from(samples), limit, &connection).await
         }
@@ -154,25 +138,6 @@ async fn list(topic: &str, reason: Option<&str>, limit: usize, connection: &Node
         output::line(&format!("there are more; list them with --limit {}", limit.saturating_mul(10)))?;
     }
     Ok(true)
-}
-
-/// False: there are more than were asked for.
-async fn export(topic: &str, reason: Option<&str>, limit: usize, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let client = connection.client()?;
-    let (mut written, mut cursor) = (0, None);
-    while written < limit {
-        let page = client.dead_of(topic, reason, cursor.as_deref(), (limit - written).min(PAGE_MAX)).await?;
-        for message in &page.messages {
-            output::line(&serde_json::to_string(message)?)?;
-        }
-        written += page.messages.len();
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(true);
-        }
-    }
-    eprintln!("there are more than {limit}; write them too with --limit {}", limit.saturating_mul(10));
-    Ok(false)
 }
 
 async fn groups(topic: &str, samples: usize, limit: u64, connection: &NodeArgs) -> anyhow::Result<bool> {

@@ -49,6 +49,9 @@ pub struct ExportArgs {
     /// Only ids that begin so.
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
+    /// Of dead letters (--state dead): only those of this reason, as `duetime dead groups` has it.
+    #[arg(long, requires = "state")]
+    reason: Option<String>,
     /// Write to this file. One that was begun, with its FILE.state, is carried on.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -107,6 +110,7 @@ struct SavedState {
     due_from: Option<i64>,
     due_to: Option<i64>,
     prefix: Option<String>,
+    reason: Option<String>,
     place: Place,
     /// Bytes and messages of the file so far.
     bytes: u64,
@@ -199,7 +203,7 @@ impl Export<'_> {
         let (topic, cursor) = (&self.args.topic, place.cursor.as_deref());
         self.ask(async || match place.part {
             Part::Live => self.client.list_lines(topic, &self.filter, cursor, PAGE).await,
-            Part::Dead => self.client.dead_lines(topic, cursor, PAGE).await,
+            Part::Dead => self.client.dead_lines(topic, self.args.reason.as_deref(), cursor, PAGE).await,
         })
         .await
     }
@@ -265,6 +269,7 @@ impl Export<'_> {
             due_from: self.filter.due_from,
             due_to: self.filter.due_to,
             prefix: self.filter.prefix.clone(),
+            reason: self.args.reason.clone(),
             place: place.clone(),
             bytes: self.target.bytes,
             messages: self.target.messages,
@@ -288,8 +293,8 @@ async fn open(args: &ExportArgs, filter: &ListFilter) -> anyhow::Result<(Target,
             Err(_) => None,
         };
     if let Some(saved) = &saved {
-        let given = (&args.topic, &args.state, filter.due_from, filter.due_to, &filter.prefix);
-        let begun = (&saved.topic, &saved.state, saved.due_from, saved.due_to, &saved.prefix);
+        let given = (&args.topic, &args.state, filter.due_from, filter.due_to, &filter.prefix, &args.reason);
+        let begun = (&saved.topic, &saved.state, saved.due_from, saved.due_to, &saved.prefix, &saved.reason);
         ensure!(
             given == begun,
             "{} was begun with another topic or other options; repeat them, or remove it and its .state",
@@ -326,6 +331,10 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
     ensure!(
         !(narrowed(&filter) && args.state.as_deref() == Some(DEAD)),
         "--due-from, --due-to and --prefix are for live messages; leave them out"
+    );
+    ensure!(
+        args.reason.is_none() || args.state.as_deref() == Some(DEAD),
+        "--reason is for dead letters; give --state dead with it"
     );
     let (target, saved) = open(&args, &filter).await?;
     let bar = ProgressBar::new_spinner()

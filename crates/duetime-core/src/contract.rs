@@ -123,7 +123,8 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     /// Cancels and reschedules; answers how many replicas have it, where that is counted. What is of one kind and no
     /// longer than [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX)
     /// ([`OLD_ITEMS_MAX`](crate::limits::OLD_ITEMS_MAX) at a source) is one step: an error means all of it. Other
-    /// batches are several steps, of which an error loses the answers. A source never finds [`Edited::Unknown`].
+    /// batches are several steps, of which an error loses the answers. A source never finds [`Edited::Unknown`] nor
+    /// [`Edited::Gone`].
     async fn edit_at(
         &self,
         shard: &Shard,
@@ -132,7 +133,7 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         batch: &[Edit],
     ) -> Result<BatchReply<Lookup<Edited>>, StoreError>;
 
-    /// Reads messages. What is not at its home is [`Lookup::Absent`] too.
+    /// Reads messages. What is not at its home is [`Lookup::Absent`] too, with what is remembered of it.
     async fn get_at(
         &self,
         shard: &Shard,

@@ -5,6 +5,7 @@
 //! takes a message out of the shard is the one that appends it, so it happens exactly once.
 
 use crate::time::Timestamp;
+use crate::topic_config::OnExpiry;
 
 /// What is wrong with a sink in place on a store without streams, after its name.
 pub const IN_PLACE_NEEDS_STREAMS: &str = "delivers in place, which needs a store that has streams itself; choose one (docs/SINKS.md), or give the sink a url";
@@ -25,6 +26,8 @@ pub struct StreamTransfer {
     pub limit: usize,
     /// The sink's settings.
     pub how: InPlace,
+    /// What becomes of messages that have expired.
+    pub on_expiry: OnExpiry,
 }
 
 /// The answer to a [`StreamTransfer`].
@@ -41,8 +44,10 @@ pub struct Streamed {
     pub next_due: Option<Timestamp>,
     /// Messages visible at `now` that this step left behind.
     pub due_left: u64,
-    /// Messages moved to the dead letters: without a body, or with one that cannot be read.
+    /// Messages moved to the dead letters: expired, without a body, or with one that cannot be read.
     pub buried: u64,
     /// Claims of an earlier sink that this step found ended without a verdict.
+    pub ran_out: u64,
+    /// Messages that had expired, removed or moved to the dead letters.
     pub expired: u64,
 }

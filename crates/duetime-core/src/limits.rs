@@ -48,6 +48,14 @@ pub const HEADER_BYTES_MAX: usize = 16 << 10;
 /// How far ahead a due time may lie: ten years of 365.25 days.
 pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
 
+/// Shortest and longest `remember` of a topic.
+pub const REMEMBER_MIN: Duration = Duration::from_secs(1);
+/// See [`REMEMBER_MIN`].
+pub const REMEMBER_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// Earlier shard counts that a topic keeps while what ended under them is remembered.
+pub const EARLIER_COUNTS_MAX: usize = 64;
+
 /// Longest `smear` of a topic.
 pub const SMEAR_MAX: Duration = Duration::from_secs(3600);
 

@@ -1,5 +1,6 @@
 //! What a shard is to an id while shard counts change, and what a call finds there.
 
+use crate::memory::Outcome;
 use crate::store_error::StoreError;
 
 /// What a shard is to an id.
@@ -56,9 +57,9 @@ impl<T> OfHome<Vec<T>> for Vec<Lookup<T>> {
     }
 }
 
-impl<T> OfHome<Vec<Option<T>>> for Vec<Lookup<T>> {
-    fn of_home(answers: Vec<Option<T>>) -> Self {
-        answers.into_iter().map(|one| one.map_or(Lookup::Absent, Lookup::Found)).collect()
+impl<T> OfHome<Self> for Vec<Lookup<T>> {
+    fn of_home(answers: Self) -> Self {
+        answers
     }
 }
 
@@ -67,8 +68,9 @@ impl<T> OfHome<Vec<Option<T>>> for Vec<Lookup<T>> {
 pub enum Lookup<T> {
     /// It lives here (dead letters too), or here is its home: this became of it, and that is final.
     Found(T),
-    /// It is not here and never will be again. Nothing was done; go on to its home.
-    Absent,
+    /// It is not here and never will be again; what became of it here, where that is remembered. Nothing was done; go
+    /// on to its home.
+    Absent(Option<Outcome>),
     /// It is in the outbox. Nothing was done; finish the batch (or let the mover) and ask again.
     Frozen,
 }
@@ -78,7 +80,7 @@ impl<T> Lookup<T> {
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Lookup<U> {
         match self {
             Self::Found(found) => Lookup::Found(with(found)),
-            Self::Absent => Lookup::Absent,
+            Self::Absent(outcome) => Lookup::Absent(outcome),
             Self::Frozen => Lookup::Frozen,
         }
     }
@@ -96,7 +98,7 @@ impl<T> Lookup<T> {
     pub fn finals(answers: Vec<Self>) -> Result<Vec<T>, StoreError> {
         let each = answers.into_iter().map(|answer| match answer {
             Self::Found(found) => Ok(found),
-            Self::Absent | Self::Frozen => Err(StoreError::Damaged("a home answered as a source".to_owned())),
+            Self::Absent(_) | Self::Frozen => Err(StoreError::Damaged("a home answered as a source".to_owned())),
         });
         each.collect()
     }

@@ -1,11 +1,14 @@
 //! A message: id, payload, headers and due time; the payload is bytes nobody looks into.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::names::MessageId;
+use crate::score::{LeaseClass, Score};
 use crate::time::Timestamp;
 
 /// Header names and values in the order given.
@@ -77,21 +80,52 @@ pub enum Due {
     At(Timestamp),
 }
 
-/// What to do when the id is already there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnConflict {
-    /// Answer `duplicate`; what is there stays.
-    #[default]
-    Reject,
-    /// The new message takes its place; claims of the old one end.
-    Replace,
+impl Due {
+    /// The moment, for a message that is taken at `now`.
+    #[must_use]
+    pub fn of(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::In(delay) => now.plus(delay),
+            Self::At(at) => at,
+        }
+    }
 }
 
 /// A number that makes one enqueue of one message recognisable, so that a repeated request is
 /// answered as the first was. Random, 64 bits, made by whoever enqueues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
+
+/// What a message is at one moment: its enqueue and its score. A reschedule changes the score, a replacement the nonce;
+/// one that is given its old due time again is what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// Of the enqueue.
+    pub nonce: Nonce,
+    /// Of a message that nobody holds and that was not delivered without an answer (class 0).
+    pub score: Score,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.nonce.0, self.score.raw())
+    }
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let (nonce, score) = text.split_once('-')?;
+            let is_hex = nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit());
+            let is_number = !score.is_empty() && score.bytes().all(|b| b.is_ascii_digit());
+            let nonce = u64::from_str_radix(nonce, 16).ok().filter(|_| is_hex && is_number)?;
+            Some(Self { nonce: Nonce(nonce), score: Score::from_raw(score.parse().ok()?) })
+        };
+        read().ok_or_else(|| format!("{text:?} is no version; give the `version` of the message, exactly"))
+    }
+}
 
 /// Where a message is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,6 +185,13 @@ pub struct StoredMessage {
 }
 
 impl StoredMessage {
+    /// What it is now; `None`: it is claimed or a dead letter.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        let score = Score::new(self.visible_at, LeaseClass::FREE, self.attempts);
+        (self.state == MessageState::Scheduled).then_some(Version { nonce: self.nonce, score })
+    }
+
     /// Whether it fell due before `now` and waits for a later try without having paid an attempt, for the failure was
     /// its sink's. Its score alone does not say so.
     #[must_use]
@@ -177,6 +218,16 @@ mod tests {
             assert!(headers(name, "x").is_err(), "{name:?}");
         }
         assert!(headers("x-Trace_1.a", "a: b, ü").is_ok());
+    }
+
+    #[test]
+    fn a_version_is_read_as_it_was_written_and_nothing_else_is() {
+        let version = Version { nonce: Nonce(7), score: Score::from_raw(1_763_700_000_123_000) };
+        assert_eq!(version.to_string(), "0000000000000007-1763700000123000");
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for bad in ["", "7-1763700000123000", "0000000000000007", "0000000000000007--1", "+000000000000007-1", "x"] {
+            assert!(bad.parse::<Version>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::num::ParseIntError;
 use std::ops::Range;
 use std::str::FromStr;
 
+use crate::limits::EARLIER_COUNTS_MAX;
+use crate::memory::Memory;
 use crate::names::{MessageId, TopicName};
 use crate::time::Timestamp;
 
@@ -115,6 +117,33 @@ pub struct RoutingRecord {
     /// The last request for another number of shards, kept while one resize runs; the next starts from
     /// it after the commit.
     pub desired: Option<u32>,
+    /// Shard counts the topic had before, each once, the one that ended last at the end: what ended under them is
+    /// remembered in the homes of that time.
+    pub earlier: Vec<EarlierCount>,
+}
+
+/// A number of shards that a topic had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct EarlierCount {
+    /// How many.
+    pub shards: u32,
+    /// When the change to another number was done, milliseconds since the Unix epoch, by the clock of who did it.
+    pub until_ms: i64,
+}
+
+impl RoutingRecord {
+    /// The record when the change under way is done at `now`. Of the counts before,
+    /// [`EARLIER_COUNTS_MAX`](crate::limits::EARLIER_COUNTS_MAX) are kept.
+    #[must_use]
+    pub fn committed(&self, now: Timestamp) -> Self {
+        let routing = Routing { state: RoutingState::Stable, ..self.routing.clone() };
+        let ended = EarlierCount { shards: routing.previous, until_ms: now.as_millis() };
+        let mut earlier = self.earlier.clone();
+        earlier.retain(|one| one.shards != ended.shards);
+        earlier.push(ended);
+        earlier.drain(..earlier.len().saturating_sub(EARLIER_COUNTS_MAX));
+        Self { routing, desired: self.desired, earlier }
+    }
 }
 
 /// Epochs of one life of a topic: so often its shard count can change. Lives times this stay below 2^53, which
@@ -125,6 +154,12 @@ pub const LIFE: u64 = 1 << 20;
 #[must_use]
 pub fn life_of(epoch: u64) -> u64 {
     epoch / LIFE
+}
+
+/// Counts the records of one life, from 1, by an epoch of one of them.
+#[must_use]
+pub fn change_of(epoch: u64) -> u32 {
+    u32::try_from(epoch % LIFE).unwrap_or(u32::MAX)
 }
 
 impl Routing {
@@ -208,7 +243,8 @@ impl Routing {
     /// Shard `index` of `topic` as this record names it.
     #[must_use]
     pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
-        Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id }
+        let memory = Memory::default();
+        Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id, memory }
     }
 
     /// What distinguishes it from every other record.
@@ -241,9 +277,23 @@ pub struct Shard {
     pub epoch: u64,
     /// The change id of that record.
     pub change_id: ChangeId,
+    /// What the caller has it remember of messages that end.
+    pub memory: Memory,
 }
 
 impl Shard {
+    /// A shard by the record that the caller knows, which is to remember nothing.
+    #[must_use]
+    pub fn new(topic: TopicName, index: u32, record: RoutingId) -> Self {
+        Self { topic, index, epoch: record.epoch, change_id: record.change_id, memory: Memory::default() }
+    }
+
+    /// The same shard, which is to remember what becomes of its messages.
+    #[must_use]
+    pub fn remembering(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
     /// The record the caller knows.
     #[must_use]
     pub fn record(&self) -> RoutingId {

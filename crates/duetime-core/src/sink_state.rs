@@ -129,7 +129,7 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
-    /// Returns a sentence for each topic whose streams in the store take nothing: an operator must act.
+    /// Returns a sentence for each sink that takes nothing, and for each topic whose streams in the store take nothing.
     fn issues(&self) -> Vec<String>;
 
     /// When this node took sinks to be down, the latest first; a bounded number since it started.

@@ -5,8 +5,12 @@
 use std::io::Cursor;
 use std::time::Duration;
 
+use crate::expiry::Expiry;
 use crate::message::Due;
 use crate::names::MessageId;
+use crate::on_conflict::OnConflict;
+use crate::store::Enqueue;
+use crate::time::Timestamp;
 
 /// Of the hash that decides. The half of it that is used is the one that routing does not look at: messages of one
 /// shard are spread over the whole time.
@@ -33,12 +37,26 @@ impl Due {
     }
 }
 
+/// Makes a message that is taken at `now` due by its share later, and returns that; `None`: it keeps its time. What moved
+/// here brings its time along, and nothing becomes due after the moment at which it expires.
+pub fn spread(message: &mut Enqueue, smear: Duration, now: Timestamp) -> Option<Duration> {
+    if message.on_conflict == OnConflict::Return {
+        return None;
+    }
+    let by = match Expiry::of(&message.headers) {
+        Some(Expiry::At(at)) => offset(&message.id, smear).min(at.since(message.due.of(now))),
+        _ => offset(&message.id, smear),
+    };
+    message.due = message.due.later(by);
+    Some(by)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::SMEAR_MAX;
+    use crate::message::{Headers, Nonce};
     use crate::routing::shard_of;
-    use crate::time::Timestamp;
     use proptest::prelude::*;
 
     fn id(text: &str) -> MessageId {
@@ -60,6 +78,30 @@ mod tests {
             let delay = Duration::from_millis(due.unsigned_abs());
             prop_assert_eq!(Due::In(delay).later(by), Due::In(delay + by));
         }
+    }
+
+    #[test]
+    fn what_expires_at_a_moment_is_due_by_then_and_what_moved_here_keeps_its_time() {
+        let (smear, at) = (Duration::from_secs(60), Timestamp::from_millis);
+        let message = |headers: Headers, on_conflict| Enqueue {
+            id: id("a"),
+            due: Due::At(at(1_000)),
+            headers,
+            payload: bytes::Bytes::new(),
+            on_conflict,
+            nonce: Nonce(1),
+        };
+        let share = offset(&id("a"), smear);
+        assert!(share > Duration::from_millis(500), "{share:?}");
+        let soon = Expiry::At(at(1_500)).kept_in(&Headers::default());
+        let after = Expiry::After(Duration::from_millis(500)).kept_in(&Headers::default());
+        for (headers, by) in [(soon, Duration::from_millis(500)), (after, share), (Headers::default(), share)] {
+            let mut one = message(headers, OnConflict::Replace);
+            assert_eq!(spread(&mut one, smear, at(0)), Some(by));
+            assert_eq!(one.due, Due::At(at(1_000).plus(by)));
+        }
+        let mut back = message(Headers::default(), OnConflict::Return);
+        assert_eq!((spread(&mut back, smear, at(0)), back.due), (None, Due::At(at(1_000))));
     }
 
     #[test]

@@ -13,9 +13,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use crate::edit::{Edit, Edited};
+use crate::end::End;
 use crate::lookup::{Lookup, OfHome};
-use crate::message::{Due, Headers, Nonce, OnConflict, StoredMessage};
+use crate::memory::Outcome;
+use crate::message::{Due, Headers, Nonce, StoredMessage};
 use crate::names::{MessageId, TopicName};
+use crate::on_conflict::OnConflict;
 use crate::retry::RetryPolicy;
 use crate::score::{LeaseClass, Score};
 pub use crate::store_error::StoreError;
@@ -58,6 +62,32 @@ pub struct Enqueued {
     pub due_at: Timestamp,
     /// Replicas that have it, up to as many as the store waits for; `None`: it waits for none.
     pub replicas: Option<u32>,
+    /// What became of the message that had this id, where it is gone and that is remembered.
+    pub became: Option<Outcome>,
+}
+
+impl Enqueued {
+    /// The answer to an enqueue, by the rule [`OnConflict::Reject`], of an id under which `there` lives.
+    #[must_use]
+    pub fn refused_by(there: &StoredMessage, nonce: Nonce) -> Self {
+        let outcome = if there.nonce == nonce { EnqueueOutcome::Scheduled } else { EnqueueOutcome::Duplicate };
+        Self { outcome, due_at: there.due_at, replicas: None, became: None }
+    }
+
+    /// The answer to an enqueue, by the rule [`OnConflict::Reject`], of an id that does not live and of which this is
+    /// remembered.
+    #[must_use]
+    pub fn remembered(outcome: Outcome, nonce: Nonce) -> Self {
+        // The very enqueue that made the message is answered as the first time.
+        let is_repeated = outcome.was_there() && outcome.nonce == nonce;
+        let answer = match outcome.end {
+            _ if is_repeated => EnqueueOutcome::Scheduled,
+            End::CancelledBefore => EnqueueOutcome::CancelledBefore,
+            _ => EnqueueOutcome::Duplicate,
+        };
+        let became = (!is_repeated).then_some(outcome);
+        Self { outcome: answer, due_at: outcome.due_at, replicas: None, became }
+    }
 }
 
 /// See [`Enqueued`].
@@ -70,41 +100,10 @@ pub enum EnqueueOutcome {
     Replaced,
     /// Like `Replaced`; the old message is claimed, or its last delivery had no answer, so it may be delivered.
     ReplacedInFlight,
-    /// The id lives already; nothing was changed.
+    /// The id lives already, or what became of it is remembered; nothing was changed.
     Duplicate,
-}
-
-/// One change to a message that is there.
-#[derive(Clone, Debug)]
-pub enum Edit {
-    /// Remove the message, whatever its state.
-    Cancel(MessageId),
-    /// Give the message another due time and all its attempts. Only while it is not claimed.
-    Reschedule(MessageId, Due),
-}
-
-impl Edit {
-    /// Whether it gives a relative due time.
-    #[must_use]
-    pub fn is_relative(&self) -> bool {
-        matches!(self, Self::Reschedule(_, Due::In(_)))
-    }
-}
-
-/// What became of one [`Edit`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edited {
-    /// Removed; it will never be claimed. A dead letter is removed too.
-    Cancelled,
-    /// It has this due time.
-    Rescheduled(Timestamp),
-    /// The message is claimed, or its last delivery had no answer. Cancel: it is removed and will not be tried again, but
-    /// may be delivered. Reschedule of a claimed message: nothing was changed.
-    InFlight,
-    /// Reschedule of a dead letter: nothing was changed.
-    Dead,
-    /// No message has this id.
-    Unknown,
+    /// A cancel of it came before it; nothing was scheduled.
+    CancelledBefore,
 }
 
 /// The store's reply to a batch of changes: an answer for each, and how many replicas have them.
@@ -264,6 +263,8 @@ pub enum Settlement {
     Extend(Duration, LeaseClass),
     /// To the dead letters, for this reason.
     Bury(String),
+    /// It has expired: remove it, and remember that.
+    Expire,
 }
 
 impl Settle {
@@ -284,6 +285,8 @@ pub enum Settled {
     Ok,
     /// Extended: the new score.
     Extended(Score),
+    /// An ack of what this very receipt settled as delivered already, as is remembered.
+    Already,
     /// The receipt proves nothing any more; nothing was changed.
     Expired,
 }

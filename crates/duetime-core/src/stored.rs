@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use crate::pause::PauseNote;
-use crate::routing::{ChangeId, Routing, RoutingState};
+use crate::routing::{ChangeId, EarlierCount, Routing, RoutingState};
 use crate::setting::Setting;
 use crate::topic::TopicRecord;
 use crate::topic_config::TopicConfig;
@@ -46,6 +46,8 @@ fn shape() -> &'static Value {
                 sink: Some(String::new()),
                 version: 1,
             }),
+            earlier: vec![EarlierCount { shards: 1, until_ms: 0 }],
+            remembers_since: 1,
             version: 1,
             created_at_ms: 0,
         };

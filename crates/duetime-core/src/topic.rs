@@ -2,16 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory::Memory;
 use crate::names::TopicName;
 use crate::pause::PauseNote;
-use crate::routing::{ChangeId, Routing, RoutingRecord};
+use crate::routing::{ChangeId, EarlierCount, Routing, RoutingRecord, Shard};
 use crate::shard_count::AutoShards;
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
 use crate::topic_config::TopicConfig;
+
+/// How long an earlier shard count is looked at beyond the time that is remembered: for clocks that are apart.
+const EARLIER_MARGIN: Duration = Duration::from_secs(60);
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 /// A topic as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +40,12 @@ pub struct TopicRecord {
     /// Why it is paused, as it was written; [`TopicRecord::pause`] says what of it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<PauseNote>,
+    /// Shard counts it had before; see [`RoutingRecord::earlier`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierCount>,
+    /// The version since which it remembers what becomes of its messages, where it does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub remembers_since: u64,
     /// Grows by one with every change; changes name the version they saw.
     pub version: u64,
     /// When it was created, milliseconds since the Unix epoch.
@@ -57,6 +72,8 @@ impl TopicRecord {
             desired: None,
             max_shards_ever,
             pause: None,
+            earlier: Vec::new(),
+            remembers_since: 0,
             version: 1,
             created_at_ms: now.as_millis(),
         }
@@ -93,20 +110,50 @@ impl TopicRecord {
     /// The part the authority of its routing decides on.
     #[must_use]
     pub fn routing_record(&self) -> RoutingRecord {
-        RoutingRecord { routing: self.routing.clone(), desired: self.desired }
+        RoutingRecord { routing: self.routing.clone(), desired: self.desired, earlier: self.earlier.clone() }
     }
 
     /// Takes over what the authority decided.
     pub fn set_routing(&mut self, new: &RoutingRecord) {
         self.routing = new.routing.clone();
         self.desired = new.desired;
+        self.earlier.clone_from(&new.earlier);
         self.max_shards_ever = self.max_shards_ever();
     }
 
-    /// A change by users takes over the routing of what is there.
+    /// A change by users takes over the routing of what is there, and goes on with what it remembers.
     pub fn keep_routing_of(&mut self, there: &Self) {
+        self.remembers_since = match (self.config.remember.is_zero(), there.config.remember.is_zero()) {
+            (true, _) => 0,
+            (false, true) => self.version,
+            (false, false) => there.remembers_since,
+        };
         self.max_shards_ever = there.max_shards_ever();
         self.set_routing(&there.routing_record());
+    }
+
+    /// What it has its shards remember.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        if self.config.remember.is_zero() {
+            return Memory::default();
+        }
+        Memory { window: self.config.remember, since: self.remembers_since }
+    }
+
+    /// Shard `index` as calls on messages name it.
+    #[must_use]
+    pub fn shard(&self, index: u32) -> Shard {
+        self.routing.shard(&self.name, index).remembering(self.memory())
+    }
+
+    /// Earlier shard counts whose homes remember what ended there, as of `now`.
+    pub fn remembered_counts(&self, now: Timestamp) -> impl Iterator<Item = u32> {
+        let window = self.memory().window;
+        let counts = self.earlier.iter().filter(move |_| !window.is_zero());
+        let since =
+            move |count: &&EarlierCount| now.since(Timestamp::from_millis(count.until_ms)) <= window + EARLIER_MARGIN;
+        counts.filter(since).map(|count| count.shards)
     }
 
     /// Whether it is of an earlier change of the shard count than what is `known`, in the same life of the topic.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN};
+use crate::limits::{
+    PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, REMEMBER_MAX, REMEMBER_MIN, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX,
+    VISIBILITY_MIN,
+};
 use crate::retry::RetryPolicy;
 use crate::setting::{Kind, settings};
 use crate::shard_count::ShardCount;
@@ -47,6 +50,22 @@ settings! {
     }
 }
 
+/// What becomes of a message that has expired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExpiry {
+    /// It is removed, and counted.
+    #[default]
+    Drop,
+    /// It is a dead letter.
+    Dead,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_drop(on_expiry: &OnExpiry) -> bool {
+    *on_expiry == OnExpiry::Drop
+}
+
 settings! {
     /// Everything a user sets on a topic. Absent fields have their defaults.
     pub struct TopicConfig {
@@ -79,6 +98,18 @@ settings! {
         /// Set it where many messages fall due at one moment and their target is better asked over some seconds.
         #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
         smear: Duration = Duration::ZERO, Kind::Duration;
+        /// How long the topic remembers what became of a message: delivered, cancelled, or a dead letter that was removed;
+        /// 1 s to 31 days. Default `0s`: not at all.
+        ///
+        /// Set it so that a cancel or a read of what is gone is answered with its end, an id is not scheduled twice, a
+        /// cancel that overtakes its enqueue holds, and an ack that is repeated is known. A message costs about 120 bytes
+        /// of the store for so long. A change holds from when each node has read it, within about a second; `0s` forgets.
+        #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
+        remember: Duration = Duration::ZERO, Kind::Duration;
+        /// What becomes of a message that was not handed over before it expired: `drop`, it is removed and counted, or
+        /// `dead`, it is a dead letter. Default `drop`.
+        #[serde(skip_serializing_if = "is_drop")]
+        on_expiry: OnExpiry = OnExpiry::Drop, Kind::Word(&["drop", "dead"]);
         /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
         /// `at-least-once`.
         ///
@@ -146,6 +177,14 @@ impl TopicConfig {
         if self.smear > SMEAR_MAX {
             found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
         }
+        if self.on_expiry == OnExpiry::Dead && self.delivery == DeliveryMode::AtMostOnce && self.sink.is_some() {
+            let fault = "on_expiry = \"dead\" needs delivery = \"at-least-once\": at most once, a claim for a sink takes the \
+                         message out of the store; set on_expiry to \"drop\"";
+            found.push(("on_expiry", fault.to_owned()));
+        }
+        if !self.remember.is_zero() && !(REMEMBER_MIN..=REMEMBER_MAX).contains(&self.remember) {
+            found.push(("remember", "remember must be 1s to 31d; 0s for none".to_owned()));
+        }
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
             found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
         }
@@ -193,6 +232,20 @@ mod tests {
         for bad in ["0", "4097", "-1", "\"many\"", "1.5"] {
             let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
             assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_of_what_has_expired_needs_a_message_that_a_claim_leaves_in_the_store() {
+        let check = |text: &str| serde_json::from_str::<TopicConfig>(text).unwrap().check();
+        let fault = check(r#"{"on_expiry": "dead", "delivery": "at-most-once", "sink": {"name": "mq"}}"#).unwrap_err();
+        assert!(fault.contains("on_expiry") && fault.contains("set on_expiry to \"drop\""), "{fault}");
+        for good in [
+            r#"{"on_expiry": "dead", "delivery": "at-most-once"}"#,
+            r#"{"on_expiry": "dead", "sink": {"name": "mq"}}"#,
+            r#"{"delivery": "at-most-once", "sink": {"name": "mq"}}"#,
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
         }
     }
 }

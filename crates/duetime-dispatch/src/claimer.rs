@@ -53,7 +53,10 @@ impl Work {
         taken.repeat = Some(request.clone());
         let (sent_at, sent) = (self.clock.now(), Instant::now());
         let asked = self.store.claim(&taken.shard, sent_at, &request);
-        let (claim, has_stalled) = self.schedule.unless_stalled(taken.shard.index, asked, stalled).await;
+        let (mut claim, has_stalled) = self.schedule.unless_stalled(taken.shard.index, asked, stalled).await;
+        if let Ok(claim) = &mut claim {
+            self.end_expired(&taken.shard, claim).await;
+        }
         (ClaimAnswer { taken, request, sent_at, sent, claim }, has_stalled)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settlement};
-use duetime_core::{Delivery, Nonce, Sink, Verdict};
+use duetime_core::{Delivery, Expiry, Nonce, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
 use futures::FutureExt;
 use tokio::sync::mpsc;
@@ -116,6 +116,9 @@ impl Deliverer {
     /// Queues what was not sent as far as it may be offered again.
     fn offer_unsent(&mut self) {
         if self.work.at_most_once() {
+            let now = self.work.clock.now();
+            let has_passed = |held: &Claimed| Expiry::has_passed(&held.delivery.headers, held.delivery.due_at, now);
+            self.work.topic_meters.count(Event::Expired, self.unsent.drop_where(has_passed));
             let offered = self.unsent.offered(&self.breaker);
             self.probe_left += offered.iter().filter(|held| held.claim.probe).count();
             self.queue.extend(offered);

@@ -68,6 +68,7 @@ pub struct Engine {
     health: Arc<Health>,
     supervisor: Supervisor,
     shutdown: Shutdown,
+    polls: Arc<Notify>,
 }
 
 /// Gives topics their meters in the order in which they were created, so that nodes that know the same topics name the
@@ -79,6 +80,12 @@ fn know_by_age<'a>(meters: &Meters, topics: impl Iterator<Item = &'a Arc<TopicRe
 }
 
 impl Engine {
+    /// Notified, it looks at all shards before their time: the clock was moved.
+    #[must_use]
+    pub fn polls(&self) -> Arc<Notify> {
+        self.polls.clone()
+    }
+
     /// Starts the loops. Must be called on a tokio runtime.
     #[must_use]
     pub fn start(parts: EngineParts) -> Self {
@@ -95,6 +102,7 @@ impl Engine {
             owned: parts.owned.clone(),
             poll_now: Arc::default(),
         };
+        let polls = scheduler.poll_now.clone();
         let (taken_in, gauges_every) = (watch::Sender::<()>::default(), parts.config.gauges_every);
         let consumers = Arc::new(EngineConsumers {
             open: Arc::default(),
@@ -144,7 +152,7 @@ impl Engine {
             of_run = whole.child();
             fresh(of_run.clone()).run()
         });
-        Self { consumers, sinks, health, supervisor, shutdown }
+        Self { consumers, sinks, health, supervisor, shutdown, polls }
     }
 
     /// Hands messages of topics without a sink to consumers.

@@ -65,7 +65,8 @@ impl Streamer {
 
     async fn step(&self, mut taken: Taken, limit: usize) {
         let Work { store, schedule, clock, health, rate, .. } = &self.work;
-        let ask = StreamTransfer { request: rand::random(), limit, how: self.how };
+        let on_expiry = self.work.record.config.on_expiry;
+        let ask = StreamTransfer { request: rand::random(), limit, how: self.how, on_expiry };
         let (sent_at, sent) = (clock.now(), Instant::now());
         let index = taken.shard.index;
         let asked = store.deliver_in_place(&taken.shard, sent_at, &ask);
@@ -111,6 +112,7 @@ impl Streamer {
         meters.count(Event::Claimed, step.count);
         meters.count(Event::Delivered, step.count);
         meters.count(Event::Dead, step.buried);
-        meters.claims_expired.inc_by(step.expired);
+        meters.count(Event::Expired, step.expired);
+        meters.claims_expired.inc_by(step.ran_out);
     }
 }

@@ -25,6 +25,7 @@ mod consumer_claim;
 mod consumers;
 mod deliverer;
 mod engine;
+mod expired;
 mod gauges;
 mod health;
 mod in_flight;

@@ -173,7 +173,7 @@ impl TopicSchedule {
     }
 
     fn shard_at(&self, record: RoutingId, index: u32) -> Shard {
-        Shard { topic: self.topic.clone(), index, epoch: record.epoch, change_id: record.change_id }
+        Shard::new(self.topic.clone(), index, record)
     }
 
     /// Whether a shard is due at a server that answers.
@@ -310,7 +310,7 @@ impl TopicSchedule {
 
     /// A step of delivery in place, sent at `sent_at` by this node's clock, was answered.
     pub(crate) fn streamed(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, step: &Streamed) {
-        let progress = step.count > 0 || step.buried > 0;
+        let progress = step.count > 0 || step.buried > 0 || step.expired > 0;
         let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);
         self.learn(taken, sent_at, &Learnt { messages: 0, progress, now, next_due, due_left });
     }

@@ -2,7 +2,7 @@
 //!
 //! Upstream: `engine` says which topics run on which sink. Downstream: the breakers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,15 +101,26 @@ impl SinkStates for EngineSinks {
 
     fn issues(&self) -> Vec<String> {
         let bound = self.bound.read();
-        let mut issues: Vec<String> = bound
-            .iter()
-            .filter_map(|(topic, sink)| match &sink.bound {
+        let mut issues = Vec::new();
+        // One sentence for each sink, however many topics wait for it.
+        let mut waiting: BTreeMap<&str, (usize, String)> = BTreeMap::new();
+        for (topic, sink) in &*bound {
+            let why = match &sink.bound {
                 Ok((_, BoundTo::Streams(streams))) => {
-                    Some(format!("topic {:?}: {}", topic.as_str(), streams.reason()?))
+                    issues.extend(streams.reason().map(|reason| format!("topic {:?}: {reason}", topic.as_str())));
+                    continue;
                 }
-                _ => None,
-            })
-            .collect();
+                Ok((_, BoundTo::Target(breaker))) => breaker.down().map(|down| down.reason),
+                Err(reason) => Some(reason.clone()),
+            };
+            if let Some(why) = why {
+                waiting.entry(&sink.name).or_insert((0, why)).0 += 1;
+            }
+        }
+        let said = |(name, (topics, why)): (&str, (usize, String))| {
+            format!("sink {name:?} takes nothing, {topics} of its topics wait: {why}")
+        };
+        issues.extend(waiting.into_iter().map(said));
         issues.sort_unstable();
         issues
     }

@@ -28,6 +28,13 @@ impl Unsent {
         self.0.push_back((Instant::now() + wait, held));
     }
 
+    /// Drops what is over, and says how many they were.
+    pub(crate) fn drop_where(&mut self, is_over: impl Fn(&Claimed) -> bool) -> u64 {
+        let before = self.0.len();
+        self.0.retain(|(_, held)| !is_over(held));
+        (before - self.0.len()) as u64
+    }
+
     /// What may be offered now: all whose wait is over, or, while the target is down, a probe when it is time for one.
     pub(crate) fn offered(&mut self, breaker: &Breaker) -> Vec<Claimed> {
         breaker.probe_is_kept(!self.0.is_empty());

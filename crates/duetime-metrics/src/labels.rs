@@ -28,11 +28,13 @@ pub enum Event {
     Moved,
     /// Refused because its topic is full.
     Refused,
+    /// Not handed over before it expired.
+    Expired,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Scheduled, "scheduled"),
         (Self::Duplicate, "duplicate"),
         (Self::Replaced, "replaced"),
@@ -45,6 +47,7 @@ impl Event {
         (Self::Redriven, "redriven"),
         (Self::Moved, "moved"),
         (Self::Refused, "refused"),
+        (Self::Expired, "expired"),
     ];
 }
 

@@ -47,8 +47,13 @@ mod tests {
 
     #[test]
     fn counts_are_kept_for_some_seconds_and_of_this_life_of_the_topic_only() {
-        let shard =
-            |epoch| Shard { topic: TopicName::new("orders").unwrap(), index: 0, epoch, change_id: ChangeId::default() };
+        let shard = |epoch| Shard {
+            topic: TopicName::new("orders").unwrap(),
+            index: 0,
+            epoch,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        };
         let (surveys, counted) = (Surveys::default(), ShardCounts { scheduled: 7, ..ShardCounts::default() });
         let at = Timestamp::from_millis(1_000_000);
         surveys.keep(at, [(&shard(1), &counted)]);

@@ -125,7 +125,7 @@ table! {
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
         "Time of one delivery of a batch, by the sink's name and type.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],
-        "Messages a sink did not accept, by its name and type and by kind: retry, rejected, destination, unavailable, timeout, limit (its own limit, not sent), broken (a fault of the sink itself).";
+        "Messages a sink did not accept, by its name and type and by kind: retry (the target answered: not now), refused (the target answered: never), rejected (it cannot be sent), no_answer (it may have arrived), unavailable (the target as a whole), limit (its own limit, not sent).";
     SHARD_DUE = "duetime_shard_due", Kind::Gauge, ["topic", "shard"],
         "Messages whose time has come in a shard this node scans; beyond 32 shards of a topic the least late are summed up as rest. Sum over nodes.";
     SHARD_OLDEST_DUE_AGE = "duetime_shard_oldest_due_age_seconds", Kind::Gauge, ["topic", "shard"],

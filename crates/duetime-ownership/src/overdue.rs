@@ -38,7 +38,13 @@ impl OverdueShards {
     /// The clock that says what is late.
     /// The server that holds a shard.
     pub(crate) fn server_of(&self, (topic, index): &ShardName) -> ServerId {
-        self.store.server_of(&Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
+        self.store.server_of(&Shard {
+            topic: topic.clone(),
+            index: *index,
+            epoch: 0,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        })
     }
 
     /// Notices which servers are silent to this node.

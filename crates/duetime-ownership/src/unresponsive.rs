@@ -78,7 +78,13 @@ async fn notice(
 /// Shards as they are named by who asks and acts on nothing: without an epoch.
 pub(crate) fn named(all: &[crate::ShardName]) -> Vec<Shard> {
     all.iter()
-        .map(|(topic, index)| Shard { topic: topic.clone(), index: *index, epoch: 0, change_id: ChangeId::default() })
+        .map(|(topic, index)| Shard {
+            topic: topic.clone(),
+            index: *index,
+            epoch: 0,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        })
         .collect()
 }
 

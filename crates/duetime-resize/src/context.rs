@@ -63,7 +63,7 @@ impl Context {
             if seen.desired == desired {
                 return Ok(seen);
             }
-            let new = RoutingRecord { routing: seen.routing.clone(), desired };
+            let new = RoutingRecord { desired, ..seen.clone() };
             match self.authority.swap_routing(topic, &seen, &new).await {
                 Ok(()) => {
                     self.changed.notify_one();
@@ -100,7 +100,7 @@ impl Context {
             state: RoutingState::Moving,
             seed: seen.routing.seed,
         };
-        let new = RoutingRecord { routing, desired: None };
+        let new = RoutingRecord { routing, desired: None, earlier: seen.earlier.clone() };
         match self.authority.swap_routing(topic, seen, &new).await {
             Ok(()) => {}
             // The answer to an earlier sending of this very swap may have been lost.
@@ -116,7 +116,7 @@ impl Context {
     /// Takes up the request that `seen`, which is stable, keeps; nothing where another record has taken its place.
     pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
         let taken_up = if seen.routing.shards == shards {
-            let without = RoutingRecord { routing: seen.routing.clone(), desired: None };
+            let without = RoutingRecord { desired: None, ..seen.clone() };
             self.authority.swap_routing(topic, seen, &without).await
         } else {
             self.begin(topic, seen, shards).await.map(drop)
@@ -134,8 +134,7 @@ impl Context {
             if seen.routing != *routing {
                 return Ok(false);
             }
-            let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
-            let new = RoutingRecord { routing: stable, desired: seen.desired };
+            let new = seen.committed(self.clock.now());
             match self.authority.swap_routing(topic, &seen, &new).await {
                 Ok(()) => {
                     info!(%topic, shards = routing.shards, epoch = routing.epoch, "shard count has changed");

@@ -129,11 +129,13 @@ impl Catalog {
         self.topics.send_if_modified(|topics| {
             let Some(known) = topics.get(topic) else { return false };
             // Another life has settings of its own: the whole record is read.
-            if known.routing.epoch >= routing.epoch || known.routing.life() != routing.life() {
+            // The shard counts that a topic had, by which its memory is found, are in its record alone.
+            let is_read_whole = known.routing.life() != routing.life() || known.memory().is_on();
+            if known.routing.epoch >= routing.epoch || is_read_whole {
                 return false;
             }
             let mut record = (**known).clone();
-            record.set_routing(&RoutingRecord { routing: routing.clone(), desired: known.desired });
+            record.set_routing(&RoutingRecord { routing: routing.clone(), ..known.routing_record() });
             Arc::make_mut(topics).insert(topic.clone(), Arc::new(record));
             true
         })

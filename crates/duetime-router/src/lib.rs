@@ -13,6 +13,7 @@ mod catalog;
 mod consistency;
 mod error;
 mod metered;
+mod past;
 mod queries;
 mod reach;
 mod routed;

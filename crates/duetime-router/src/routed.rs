@@ -43,12 +43,13 @@ impl RoutedStore {
         let mut tries = 1;
         loop {
             let record = self.router.dispatcher.catalog.get(topic);
-            let Some(routing) = record.as_ref().map(|record| &record.routing) else { return ask(shard.clone()).await };
+            let Some(known) = record.as_ref() else { return ask(shard.clone()).await };
+            let routing = &known.routing;
             // What is claimed now would be settled in a life of the topic that has ended.
             if routing.life() > life_of(shard.epoch) {
                 return Err(StoreError::UnknownShard(shard.to_string()));
             }
-            match ask(routing.shard(topic, shard.index)).await {
+            match ask(known.shard(shard.index)).await {
                 Err(error) if is_misrouted(&error) && tries < CLAIM_TRIES => {
                     self.router.dispatcher.refresh_routing(topic, routing, shard.index, &error).await?;
                 }

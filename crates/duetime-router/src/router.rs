@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::routing::{life_of, shard_of};
-use duetime_core::smear::offset;
+use duetime_core::smear::{offset, spread};
 use duetime_core::store::{AckWait, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    Clock, LeaseClass, Lookup, MessageId, Mover, Receipt, Role, Score, Shard, Store, StoreError, StoredMessage,
-    Timestamp, TopicName, TopicRecord,
+    Clock, End, LeaseClass, Lookup, MessageId, Mover, Nonce, Outcome, Receipt, Role, Score, Shard, Store, StoreError,
+    StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
 use futures::StreamExt as _;
 
 use crate::calls::batch_queue::{BatchQueues, OpContext};
 use crate::calls::endings::SettleKind;
-use crate::calls::ops::{EditOp, EnqueueOp, GetOp, SettleOp};
+use crate::calls::ops::{EditOp, EnqueueOp, FoundMessage, GetOp, SettleOp};
 use crate::calls::route::{Answers, Dispatcher, MessageRef};
 use crate::calls::topic_limits::TopicLimits;
 use crate::catalog::Catalog;
@@ -31,10 +31,8 @@ use crate::queries::forecast::Forecaster;
 use crate::queries::list::LiveMessages;
 use crate::queries::topic_counts::TopicCounter;
 
-/// Messages that are looked up at once to see whether they are there.
-const BODIES_AT_ONCE: usize = 64;
-
-/// Shards that are asked at once why receipts are void.
+/// Messages that are looked up at once to see whether they are there; shards asked at once why receipts are void.
+pub(crate) const BODIES_AT_ONCE: usize = 64;
 const SHARDS_AT_ONCE: usize = 64;
 
 /// What became of one enqueue, and where.
@@ -48,6 +46,8 @@ pub struct Placed {
     pub shard: u32,
     /// As [`duetime_core::store::Enqueued::replicas`].
     pub replicas: Option<u32>,
+    /// As [`duetime_core::store::Enqueued::became`].
+    pub became: Option<Outcome>,
     /// How much later than asked for it falls due, where its topic has a `smear`. Not of a duplicate: what is there
     /// may have been asked for otherwise.
     pub smeared: Option<Duration>,
@@ -98,7 +98,7 @@ pub enum SettleAnswer {
 }
 
 /// The shard that settled a claim, what it answered, and how many replicas have it.
-type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
+pub(crate) type SettledIn = Result<(u32, (Settled, Option<u32>)), RouteError>;
 
 /// Acts on messages by id: each goes to its home shard, shards work at once, answers keep their order.
 pub struct Router {
@@ -206,34 +206,39 @@ impl Router {
         if smear.is_zero() {
             return self.place(topic, None, items).await;
         }
-        let later = |item: &mut Enqueue| {
-            let by = offset(&item.id, smear);
-            item.due = item.due.later(by);
-            by
-        };
-        let smeared: Vec<Duration> = items.iter_mut().map(later).collect();
+        let now = self.dispatcher.context.clock.now();
+        let smeared: Vec<Option<Duration>> = items.iter_mut().map(|item| spread(item, smear, now)).collect();
         let placed = self.place(topic, None, items).await.into_iter().zip(smeared);
         let say = |placed: Placed, by| match placed.outcome {
-            EnqueueOutcome::Duplicate => placed,
-            _ => Placed { smeared: Some(by), ..placed },
+            EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => placed,
+            _ => Placed { smeared: by, ..placed },
         };
         placed.map(|(answer, by)| answer.map(|placed| say(placed, by))).collect()
     }
 
     async fn place(&self, topic: &TopicName, life: Option<u64>, items: Vec<Enqueue>) -> Answers<Placed> {
         let of = |_, item: &Enqueue| MessageRef::in_incarnation(&item.id, life);
-        let answers = self.dispatcher.run(&self.enqueues, EnqueueOp, topic, items, of).await.into_iter();
-        answers
+        let remembers = self.dispatcher.catalog.get(topic).is_none_or(|record| record.memory().is_on());
+        let named: Vec<(MessageId, Nonce)> =
+            items.iter().filter(|_| remembers).map(|item| (item.id.clone(), item.nonce)).collect();
+        let answers = self.dispatcher.run(&self.enqueues, EnqueueOp, topic, items, of).await;
+        let mut placed: Answers<Placed> = answers
+            .into_iter()
             .map(|answer| {
                 agreed(answer).map(|(shard, done)| Placed {
                     outcome: done.outcome,
                     due_at: done.due_at,
                     shard,
                     replicas: done.replicas,
+                    became: done.became,
                     smeared: None,
                 })
             })
-            .collect()
+            .collect();
+        if remembers {
+            self.complete_remembered(topic, &named, &mut placed).await;
+        }
+        placed
     }
 
     /// Cancels and reschedules.
@@ -256,21 +261,28 @@ impl Router {
                 }
             }
         }
-        let of = |_, edit: &Edit| {
-            let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-            MessageRef::in_incarnation(id, life)
-        };
+        let of = |_, edit: &Edit| MessageRef::in_incarnation(edit.id(), life);
+        let cancels: Vec<bool> = edits.iter().map(Edit::is_cancel).collect();
         let answers = self.dispatcher.run(&self.edits, EditOp, topic, edits, of).await.into_iter();
-        let changed = |(edited, replicas), smeared: Option<Duration>| {
+        let changed = |(edited, replicas), is_cancel: bool, smeared: Option<Duration>| {
             let smeared = smeared.filter(|_| matches!(edited, Edited::Rescheduled(_)));
+            let is_gone = matches!(edited, Edited::Gone(_));
+            let edited = if is_gone && !is_cancel { Edited::Unknown } else { edited };
             Changed { edited, replicas, smeared }
         };
-        let answers = answers.zip(smeared);
-        answers.map(|(answer, smeared)| agreed(answer).map(|(_, done)| changed(done, smeared))).collect()
+        let answers = answers.zip(cancels).zip(smeared);
+        let each = answers
+            .map(|((answer, is_cancel), smeared)| agreed(answer).map(|(_, done)| changed(done, is_cancel, smeared)));
+        each.collect()
     }
 
     /// Reads messages, each with the shard it lives in.
     pub async fn get(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, Option<StoredMessage>)> {
+        self.find(topic, ids).await.into_iter().map(|found| found.map(|(shard, found)| (shard, found.ok()))).collect()
+    }
+
+    /// Reads messages, each with its home; of one that is gone, what the topic remembers.
+    pub async fn find(&self, topic: &TopicName, ids: Vec<MessageId>) -> Answers<(u32, FoundMessage)> {
         self.dispatcher.run(&self.gets, GetOp, topic, ids, |_, id| MessageRef::by_id(id)).await
     }
 
@@ -299,8 +311,8 @@ impl Router {
             }
         }
         let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.action)).collect();
-        let wait = ack_wait(&record);
-        let mut settled = self.settle_receipts(topic, wait, &receipts, items).await;
+        let op = SettleOp { wait: ack_wait(&record), is_counted: true, looks_back: false };
+        let mut settled = self.settle_receipts(topic, op, &receipts, items).await;
         // A claim that was extended by a request whose answer its consumer does not have goes on under another score.
         let mut extended = Vec::new();
         for (at, receipt) in receipts.iter_mut().enumerate().filter(|(at, _)| is_void(&settled[*at])) {
@@ -314,9 +326,10 @@ impl Router {
             let theirs: Vec<Receipt> = extended.iter().map(|at| receipts[*at].clone()).collect();
             let again = theirs.iter().zip(&extended).map(|(own, at)| settlement(&record, own, asked[*at].clone()));
             let again = again.collect();
-            let answers = self.settle_receipts(topic, wait, &theirs, again).await;
+            let answers = self.settle_receipts(topic, op, &theirs, again).await;
             extended.into_iter().zip(answers).for_each(|(at, answer)| settled[at] = answer);
         }
+        self.look_back(topic, &record, &receipts, &kinds, &mut settled).await;
         let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
         let mut whys =
             self.why_void(topic, void.map(|((receipt, kind), _)| (receipt, *kind)).collect()).await.into_iter();
@@ -329,6 +342,7 @@ impl Router {
             answers[place] = Some(answer.map(|(shard, (settled, replicas))| {
                 let answer = match settled {
                     Settled::Ok => SettleAnswer::Ok,
+                    Settled::Already => SettleAnswer::Already,
                     Settled::Expired => whys.next().expect("one for each that is void"),
                     Settled::Extended(score) => {
                         let extended = Receipt::new(topic, shard, receipt.epoch, receipt.id.clone(), score);
@@ -342,10 +356,10 @@ impl Router {
     }
 
     /// Settles by receipts that are looked for where they were given.
-    async fn settle_receipts(
+    pub(crate) async fn settle_receipts(
         &self,
         topic: &TopicName,
-        wait: AckWait,
+        op: SettleOp,
         receipts: &[Receipt],
         items: Vec<Settle>,
     ) -> Vec<SettledIn> {
@@ -353,7 +367,7 @@ impl Router {
             let receipt: &Receipt = &receipts[at];
             MessageRef::claimed(&settle.id, receipt.shard, receipt.epoch)
         };
-        let settled = self.dispatcher.run(&self.settles, SettleOp { wait, is_counted: true }, topic, items, of).await;
+        let settled = self.dispatcher.run(&self.settles, op, topic, items, of).await;
         settled.into_iter().map(agreed).collect()
     }
 
@@ -375,9 +389,16 @@ impl Router {
         let mut absent = Vec::new();
         // Some at a time: their bodies are read too, and whoever asks may name any message.
         for some in open.chunks(BODIES_AT_ONCE) {
-            let found = self.get(topic, some.iter().map(|at| void[*at].0.id.clone()).collect()).await;
-            absent
-                .extend(some.iter().zip(found).filter(|(_, found)| matches!(found, Ok((_, None)))).map(|(at, _)| *at));
+            let found = self.find(topic, some.iter().map(|at| void[*at].0.id.clone()).collect()).await;
+            for (at, found) in some.iter().zip(found) {
+                let Ok((_, Err(became))) = found else { continue };
+                let is_its = |outcome: Outcome| outcome.end == End::CancelledInFlight && outcome.score == ends[*at].0;
+                if became.is_some_and(is_its) {
+                    whys[*at] = SettleAnswer::Cancelled;
+                } else {
+                    absent.push(*at);
+                }
+            }
         }
         let claims: Vec<(&Receipt, Score)> = absent.iter().map(|at| (void[*at].0, ends[*at].0)).collect();
         for (at, is_cancelled) in absent.iter().zip(self.are_cancelled(topic, &claims).await) {
@@ -411,7 +432,7 @@ impl Router {
         let at_home = |settle: &Settle| shard_of(&settle.id, seed, routing.shards) == shard.index;
         let is_of_this_life = routing.life() == life_of(shard.epoch);
         if is_of_this_life && !routing.is_moving() && batch.iter().all(at_home) {
-            let (present, now) = (routing.shard(topic, shard.index), self.dispatcher.context.clock.now());
+            let (present, now) = (record.shard(shard.index), self.dispatcher.context.clock.now());
             let store = &self.dispatcher.context.claims;
             let settled = store.settle_at(&present, Role::Home, now, batch, wait).await;
             let settled = settled.and_then(|kept| Lookup::finals(kept.answers));
@@ -421,7 +442,7 @@ impl Router {
             }
         }
         let of = |_, settle: &Settle| MessageRef::claimed(&settle.id, shard.index, shard.epoch);
-        let op = SettleOp { wait, is_counted: false };
+        let op = SettleOp { wait, is_counted: false, looks_back: false };
         let settled = self.dispatcher.run(&self.settles, op, topic, batch.to_vec(), of).await;
         let settled = settled.into_iter().map(|answer| match agreed(answer) {
             Err(RouteError::EarlierLife(_)) => Ok(Settled::Expired),
@@ -431,11 +452,11 @@ impl Router {
     }
 }
 
-fn is_void(answer: &SettledIn) -> bool {
+pub(crate) fn is_void(answer: &SettledIn) -> bool {
     matches!(answer, Ok((_, (Settled::Expired, _))))
 }
 
-fn ack_wait(record: &TopicRecord) -> AckWait {
+pub(crate) fn ack_wait(record: &TopicRecord) -> AckWait {
     if record.config.confirm_acks { AckWait::ForReplicas } else { AckWait::No }
 }
 
@@ -449,7 +470,7 @@ fn with_reason(what: String, reason: Option<&str>) -> String {
     reason.map_or_else(|| what.clone(), |reason| format!("{what}: {reason}"))
 }
 
-fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
+pub(crate) fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
     let retry = &record.config.retry;
     let attempts = receipt.score.attempts();
     let how = match ask {

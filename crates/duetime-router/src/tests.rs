@@ -3,6 +3,7 @@
 mod ends;
 mod limits;
 mod lives;
+mod past;
 mod store_rollback;
 
 use std::ops::Range;
@@ -351,6 +352,23 @@ async fn names_nobody_knows_cost_few_looks_at_the_store() {
 }
 
 #[tokio::test]
+async fn a_topic_that_two_nodes_create_at_once_is_that_of_one_of_them() {
+    let fixture = Fixture::with_shards(1).await;
+    let other =
+        Catalog::open(fixture.store.clone(), fixture.clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
+    for n in 0..20 {
+        let name = TopicName::new(&format!("bills-{n}")).unwrap();
+        let (a, b) = (change(r#"{"max_messages":1}"#), change(r#"{"max_messages":2}"#));
+        let (a, b) = tokio::join!(fixture.catalog.create(&name, &a), other.create(&name, &b));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert!(a.created != b.created, "one of them created it");
+        let (made, found) = if a.created { (a, b) } else { (b, a) };
+        assert_eq!(made.record, found.record);
+        assert_eq!(found.record.version, 1);
+    }
+}
+
+#[tokio::test]
 async fn changes_by_two_nodes_at_once_are_both_kept() {
     let fixture = Fixture::with_shards(2).await;
     let other =
@@ -369,9 +387,10 @@ async fn a_topic_in_the_configuration_is_created_once_and_its_shards_stay() {
     let bills = TopicName::new("bills").unwrap();
     let mut watch = fixture.catalog.watch();
     watch.mark_unchanged();
-    assert!(fixture.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    let config = TopicChange::whole(&TopicConfig::default());
+    assert!(fixture.catalog.create(&bills, &config).await.unwrap().created);
     assert!(watch.has_changed().unwrap());
-    assert!(!fixture.catalog.create_if_absent(&bills, &TopicConfig::default()).await.unwrap());
+    assert!(!fixture.catalog.create(&bills, &config).await.unwrap().created);
     watch.mark_unchanged();
     fixture.catalog.refresh().await.unwrap();
     assert!(!watch.has_changed().unwrap(), "who watches hears of changes only");

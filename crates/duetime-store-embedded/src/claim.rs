@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
-use duetime_core::{DeliveryMode, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
+use duetime_core::{DeliveryMode, End, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
 use rusqlite::{Connection, Row, params};
 
 use crate::body;
 use crate::fault::{Fault, is_corrupt};
+use crate::past;
 use crate::settle::bury;
 use crate::shard::{Answered, ShardState};
 
@@ -116,6 +117,9 @@ fn take(
             around(state, key, was, remove.execute([key]))?;
             state.removed(was);
             state.freed(body.len() as i64);
+            if let Ok(id) = MessageId::new(&id) {
+                past::ended(conn, state, now, &id, (End::Delivered, Score::from_raw(i64::from(attempt))), &body)?;
+            }
             Receipt::SETTLED
         } else {
             let score = Score::new(deadline, class, attempt);

@@ -1,11 +1,12 @@
 //! Changes to what is scheduled: cancel and reschedule.
 
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{Due, MessageId, Score, Timestamp};
+use duetime_core::{Due, End, MessageId, Outcome, Score, Timestamp, Version};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
 use crate::enqueue::{forget_dead, moment_of};
+use crate::past;
 use crate::shard::ShardState;
 
 /// Carries out the batch, item by item.
@@ -16,32 +17,79 @@ pub fn edit(
     batch: &[Edit],
 ) -> rusqlite::Result<Vec<Edited>> {
     let one = |item: &Edit, state: &mut ShardState| match item {
-        Edit::Cancel(id) => cancel(conn, state, id),
+        Edit::Cancel(id) => cancel(conn, state, now, id, true),
+        Edit::CancelGone(id) => cancel(conn, state, now, id, false),
+        Edit::CancelIf { id, version, moved } => {
+            let end = if *moved { End::Moved } else { End::Cancelled };
+            cancel_if(conn, state, now, id, (*version, end))
+        }
         Edit::Reschedule(id, due) => reschedule(conn, state, now, id, *due),
     };
     batch.iter().map(|item| one(item, state)).collect()
 }
 
-fn cancel(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite::Result<Edited> {
-    let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 RETURNING score, length(body)";
-    let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?));
+/// `notes`: an id that is unknown is noted, where the shard remembers.
+fn cancel(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    notes: bool,
+) -> rusqlite::Result<Edited> {
+    let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 RETURNING score, length(body), substr(body, 1, 17)";
+    let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?));
     let was = conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
-    let Some((was, bytes)) = was else { return Ok(Edited::Unknown) };
+    let Some((was, bytes, head)) = was else {
+        let became = past::became(conn, state.key, state.memory, now, id)?;
+        if notes && became.is_none_or(|became| became.takes_note()) {
+            past::ended(conn, state, now, id, (End::CancelledBefore, Score::from_raw(0)), &[])?;
+        }
+        return Ok(became.filter(Outcome::was_there).map_or(Edited::Unknown, Edited::Gone));
+    };
     state.freed(bytes);
-    Ok(match was {
-        None => {
-            forget_dead(conn, state, id)?;
-            Edited::Cancelled
-        }
-        Some(raw) => {
-            let score = Score::from_raw(raw);
-            state.removed(score);
-            if score.class().is_held() {
-                state.view.cancelled(id, score);
-            }
-            if score.class().may_arrive() { Edited::InFlight } else { Edited::Cancelled }
-        }
-    })
+    let Some(score) = was.map(Score::from_raw) else {
+        let attempts = forget_dead(conn, state, id)?;
+        past::ended(conn, state, now, id, (End::Cancelled, attempts), &head)?;
+        return Ok(Edited::Cancelled);
+    };
+    state.removed(score);
+    if score.class().is_held() {
+        state.view.cancelled(id, score);
+    }
+    let (end, answer) = if score.class().may_arrive() {
+        (End::CancelledInFlight, Edited::InFlight)
+    } else {
+        (End::Cancelled, Edited::Cancelled)
+    };
+    past::ended(conn, state, now, id, (end, score), &head)?;
+    Ok(answer)
+}
+
+/// Removes the message if it is this version.
+fn cancel_if(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    (version, end): (Version, End),
+) -> rusqlite::Result<Edited> {
+    let sql = "SELECT key, score, length(body), substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let found: Option<(i64, Option<i64>, i64, Vec<u8>)> =
+        conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
+    let Some((key, score, bytes, head)) = found else {
+        let became = past::became(conn, state.key, state.memory, now, id)?;
+        return Ok(became.map_or(Edited::Unknown, Edited::Gone));
+    };
+    let is_same = score == Some(version.score.raw()) && body::head(&head).is_some_and(|(_, n)| n == version.nonce.0);
+    if !is_same || version.score.class().may_arrive() {
+        return Ok(Edited::Changed);
+    }
+    conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
+    state.freed(bytes);
+    state.removed(version.score);
+    past::ended(conn, state, now, id, (end, version.score), &head)?;
+    Ok(Edited::Cancelled)
 }
 
 fn reschedule(

@@ -1,10 +1,11 @@
 //! Scheduling.
 
 use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued};
-use duetime_core::{Due, LeaseClass, MessageId, Nonce, OnConflict, Score, Timestamp};
-use rusqlite::{Connection, Row, params};
+use duetime_core::{Due, LeaseClass, MessageId, Nonce, OnConflict, Outcome, Score, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::body;
+use crate::past;
 use crate::shard::ShardState;
 
 /// One message, made ready by the caller so that the writer has less to do.
@@ -12,7 +13,7 @@ use crate::shard::ShardState;
 pub struct Ready {
     id: MessageId,
     due: Due,
-    on_conflict: OnConflict,
+    pub on_conflict: OnConflict,
     nonce: Nonce,
     body: Vec<u8>,
 }
@@ -49,6 +50,12 @@ pub fn enqueue(
     let mut insert = conn.prepare_cached(sql)?;
     let mut answers = Vec::with_capacity(batch.len());
     for item in batch {
+        if state.memory.is_on()
+            && let Some(became) = refusal(conn, state, now, item)?
+        {
+            answers.push(Enqueued::remembered(became, item.nonce));
+            continue;
+        }
         let due_at = moment_of(item.due, now);
         let score = Score::new(due_at, LeaseClass::FREE, 0);
         body::set_due(&mut item.body, due_at);
@@ -56,12 +63,21 @@ pub fn enqueue(
         answers.push(if added == 1 {
             state.added(score);
             state.stored(item.body.len());
-            Enqueued { outcome: EnqueueOutcome::Scheduled, due_at, replicas: None }
+            Enqueued { outcome: EnqueueOutcome::Scheduled, due_at, replicas: None, became: None }
         } else {
             meet(conn, state, item, due_at, score)?
         });
     }
     Ok(answers)
+}
+
+/// For what is remembered of its id the message is refused, where that does not live.
+fn refusal(conn: &Connection, state: &ShardState, now: Timestamp, item: &Ready) -> rusqlite::Result<Option<Outcome>> {
+    let here = past::became(conn, state.key, state.memory, now, &item.id)?;
+    let Some(became) = item.on_conflict.refusal(here) else { return Ok(None) };
+    let sql = "SELECT 1 FROM message WHERE shard = ?1 AND id = ?2";
+    let lives = conn.prepare_cached(sql)?.exists(params![state.key, item.id.as_str()])?;
+    Ok((!lives).then_some(became))
 }
 
 /// The id lives already.
@@ -80,15 +96,15 @@ fn meet(
     let there_due = there.map_or(Timestamp::ZERO, |(due_at, _)| due_at);
     // The first answer was lost; acting again would end claims of this very message.
     if there.is_some_and(|(_, nonce)| nonce == item.nonce.0) {
-        return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due, replicas: None });
+        return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due, replicas: None, became: None });
     }
-    if item.on_conflict == OnConflict::Reject {
-        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None });
+    if item.on_conflict != OnConflict::Replace {
+        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None, became: None });
     }
     let was = was.map(Score::from_raw);
     match was {
         Some(was) => state.removed(was),
-        None => forget_dead(conn, state, &item.id)?,
+        None => drop(forget_dead(conn, state, &item.id)?),
     }
     let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), item.body])?;
@@ -97,14 +113,15 @@ fn meet(
     state.stored(item.body.len());
     let may_arrive = was.is_some_and(|was| was.class().may_arrive());
     let outcome = if may_arrive { EnqueueOutcome::ReplacedInFlight } else { EnqueueOutcome::Replaced };
-    Ok(Enqueued { outcome, due_at, replicas: None })
+    Ok(Enqueued { outcome, due_at, replicas: None, became: None })
 }
 
-/// Takes a dead letter out of the list of the dead; its row stays.
-pub fn forget_dead(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM dead WHERE shard = ?1 AND id = ?2";
-    let gone = conn.prepare_cached(sql)?.execute(params![state.key, id.as_str()])?;
-    state.dead = state.dead.saturating_sub(gone as u64);
+/// Takes a dead letter out of the list of the dead; its row stays. Answers its attempts, as a score has them.
+pub fn forget_dead(conn: &Connection, state: &mut ShardState, id: &MessageId) -> rusqlite::Result<Score> {
+    let sql = "DELETE FROM dead WHERE shard = ?1 AND id = ?2 RETURNING attempts";
+    let at = params![state.key, id.as_str()];
+    let gone: Option<i64> = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
+    state.dead = state.dead.saturating_sub(u64::from(gone.is_some()));
     state.changed = true;
-    Ok(())
+    Ok(Score::from_raw(gone.unwrap_or(0)))
 }

@@ -137,10 +137,5 @@ pub const RESCUE: &str = "stop duetime, keep a copy of the folder, then restore 
 /// A file in `folder` that cannot be read as what it is.
 pub fn damaged(folder: &Path, what: &str) -> StoreError {
     let file: PathBuf = folder.join(DATABASE);
-    StoreError::Damaged(format!(
-        "{} cannot be read ({what}); stop duetime, keep a copy of the folder, then restore a backup or \
-         save what can be read with `sqlite3 {} .recover`",
-        file.display(),
-        file.display()
-    ))
+    StoreError::Damaged(format!("{} cannot be read ({what}); {RESCUE}", file.display()))
 }

@@ -74,6 +74,13 @@ const TRANSACTIONS: &str = "CREATE TABLE IF NOT EXISTS deleted_transaction (last
 const PLANS: &str =
     "CREATE TABLE IF NOT EXISTS bulk_plan (id TEXT PRIMARY KEY, plan TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
+/// What became of messages that are gone. No format of its own either: what a version ends that does not know it is not
+/// remembered.
+const PAST: &str = "CREATE TABLE IF NOT EXISTS past (key INTEGER PRIMARY KEY, shard INTEGER NOT NULL,
+        since INTEGER NOT NULL, at INTEGER NOT NULL, id TEXT NOT NULL, outcome BLOB NOT NULL) STRICT;
+    CREATE UNIQUE INDEX IF NOT EXISTS past_by_id ON past (shard, id);
+    CREATE INDEX IF NOT EXISTS past_by_age ON past (shard, key);";
+
 /// The lock on a folder that is used; the system releases it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -221,7 +228,7 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     } else if format < 2 {
         conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(failed)?;
     }
-    for table in [LIVES, TRANSACTIONS, PLANS] {
+    for table in [LIVES, TRANSACTIONS, PLANS, PAST] {
         conn.execute_batch(table).map_err(failed)?;
     }
     if fs::metadata(log_path(folder)).is_err() {

@@ -26,6 +26,7 @@ mod folder;
 mod job;
 mod load;
 mod moves;
+mod past;
 mod plans;
 mod read;
 mod reserve;

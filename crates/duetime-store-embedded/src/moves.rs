@@ -149,7 +149,7 @@ pub fn take(
         state.freed(stored);
         match one.state {
             FrozenState::Live(score) => state.removed(score),
-            FrozenState::Dead { .. } => forget_dead(conn, state, id)?,
+            FrozenState::Dead { .. } => drop(forget_dead(conn, state, id)?),
         }
         messages.push(one);
     }

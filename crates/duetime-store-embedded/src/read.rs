@@ -10,8 +10,8 @@ use duetime_core::message::Death;
 use duetime_core::resize_store::Frozen;
 use duetime_core::store::DeadPage;
 use duetime_core::{
-    ListEntry, ListPage, ListRange, MessageId, MessageState, Score, Shard, StoreError, StoredMessage, Timestamp,
-    TopicRecord, stored,
+    ListEntry, ListPage, ListRange, Lookup, Memory, MessageId, MessageState, Score, Shard, StoreError, StoredMessage,
+    Timestamp, TopicRecord, stored,
 };
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -20,7 +20,7 @@ use crate::damage::{Damages, PASSED_OVER_MAX};
 use crate::fault::Fault;
 use crate::files::StoreFiles;
 use crate::folder::open_reader;
-use crate::{body, moves};
+use crate::{body, moves, past};
 
 /// Idle reading connections that are kept.
 const IDLE_MAX: usize = 4;
@@ -156,6 +156,25 @@ pub fn get(conn: &Connection, key: i64, ids: &[MessageId]) -> Result<Vec<Option<
         answers.push(rows.next()?.map(message).transpose()?);
     }
     Ok(answers)
+}
+
+/// Reads messages at their home, and what is remembered by `now` of those that are gone. Both as one moment has them.
+pub fn find(
+    conn: &Connection,
+    key: i64,
+    ids: &[MessageId],
+    (memory, now): (Memory, Timestamp),
+) -> Result<Vec<Lookup<StoredMessage>>, Fault> {
+    let snapshot = memory.is_on().then(|| conn.unchecked_transaction()).transpose()?;
+    let found = get(conn, key, ids)?.into_iter().zip(ids).map(|(found, id)| {
+        Ok(match found {
+            Some(found) => Lookup::Found(found),
+            None => Lookup::Absent(past::became(conn, key, memory, now, id)?),
+        })
+    });
+    let found = found.collect();
+    drop(snapshot);
+    found
 }
 
 /// One page of dead letters. Those that are damaged are passed over.

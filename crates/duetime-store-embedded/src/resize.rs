@@ -10,9 +10,9 @@ use duetime_core::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
     ScanPage,
 };
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
 use duetime_core::{
-    MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
+    MessageId, Outcome, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
     TopicStore as _,
 };
 use rusqlite::Connection;
@@ -24,31 +24,35 @@ use crate::moves::IdLocation;
 use crate::shard::ShardState;
 use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
 use crate::write_context::WriteContext;
-use crate::{edit, enqueue, moves, read, settle, topics};
+use crate::{edit, enqueue, moves, past, read, settle, topics};
 
-/// Where the ids of a batch are, and what the act answered to those that are there.
+/// Where the ids of a batch are, and what the act answered to those that are there. `decides`: what is remembered of a
+/// message that is gone is the answer to an item, so that it is acted on too.
 fn at_source<I, A>(
     conn: &Connection,
     state: &mut ShardState,
+    now: Timestamp,
     items: Vec<I>,
-    id: impl Fn(&I) -> &MessageId,
+    (id, decides): (impl Fn(&I) -> &MessageId, impl Fn(&I, &Outcome) -> bool),
     act: impl FnOnce(&mut ShardState, Vec<I>) -> Result<Vec<A>, Fault>,
 ) -> Result<Vec<Lookup<A>>, Fault> {
-    let places = items.iter().map(|item| moves::place(conn, state, id(item))).collect::<Result<Vec<_>, _>>()?;
-    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == IdLocation::There).map(|(item, _)| item);
+    let place = |item: &I| -> Result<Lookup<()>, Fault> {
+        Ok(match moves::place(conn, state, id(item))? {
+            IdLocation::There => Lookup::Found(()),
+            IdLocation::Frozen => Lookup::Frozen,
+            IdLocation::Absent => match past::became(conn, state.key, state.memory, now, id(item))? {
+                Some(became) if decides(item, &became) => Lookup::Found(()),
+                became => Lookup::Absent(became),
+            },
+        })
+    };
+    let places = items.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let there = items.into_iter().zip(&places).filter(|(_, place)| **place == Lookup::Found(())).map(|(item, _)| item);
     let there: Vec<I> = there.collect();
     let mut answers = act(state, there)?.into_iter();
-    let each = places.into_iter().map(|place| match place {
-        IdLocation::There => Lookup::Found(answers.next().expect("one answer for each that is there")),
-        IdLocation::Absent => Lookup::Absent,
-        IdLocation::Frozen => Lookup::Frozen,
-    });
+    let each =
+        places.into_iter().map(|place| place.map(|()| answers.next().expect("one answer for each that is there")));
     Ok(each.collect())
-}
-
-fn id_of(edit: &Edit) -> &MessageId {
-    let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-    id
 }
 
 impl EmbeddedStore {
@@ -84,8 +88,14 @@ impl EmbeddedStore {
             at_source(
                 conn,
                 state,
+                now,
                 items,
-                |(id, _)| id,
+                (
+                    |(id, _): &(&MessageId, &mut Ready)| *id,
+                    |(_, item): &(&MessageId, &mut Ready), became: &Outcome| {
+                        item.on_conflict.is_refused_at_source(*became)
+                    },
+                ),
                 |state, there| {
                     let mut there = there.into_iter().map(|(_, item)| item);
                     there.try_fold(Vec::new(), |mut answers, item| {
@@ -106,16 +116,15 @@ impl EmbeddedStore {
     ) -> Result<Vec<Lookup<Edited>>, StoreError> {
         let batch = batch.to_vec();
         let act = move |conn: &Connection, state: &mut ShardState| {
-            let act = |state: &mut ShardState, there: Vec<Edit>| Ok(edit::edit(conn, state, now, &there)?);
-            at_source(conn, state, batch.clone(), id_of, act)
+            let act = |state: &mut ShardState, there: Vec<Edit>| {
+                // A note is for the home.
+                let there: Vec<Edit> = there.into_iter().map(Edit::without_note).collect();
+                Ok(edit::edit(conn, state, now, &there)?)
+            };
+            at_source(conn, state, now, batch.clone(), (Edit::id, |_: &Edit, _: &Outcome| false), act)
         };
-        let mut answers = self.step("edit_at_source", CommitMode::Synced, plain(1), shard, act).await?;
-        // Cancelled earlier in this very batch.
-        answers
-            .iter_mut()
-            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
-            .for_each(|a| *a = Lookup::Absent);
-        Ok(answers)
+        let answers = self.step("edit_at_source", CommitMode::Synced, plain(1), shard, act).await?;
+        Ok(answers.into_iter().map(Edited::at_source).collect())
     }
 
     pub(crate) async fn get_at_source(
@@ -124,15 +133,13 @@ impl EmbeddedStore {
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let ids = ids.to_vec();
+        let now = self.present();
         self.step("get_at_source", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
             let key = state.key;
-            at_source(
-                conn,
-                state,
-                ids.clone(),
-                |id| id,
-                |_, there| Ok(read::get(conn, key, &there)?.into_iter().flatten().collect()),
-            )
+            let act = |_: &mut ShardState, there: Vec<MessageId>| {
+                Ok(read::get(conn, key, &there)?.into_iter().flatten().collect())
+            };
+            at_source(conn, state, now, ids.clone(), (|id: &MessageId| id, |_: &MessageId, _: &Outcome| false), act)
         })
         .await
     }
@@ -146,7 +153,9 @@ impl EmbeddedStore {
         let batch = batch.to_vec();
         self.step("settle_at_source", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
-            at_source(conn, state, batch.clone(), |item| &item.id, act)
+            let decides =
+                |item: &Settle, became: &Outcome| item.action == Settlement::Ack && became.is_ack_of(item.score);
+            at_source(conn, state, now, batch.clone(), (|item: &Settle| &item.id, decides), act)
         })
         .await
     }
@@ -163,7 +172,7 @@ impl EmbeddedStore {
             let act = |state: &mut ShardState, there: Vec<MessageId>| {
                 Ok(settle::resolve_dead_letters(conn, state, now, &there, action)?)
             };
-            at_source(conn, state, ids.clone(), |id| id, act)
+            at_source(conn, state, now, ids.clone(), (|id: &MessageId| id, |_: &MessageId, _: &Outcome| false), act)
         })
         .await
     }

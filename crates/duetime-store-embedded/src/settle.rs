@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use duetime_core::limits::REASON_BYTES_MAX;
 use duetime_core::store::{DeadAction, Settle, Settled, Settlement};
-use duetime_core::{LeaseClass, MessageId, Score, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use duetime_core::{End, LeaseClass, MessageId, Score, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
 use crate::enqueue::forget_dead;
 use crate::fault::is_corrupt;
+use crate::past;
 use crate::shard::ShardState;
 
 /// What an extension of a batch asked for, and the deadline it was given.
@@ -49,11 +50,16 @@ fn one(
     if !claimed.class().is_held() {
         return Ok(Settled::Expired);
     }
-    if item.action == Settlement::Ack {
-        let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3 RETURNING length(body)";
+    if let Some(end) = item.action.end() {
+        let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3 RETURNING length(body), substr(body, 1, 17)";
         let at = params![state.key, item.id.as_str(), claimed.raw()];
-        let gone = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
-        let Some(bytes) = gone else { return Ok(Settled::Expired) };
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?));
+        let Some((bytes, head)) = conn.prepare_cached(sql)?.query_row(at, read).optional()? else {
+            let became = past::became(conn, state.key, state.memory, now, &item.id)?;
+            let is_done = became.is_some_and(|became| became.is_ack_of(claimed));
+            return Ok(if is_done && end == End::Delivered { Settled::Already } else { Settled::Expired });
+        };
+        past::ended(conn, state, now, &item.id, (end, claimed), &head)?;
         state.removed(claimed);
         state.freed(bytes);
         return Ok(Settled::Ok);
@@ -65,7 +71,7 @@ fn one(
         .optional()?;
     let Some((key, head)) = found else { return Ok(Settled::Expired) };
     let (score, answer) = match &item.action {
-        Settlement::Ack => unreachable!("settled above"),
+        Settlement::Ack | Settlement::Expire => unreachable!("settled above"),
         Settlement::Bury(reason) => {
             bury(conn, state, now, key, item.id.as_str(), claimed, reason)?;
             return Ok(Settled::Ok);
@@ -129,17 +135,23 @@ pub fn resolve_dead_letters(
     let score = Score::new(now, LeaseClass::FREE, 0);
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
+        let mut head: Option<(i64, Vec<u8>)> = None;
         let changed = match action {
             DeadAction::Purge => {
-                let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL RETURNING length(body)";
+                let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL \
+                           RETURNING length(body), substr(body, 1, 17)";
                 let at = params![state.key, id.as_str()];
-                let bytes = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
-                bytes.inspect(|bytes| state.freed(*bytes)).is_some()
+                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                head = conn.prepare_cached(sql)?.query_row(at, read).optional()?;
+                head.as_ref().inspect(|(bytes, _)| state.freed(*bytes)).is_some()
             }
             DeadAction::Redrive => redrive(conn, state, id, score)?,
         };
         if changed {
-            forget_dead(conn, state, id)?;
+            let attempts = forget_dead(conn, state, id)?;
+            if let Some((_, head)) = &head {
+                past::ended(conn, state, now, id, (End::Dead, attempts), head)?;
+            }
             if action == DeadAction::Redrive {
                 state.added(score);
             }

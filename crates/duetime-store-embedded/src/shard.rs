@@ -11,7 +11,7 @@ use std::time::Duration;
 use duetime_core::limits::{CANCELS_KEPT, CLOCK_SKEW_MAX};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::ShardCounts;
-use duetime_core::{LeaseClass, MessageId, Routing, Score, Timestamp, TopicRecord, deadlines};
+use duetime_core::{LeaseClass, Memory, MessageId, Routing, Score, Timestamp, TopicRecord, deadlines};
 use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,8 @@ pub struct ShardState {
     head: Option<Option<i64>>,
     /// Whether the meta must be written.
     pub changed: bool,
+    /// What the operation under way has it remember.
+    pub memory: Memory,
     pub view: Arc<LiveShard>,
     pub damage: Arc<ShardDamage>,
 }
@@ -143,6 +145,7 @@ impl ShardState {
             counted_to: i64::MIN,
             head: None,
             changed: false,
+            memory: Memory::default(),
             view: Arc::new(LiveShard::new(key, routing)),
             damage: Arc::default(),
         }

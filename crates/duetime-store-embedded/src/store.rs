@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
     AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
-    Enqueued, Settle, Settled, Settlement, ShardCounts, Wakeup,
+    Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
@@ -27,7 +27,6 @@ use crate::background::BackgroundThread;
 use crate::checkpoint::{Checkpoints, SharedCheckpoint};
 use crate::damage::Damages;
 use crate::directory::ShardDirectory;
-use crate::enqueue::Ready;
 use crate::fault::{self, Fault};
 use crate::files::StoreFiles;
 use crate::job::{CommitMode, Job, Task};
@@ -41,7 +40,7 @@ use crate::syncer::Broken;
 use crate::verify::{self, ShardRows};
 use crate::write_context::WriteContext;
 use crate::writer::{REQUESTS_MAX, SILENT, WRITES_WITHIN, Writer};
-use crate::{claim, clock, edit, enqueue, folder, read, settle, syncer, topics, watch};
+use crate::{claim, clock, folder, read, syncer, topics, watch};
 
 /// Hints kept for a slow listener.
 const WAKEUPS_KEPT: usize = 1024;
@@ -66,6 +65,8 @@ pub struct EmbeddedStore {
     progress: Arc<AtomicU64>,
     /// Names whose record could not be read at the last look.
     unreadable: Mutex<Vec<String>>,
+    /// The present moment of the last call that named one, in ms.
+    last_now: AtomicI64,
     /// The file everything is in, as it was named.
     pub(crate) file: String,
 }
@@ -181,8 +182,18 @@ impl EmbeddedStore {
             checkpoint,
             progress,
             unreadable: Mutex::default(),
+            last_now: AtomicI64::new(clock::machine().as_millis()),
             file: folder.join(fault::DATABASE).display().to_string(),
         }))
+    }
+
+    /// The store's present, in calls that do not name theirs.
+    pub fn present(&self) -> Timestamp {
+        Timestamp::from_millis(self.last_now.load(Ordering::Relaxed))
+    }
+
+    fn note_present(&self, now: Timestamp) {
+        self.last_now.store(now.as_millis(), Ordering::Relaxed);
     }
 
     /// Has the writer do it.
@@ -266,66 +277,6 @@ impl TopicStore for EmbeddedStore {
     }
 }
 
-/// The calls on ids at their home.
-impl EmbeddedStore {
-    async fn enqueue_at_home(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Enqueue],
-    ) -> Result<Vec<Enqueued>, StoreError> {
-        let shard = shard.clone();
-        let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
-        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
-        let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
-        };
-        self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act).await
-    }
-
-    async fn edit_at_home(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
-        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act =
-            move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
-        self.ask("change messages", CommitMode::Synced, size, act).await
-    }
-
-    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        let (key, ids) = (self.directory.key(shard)?, ids.to_vec());
-        let act = move |conn: &rusqlite::Connection| read::get(conn, key, &ids).map(Into::into);
-        self.readers.read_shard("read messages", (shard, &self.damages), act).await
-    }
-
-    async fn settle_dead_at_home(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError> {
-        let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
-        let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(settle::resolve_dead_letters(conn, state, now, &ids, action)?))
-        };
-        self.ask("settle dead letters", CommitMode::Synced, size, act).await
-    }
-
-    async fn settle_at_home(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        batch: &[Settle],
-    ) -> Result<Vec<Settled>, StoreError> {
-        let ends = |item: &Settle| matches!(item.action, Settlement::Ack | Settlement::Bury(_));
-        let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
-        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
-        };
-        self.ask("settle claims", mode, size, act).await
-    }
-}
-
 #[async_trait]
 impl MessageStore for EmbeddedStore {
     async fn enqueue_at(
@@ -335,6 +286,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Enqueue],
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
+        self.note_present(now);
         role.ask(|| self.enqueue_at_home(shard, now, batch), || self.enqueue_at_source(shard, now, batch)).await
     }
 
@@ -345,6 +297,7 @@ impl MessageStore for EmbeddedStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
+        self.note_present(now);
         role.ask(|| self.edit_at_home(shard, now, batch), || self.edit_at_source(shard, now, batch)).await
     }
 
@@ -381,6 +334,7 @@ impl MessageStore for EmbeddedStore {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<BatchReply<Lookup<bool>>, StoreError> {
+        self.note_present(now);
         role.ask(
             || self.settle_dead_at_home(shard, now, ids, action),
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
@@ -408,6 +362,7 @@ impl MessageStore for EmbeddedStore {
 #[async_trait]
 impl ClaimStore for EmbeddedStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.note_present(now);
         // A claim that removes must not come undone: its messages would be delivered twice.
         let once = request.delivery == DeliveryMode::AtMostOnce;
         let mode = if once { CommitMode::Synced } else { CommitMode::Committed };
@@ -427,6 +382,7 @@ impl ClaimStore for EmbeddedStore {
         batch: &[Settle],
         _wait: AckWait,
     ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
+        self.note_present(now);
         role.ask(|| self.settle_at_home(shard, now, batch), || self.settle_at_source(shard, now, batch)).await
     }
 
@@ -442,6 +398,7 @@ impl ClaimStore for EmbeddedStore {
 #[async_trait]
 impl ScheduleStore for EmbeddedStore {
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
+        self.note_present(now);
         let (size, shards) = (plain(shards.len()), shards.to_vec());
         let act = move |ctx: &mut WriteContext| {
             shards.iter().map(|shard| Ok(Some(ctx.look(shard, |conn, state| state.counts(conn, now))?))).collect()
@@ -495,5 +452,6 @@ impl StoreHealth for EmbeddedStore {
     }
 }
 
+mod home;
 #[cfg(test)]
 mod tests;

@@ -79,6 +79,7 @@ fn sweep(ctx: &WriteContext, key: i64, rows: i64) -> rusqlite::Result<bool> {
     for sql in [
         "DELETE FROM message WHERE key IN (SELECT key FROM message WHERE shard = ?1 ORDER BY score LIMIT ?2)",
         "DELETE FROM dead WHERE shard = ?1 AND cursor IN (SELECT cursor FROM dead WHERE shard = ?1 LIMIT ?2)",
+        "DELETE FROM past WHERE key IN (SELECT key FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2)",
     ] {
         if left > 0 {
             left -= i64::try_from(conn.prepare_cached(sql)?.execute(params![key, left])?).unwrap_or(left);

@@ -72,6 +72,7 @@ impl WriteContext {
         }
         let head_before = state.head(&self.conn)?;
         self.before.entry((shard.topic.clone(), shard.index)).or_insert_with(|| state.clone());
+        state.memory = shard.memory;
         let answer = act(&self.conn, state).inspect_err(|fault| {
             if let Fault::Unreadable(what) = fault {
                 self.damages.shard(&shard.topic, shard.index, what);

@@ -1,15 +1,18 @@
 -- Removes messages, wherever they are in their life.
 --
--- KEYS  the shard's five, see prelude
--- ARGV  2 since, 3 slot, 4 name: see recall  5 and on: ids
+-- KEYS  the shard's five, see prelude; four more: see past
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 "1": where it remembers, an id that is unknown is noted  6 and on: ids
 -- Errors  FORGOTTEN, NEVER: see recall
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight or given to somebody who never answered,
---          2 unknown
--- Cost  O(n log N), four calls, three more where a claim ends
+--          2 unknown, or what is remembered of it
+-- Cost  O(n log N), four calls, three more where a claim ends; where it remembers, a call more and O(bytes of the
+--       bodies)
+-- What is noted is no message: an id of which that alone is remembered is unknown as before. A note is left of what moved
+-- too.
 if before then return before == '' and 0 or cmsgpack.unpack(before) end
 if refused then return refused end
-local n = #A - 4
-local scores = call('ZMSCORE', Z, unpack(A, 5))
+local n = #A - 5
+local scores = call('ZMSCORE', Z, unpack(A, 6))
 local out, held, all, present, gone = {}, {}, true, 0, 0
 for i = 1, n do
   local s = scores[i]
@@ -25,27 +28,52 @@ for i = 1, n do
     out[i], all = 2, false
   end
 end
-local removed = present > 0 and call('ZREM', Z, unpack(A, 5)) or 0
+local removed = present > 0 and call('ZREM', Z, unpack(A, 6)) or 0
+local bodies = remembers and heads(A, 6, n + 5)
 if removed < present then
   -- An id was given twice; the second time it was there no more.
   local seen = {}
   for i = 1, n do
-    local id = A[i + 4]
+    local id = A[i + 5]
     if seen[id] and held[i] then gone = gone - 1 end
     if seen[id] then out[i], all = 2, false end
     seen[id] = true
   end
 end
+for i = 1, remembers and n or 0 do
+  if out[i] ~= 2 then ended(out[i] == 1 and CANCELLED_IN_FLIGHT or CANCELLED, A[i + 5], bodies[i], scores[i]) end
+end
 if not all and call('ZCARD', D) > 1 then
   for i = 1, n do
-    if out[i] == 2 and call('ZREM', D, A[i + 4]) == 1 then
-      call('HDEL', I, A[i + 4])
+    if out[i] == 2 and call('ZREM', D, A[i + 5]) == 1 then
+      if remembers then
+        local info = call('HGET', I, A[i + 5])
+        ended(CANCELLED, A[i + 5], bodies[i], string.match(info or '', '^%d+') or 0)
+      end
+      call('HDEL', I, A[i + 5])
       out[i], removed = 0, removed + 1
     end
   end
 end
+if remembers then
+  write_past()
+  local gone, gone_at = {}, {}
+  for i = 1, n do
+    if out[i] == 2 then gone[#gone + 1], gone_at[#gone + 1] = A[i + 5], i end
+  end
+  local past = remembered(gone)
+  for k, i in ipairs(gone_at) do
+    local how = past[k] and byte(past[k]) or CANCELLED_BEFORE
+    if how ~= CANCELLED_BEFORE then out[i] = past[k] end
+    -- What moved lives elsewhere, and may be on its way back.
+    if A[5] == '1' and (how == CANCELLED_BEFORE or how == MOVED) then
+      ended(CANCELLED_BEFORE, gone[k], nil, 0)
+    end
+  end
+  write_past()
+end
 if removed > 0 then
-  call('HDEL', B, unpack(A, 5))
+  call('HDEL', B, unpack(A, 6))
   call('HSET', B, slot, all and name or name .. ' ' .. cmsgpack.pack(out))
 end
 if gone > 0 then
@@ -53,7 +81,7 @@ if gone > 0 then
   -- has no long field.
   local noted, lines = call('HGET', B, '\0cancelled') or '', {}
   for i = 1, n do
-    if held[i] and out[i] == 1 then lines[#lines + 1] = scores[i] .. ' ' .. A[i + 4] .. '\n' end
+    if held[i] and out[i] == 1 then lines[#lines + 1] = scores[i] .. ' ' .. A[i + 5] .. '\n' end
   end
   noted = noted .. table.concat(lines)
   if #noted > 16384 then noted = sub(noted, string.find(noted, '\n', -16384, true) + 1) end

@@ -2,7 +2,7 @@
 -- once, removed. Messages whose last claim ended without a verdict are taken apart from the others, and
 -- one that had two attempts, or has only one left, alone.
 --
--- KEYS  the shard's five, see prelude
+-- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: first wait in ms, factor,
 --       longest wait in ms  12 "1": at most once  13 "1": repeated, the first answer was lost
@@ -109,12 +109,12 @@ for i = 1, #dead do bury(dead[i][1], dead[i][2], dead[i][3], dead[i][4], now) en
 if n == 0 then
   call('HSET', M, 'in_flight', int(flight))
 elseif once then
+  for i = 1, remembers and n or 0 do ended(DELIVERED, ids[i], bodies[i], attempts[i], i == n) end
   call('ZREM', Z, unpack(ids, 1, n))
   call('HDEL', B, unpack(ids, 1, n))
   call('HSET', M, 'in_flight', int(flight), remember(request, 0))
 else
   call('ZADD', Z, unpack(z, 1, 2 * n))
-  call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight + n),
-    remember(request, base + alone))
+  call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight + n), remember(request, base + alone))
 end
 return reply(#dead, expired, alone, base, mixed and attempts or attempts[1] or 1, ids, bodies)

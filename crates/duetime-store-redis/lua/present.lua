@@ -7,7 +7,7 @@
 --          what a claim hides: nothing is early by either.
 -- Cost  no call
 local function present()
-  local caller = tonumber(sub(head, -13))
+  local caller = tonumber(sub(head, -36, -24))
   local apart = own - caller
   if apart > 2000 or apart < -2000 then
     return math.min(own, caller), math.max(own, caller), redis.error_reply('SKEW ' .. int(apart))

@@ -1,12 +1,12 @@
 -- Settles claims one by one: acks and all else in one batch.
 --
--- KEYS  the shard's five, see prelude
+-- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 since, 3 slot, 4 name: see recall
 --       5 n, then n times: id, claimed score, kind, value, class:
---       a(ck) | n(ack), d(efer): delay in ms, 9 where a hand-over had no answer | r(elease) |
+--       a(ck) | x, expired | n(ack), d(efer): delay in ms, 9 where a hand-over had no answer | r(elease) |
 --       e(xtend): visibility in ms, class | b(ury): reason
 -- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
--- Returns  a list: 0 expired, 1 ok, else the new score of an extended claim
+-- Returns  a list: 0 expired, 1 ok, 2 an ack that was done already, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
 -- A repetition that nothing is remembered for is answered by the state that the first sending would have left.
 if before then return cmsgpack.unpack(before) end
@@ -18,6 +18,7 @@ for i = 1, skewed and n or 0 do
   if kind == 'n' or kind == 'd' or kind == 'e' then return skewed end
 end
 local now, out, bases, flew, done = earlier, {}, {}, flight, false
+local lost, lost_at = {}, {}
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(A, at, at + 4)
   at = at + 5
@@ -30,7 +31,8 @@ for i = 1, n do
   if is == mine then
     done = true
     if kind ~= 'e' then flight = flight - 1 end
-    if kind == 'a' then
+    if kind == 'a' or kind == 'x' then
+      if remembers then ended(kind == 'a' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end
       call('ZREM', Z, id)
       call('HDEL', B, id)
     elseif kind == 'n' then
@@ -54,7 +56,7 @@ for i = 1, n do
       call('ZADD', Z, int(base + tries), id)
       out[i] = base + tries
     end
-  elseif repeated and (kind == 'a' or kind == 'b') and not s then
+  elseif repeated and (kind == 'a' or kind == 'b' or kind == 'x') and not s then
     -- Gone: done, or a dead letter.
   elseif repeated and kind == 'n' and is and is % 1000 == mark + tries then
     -- Waiting for its retry.
@@ -62,6 +64,14 @@ for i = 1, n do
     -- Back where it was.
   else
     out[i] = 0
+    if kind == 'a' then lost[#lost + 1], lost_at[#lost + 1] = id, i end
+  end
+end
+if remembers then
+  write_past()
+  local past = remembered(lost)
+  for k, i in ipairs(lost_at) do
+    if past[k] and is_ack_of(past[k], A[5 * i + 2]) then out[i] = 2 end
   end
 end
 if flight ~= flew then call('HSET', M, 'in_flight', int(flight)) end

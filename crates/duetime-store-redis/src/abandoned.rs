@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use duetime_core::store::ClaimRequest;
-use duetime_core::{DeliveryMode, Shard};
+use duetime_core::{DeliveryMode, Memory, Shard};
 use parking_lot::Mutex;
 
 /// Shards of which a claim that was given up is remembered.
@@ -14,6 +14,11 @@ const ABANDONED_MAX: usize = 8192;
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned(Mutex<HashMap<Shard, ClaimRequest>>);
 
+/// The shard, whatever it is to remember.
+fn place(shard: &Shard) -> Shard {
+    shard.clone().remembering(Memory::default())
+}
+
 impl Abandoned {
     fn keep(&self, shard: &Shard, ask: &ClaimRequest) {
         let mut all = self.0.lock();
@@ -21,16 +26,17 @@ impl Abandoned {
             // They are of shards nobody claims from any more; all that is lost is an attempt.
             all.clear();
         }
-        all.insert(shard.clone(), ask.clone());
+        all.insert(place(shard), ask.clone());
     }
 
     /// The request to ask by, if one was given up; not by a claim that wants less, or something else.
     pub(crate) fn earlier(&self, shard: &Shard, ask: &ClaimRequest) -> Option<u64> {
         let mut all = self.0.lock();
-        let fits = all.get(shard).is_some_and(|earlier| {
+        let shard = place(shard);
+        let fits = all.get(&shard).is_some_and(|earlier| {
             earlier.limit <= ask.limit && earlier.class == ask.class && earlier.delivery == ask.delivery
         });
-        if fits { all.remove(shard).map(|earlier| earlier.request) } else { None }
+        if fits { all.remove(&shard).map(|earlier| earlier.request) } else { None }
     }
 }
 

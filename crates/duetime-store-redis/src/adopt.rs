@@ -96,6 +96,9 @@ async fn put_back(
         desired: None,
         max_shards_ever: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
         pause: best.as_ref().and_then(|record| record.pause().cloned()).map(|note| note.at_version(version)),
+        // The shard counts since the copy are not known: what is remembered begins anew.
+        earlier: Vec::new(),
+        remembers_since: version,
         version,
         created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
         routing,

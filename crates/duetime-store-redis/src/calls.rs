@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use duetime_core::store::StoreError;
-use duetime_core::{Draw, RoutingId, Shard};
+use duetime_core::{Draw, Memory, RoutingId, Shard};
 use duetime_metrics::Meters;
 use duetime_redis::{Backing, Link, Script, Sending};
 use redis::{Cmd, Value};
@@ -139,7 +139,7 @@ impl Calls {
     {
         move |cmd, sending| {
             fill_keys(&self.keys, cmd, shard);
-            cmd.arg(head(record, sending, now));
+            cmd.arg(head(record, sending, now, shard.memory));
             fill(cmd, sending);
         }
     }
@@ -148,8 +148,12 @@ impl Calls {
 /// The longest time that the first argument of a script can hold: in the year 2286.
 const TIME_MAX_MS: i64 = 9_999_999_999_999;
 
+/// Below it is every version of a topic that a script is told, in ten digits and four bytes.
+const SINCE_END: u64 = 1 << 32;
+
 /// The first argument of every script on a shard; see `prelude.lua`.
-fn head(record: RoutingId, sending: &Sending, now: CallerTime) -> String {
+fn head(record: RoutingId, sending: &Sending, now: CallerTime, memory: Memory) -> String {
     let (till, now) = (sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS));
-    format!("{} {} {till:013} {now:013}", record.epoch, record.change_id)
+    let (window, since) = (memory.window_ms(), memory.since % SINCE_END);
+    format!("{} {} {till:013} {now:013} {window:011} {since:010}", record.epoch, record.change_id)
 }

@@ -11,17 +11,8 @@ use crate::caller_time::{CallerTime, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
 use crate::replicas::fewest;
-use crate::reply::{as_many, ints, unexpected_reply};
+use crate::reply::{array, as_many, ints, outcome, unexpected_reply};
 use crate::reply_cache::Named;
-
-pub(crate) fn cancels(edit: &Edit) -> bool {
-    matches!(edit, Edit::Cancel(_))
-}
-
-pub(crate) fn id_of(edit: &Edit) -> &str {
-    let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = edit;
-    id.as_str()
-}
 
 /// One script for each run of edits of one kind, in order.
 pub(crate) async fn change(
@@ -31,13 +22,13 @@ pub(crate) async fn change(
     batch: &[Edit],
 ) -> Result<BatchReply<Edited>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
-    for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+    for run in batch.chunk_by(Edit::is_one_step) {
         for part in run.chunks(BATCH_ITEMS_MAX) {
             let before = answers.len();
-            let reached = if cancels(&part[0]) {
-                cancel(calls, shard, now, part, &mut answers).await?
-            } else {
-                reschedule(calls, shard, now, part, &mut answers).await?
+            let reached = match part[0] {
+                Edit::Cancel(_) | Edit::CancelGone(_) => cancel(calls, shard, now, part, &mut answers).await?,
+                Edit::CancelIf { .. } => cancel_if(calls, shard, now, part, &mut answers).await?,
+                Edit::Reschedule(..) => reschedule(calls, shard, now, part, &mut answers).await?,
             };
             replicas = fewest(replicas, reached);
             if answers.len() != before + part.len() {
@@ -55,12 +46,29 @@ async fn cancel(
     part: &[Edit],
     answers: &mut Vec<Edited>,
 ) -> Result<Option<u32>, StoreError> {
+    let notes = matches!(part[0], Edit::Cancel(_));
     let call = calls.replies.call(shard);
-    let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, &call.named(sending));
+    let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, notes, &call.named(sending));
     let (script, present) = (&calls.scripts.home.cancel, CallerTime::new(now));
     let run = calls.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_cancelled(part.len(), reply, answers)?;
+    Ok(reached)
+}
+
+async fn cancel_if(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    part: &[Edit],
+    answers: &mut Vec<Edited>,
+) -> Result<Option<u32>, StoreError> {
+    let call = calls.replies.call(shard);
+    let fill = |cmd: &mut Cmd, sending: &Sending| name_versions(cmd, part, &call.named(sending));
+    let (script, present) = (&calls.scripts.home.cancel_if, CallerTime::new(now));
+    let doing = "cancel messages that did not change";
+    let (reply, reached) = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill).await?;
+    read_cancelled_if(part.len(), reply, answers)?;
     Ok(reached)
 }
 
@@ -94,23 +102,52 @@ pub(crate) fn name_moments(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[
     }
 }
 
-/// Adds the arguments of the cancel script behind the epoch.
-pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], named: &Named) {
+/// Adds the arguments of the cancel script behind the epoch. `notes`: ids that are unknown are noted.
+pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], notes: bool, named: &Named) {
     named.add(cmd);
+    cmd.arg(if notes { "1" } else { "" });
     for edit in part {
-        cmd.arg(id_of(edit));
+        cmd.arg(edit.id().as_str());
     }
+}
+
+/// Adds the arguments of the script that cancels by condition behind the epoch.
+pub(crate) fn name_versions(cmd: &mut Cmd, part: &[Edit], named: &Named) {
+    named.add(cmd);
+    cmd.arg(if matches!(part[0], Edit::CancelIf { moved: true, .. }) { "m" } else { "" });
+    for edit in part {
+        let Edit::CancelIf { id, version, .. } = edit else { unreachable!("runs are of one kind") };
+        cmd.arg(id.as_str()).arg(version.score.raw()).arg(&version.nonce.0.to_be_bytes()[..]);
+    }
+}
+
+/// Reads the answer of the script that cancels by condition to so many ids.
+pub(crate) fn read_cancelled_if(count: usize, reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
+    for one in as_many(count, array(reply)?)? {
+        answers.push(match one {
+            Value::Int(0) => Edited::Cancelled,
+            Value::Int(1) => Edited::Changed,
+            Value::Int(_) => Edited::Unknown,
+            became => outcome(&became)?.map_or(Edited::Unknown, Edited::Gone),
+        });
+    }
+    Ok(())
 }
 
 /// Reads the answer of the cancel script to so many ids.
 pub(crate) fn read_cancelled(count: usize, reply: Value, answers: &mut Vec<Edited>) -> Result<(), StoreError> {
     match reply {
         Value::Int(0) => answers.extend(std::iter::repeat_n(Edited::Cancelled, count)),
-        list => answers.extend(as_many(count, ints(list)?)?.into_iter().map(|outcome| match outcome {
-            0 => Edited::Cancelled,
-            1 => Edited::InFlight,
-            _ => Edited::Unknown,
-        })),
+        list => {
+            for one in as_many(count, array(list)?)? {
+                answers.push(match one {
+                    Value::Int(0) => Edited::Cancelled,
+                    Value::Int(1) => Edited::InFlight,
+                    Value::Int(_) => Edited::Unknown,
+                    became => outcome(&became)?.map_or(Edited::Unknown, Edited::Gone),
+                });
+            }
+        }
     }
     Ok(())
 }

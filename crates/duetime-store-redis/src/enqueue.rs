@@ -1,9 +1,10 @@
 //! Enqueue: what one batch looks like to its script, and what its answer means.
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::message::{Due, OnConflict};
+use duetime_core::memory::OUTCOME_BYTES;
+use duetime_core::message::Due;
 use duetime_core::store::{Enqueue, EnqueueOutcome, Enqueued, StoreError};
-use duetime_core::{Shard, Timestamp, envelope};
+use duetime_core::{OnConflict, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
 use redis::{Cmd, RedisWrite, Value};
 use std::io::Write as _;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use crate::caller_time::{CallerTime, NEVER_MS, millis};
 use crate::calls::Calls;
 use crate::keys::wake_stem;
-use crate::reply::{array, int, ints, tuple, unexpected_reply};
+use crate::reply::{self, array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 
 /// What the script gets for a whole batch.
@@ -21,6 +22,8 @@ pub(crate) struct Summary {
     shortest_ms: i64,
     largest: usize,
     conflicts: String,
+    /// What earlier homes remember of each id, zeros where nothing; empty: of none.
+    earlier: Vec<u8>,
     kinds: String,
     tails: Vec<bytes::Bytes>,
 }
@@ -32,11 +35,16 @@ impl Summary {
             shortest_ms: NEVER_MS,
             largest: 0,
             conflicts: String::with_capacity(batch.len()),
+            earlier: Vec::new(),
             kinds: String::with_capacity(batch.len()),
             tails: Vec::with_capacity(batch.len()),
         };
         let mut absolute = true;
-        for item in batch {
+        for (at, item) in batch.iter().enumerate() {
+            if let OnConflict::ReturnAfter(outcome) = item.on_conflict {
+                all.earlier.resize(batch.len() * OUTCOME_BYTES, 0);
+                all.earlier[at * OUTCOME_BYTES..][..OUTCOME_BYTES].copy_from_slice(&outcome.encode());
+            }
             match item.due {
                 Due::At(at) => all.earliest_ms = all.earliest_ms.min(at.as_millis()),
                 Due::In(delay) => {
@@ -45,7 +53,11 @@ impl Summary {
                 }
             }
             all.kinds.push(if matches!(item.due, Due::At(_)) { 'a' } else { 'd' });
-            all.conflicts.push(if item.on_conflict == OnConflict::Reject { 'r' } else { 'p' });
+            all.conflicts.push(match item.on_conflict {
+                OnConflict::Reject => 'r',
+                OnConflict::Replace => 'p',
+                OnConflict::Return | OnConflict::ReturnAfter(_) => 'b',
+            });
             let tail = envelope::encode_tail(item.nonce, &item.headers, &item.payload);
             all.largest = all.largest.max(tail.len() + envelope::PREFIX_LEN);
             all.tails.push(tail);
@@ -101,6 +113,9 @@ pub(crate) fn name_batch(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[En
         };
         cmd.arg(item.id.as_str());
     }
+    if !all.earlier.is_empty() {
+        cmd.arg(&all.earlier);
+    }
 }
 
 /// Reads the answer of the script to `part`.
@@ -119,6 +134,7 @@ pub(crate) fn read<'a>(
                 Due::In(delay) => now.plus(Duration::from_millis(millis(delay).unsigned_abs())),
             },
             replicas,
+            became: None,
         }));
         return Ok(());
     }
@@ -127,15 +143,22 @@ pub(crate) fn read<'a>(
     if outcomes.len() != part.len() || dues.len() != part.len() {
         return Err(unexpected_reply("another number of outcomes than of messages"));
     }
-    for (outcome, due) in outcomes.into_iter().zip(&dues) {
+    for ((outcome, due), item) in outcomes.into_iter().zip(&dues).zip(part) {
         let outcome = match outcome {
+            4 => {
+                let refused =
+                    Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: Timestamp::ZERO, replicas, became: None };
+                let told = reply::outcome(due)?.map(|became| Enqueued::remembered(became, item.nonce));
+                answers.push(Enqueued { replicas, ..told.unwrap_or(refused) });
+                continue;
+            }
             0 => EnqueueOutcome::Scheduled,
             1 => EnqueueOutcome::Replaced,
             2 => EnqueueOutcome::Duplicate,
             3 => EnqueueOutcome::ReplacedInFlight,
             other => return Err(unexpected_reply(&format!("outcome {other}"))),
         };
-        answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?), replicas });
+        answers.push(Enqueued { outcome, due_at: Timestamp::from_millis(int(due)?), replicas, became: None });
     }
     Ok(())
 }

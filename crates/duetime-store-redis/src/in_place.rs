@@ -3,7 +3,7 @@
 use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::StoreError;
-use duetime_core::{Score, Shard, Timestamp};
+use duetime_core::{OnExpiry, Score, Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
@@ -28,6 +28,7 @@ pub(crate) async fn move_to_stream(
             Some(most) => cmd.arg(most),
             None => cmd.arg(""),
         };
+        cmd.arg(u8::from(ask.on_expiry == OnExpiry::Dead));
     };
     let reply = run_until_answered("hand messages over to a stream", shard, None, |epoch| {
         let arguments = calls.arguments(Keys::fill_with_stream, shard, epoch, present, &fill);
@@ -43,7 +44,7 @@ pub(crate) async fn move_to_stream(
 }
 
 pub(crate) fn read(reply: Value) -> Result<Streamed, StoreError> {
-    let [now, next, left, buried, expired, handed, since] = tuple(reply)?;
+    let [now, next, left, buried, ran_out, handed, since, expired] = tuple(reply)?;
     let since = array(since)?;
     let visible = since.chunks_exact(2).map(|pair| Ok((Timestamp::from_millis(int(&pair[0])?), count(&pair[1])?)));
     Ok(Streamed {
@@ -53,6 +54,7 @@ pub(crate) fn read(reply: Value) -> Result<Streamed, StoreError> {
         next_due: score(&next)?.map(Score::visible_at),
         due_left: count(&left)?,
         buried: count(&buried)?,
+        ran_out: count(&ran_out)?,
         expired: count(&expired)?,
     })
 }

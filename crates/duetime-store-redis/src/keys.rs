@@ -1,10 +1,10 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
-//! messages are delivered in place; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
+//! messages are delivered in place, and `:past0` to `:past3` where a shard remembers what became of its messages; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
 //! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
 
-use duetime_core::{Namespace, Shard, ShardLocation, TopicName};
+use duetime_core::{Memory, Namespace, Shard, ShardLocation, TopicName};
 use duetime_redis::slots;
 use redis::Cmd;
 
@@ -12,6 +12,8 @@ use redis::Cmd;
 const SUFFIXES: [&str; 7] = ["", ":body", ":dead", ":deadinfo", ":meta", ":outbox", ":moved"];
 /// So many of them are named by the scripts on messages; the others by those of the resize.
 const OF_MESSAGES: usize = 5;
+/// Suffixes of what a shard remembers of messages that are gone, where it does: behind all others in every script.
+const PAST: [&str; 4] = [":past0", ":past1", ":past2", ":past3"];
 /// Suffix of the stream of a shard whose messages are delivered in place.
 const STREAM: &str = ":stream";
 
@@ -81,20 +83,22 @@ impl Keys {
     }
 
     fn fill_with(&self, cmd: &mut Cmd, shard: &Shard, suffixes: &[&str]) {
+        let past: &[&str] = if shard.memory.is_on() { &PAST } else { &[] };
         let mut key = self.messages(shard);
         let stem = key.len();
-        cmd.arg(suffixes.len());
-        for suffix in suffixes {
+        cmd.arg(suffixes.len() + past.len());
+        for suffix in suffixes.iter().chain(past) {
             key.truncate(stem);
             key.push_str(suffix);
             cmd.arg(key.as_str());
         }
     }
 
-    /// Adds the number of keys and all keys of a shard, its stream too.
+    /// Adds the number of keys and all keys of a shard, its stream and what it remembers too.
     pub(crate) fn fill_whole(&self, cmd: &mut Cmd, shard: &Shard) {
-        let [a, b, c, d, e, f, g] = SUFFIXES;
-        self.fill_with(cmd, shard, &[a, b, c, d, e, f, g, STREAM]);
+        let ([a, b, c, d, e, f, g], [p, q, r, s]) = (SUFFIXES, PAST);
+        let forgetting = shard.clone().remembering(Memory::default());
+        self.fill_with(cmd, &forgetting, &[a, b, c, d, e, f, g, STREAM, p, q, r, s]);
     }
 
     pub(crate) fn moved(&self, shard: &Shard) -> String {
@@ -154,7 +158,13 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         let keys = Keys::new(Namespace::default());
         for index in 0..64 {
-            let shard = Shard { topic: topic.clone(), index, epoch: 1, change_id: ChangeId::default() };
+            let shard = Shard {
+                topic: topic.clone(),
+                index,
+                epoch: 1,
+                change_id: ChangeId::default(),
+                memory: Memory::default(),
+            };
             let key = keys.messages(&shard);
             assert!(key.starts_with("duetime:{") && key.ends_with(&format!("}}:orders:{index}")), "{key}");
             assert_eq!(slot(&key), slots::slot_of(&topic, index));
@@ -165,7 +175,13 @@ mod tests {
     #[test]
     fn a_hint_is_read_as_the_script_writes_it() {
         let topic = TopicName::new("a.b_c-1").unwrap();
-        let stem = wake_stem(&Shard { topic: topic.clone(), index: 7, epoch: 1, change_id: ChangeId::default() });
+        let stem = wake_stem(&Shard {
+            topic: topic.clone(),
+            index: 7,
+            epoch: 1,
+            change_id: ChangeId::default(),
+            memory: Memory::default(),
+        });
         assert_eq!(read_wake(format!("{stem}1763700000123").as_bytes()), Some((topic, 7, 1_763_700_000_123)));
         assert_eq!(read_wake(b"x"), None);
     }

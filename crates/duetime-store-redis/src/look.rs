@@ -42,7 +42,13 @@ async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> 
     let mut found = Vec::with_capacity(indexes.len());
     let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
     for index in indexes {
-        let shard = Shard { topic: topic.clone(), index, epoch: 0, change_id: ChangeId::default() };
+        let shard = Shard {
+            topic: topic.clone(),
+            index,
+            epoch: 0,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        };
         pipeline.cmd("HMGET").arg(calls.keys.meta(&shard));
         for field in ["epoch", "rid", "shards", "previous", "state", "seed", "sealed"]
             .into_iter()

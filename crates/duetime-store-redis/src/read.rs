@@ -4,7 +4,7 @@ use duetime_core::envelope::{self, Envelope};
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::{Death, MessageState, StoredMessage};
 use duetime_core::store::{DeadPage, ShardCounts, StoreError};
-use duetime_core::{ListEntry, ListPage, ListRange, MessageId, Score, Shard, Timestamp};
+use duetime_core::{ListEntry, ListPage, ListRange, Lookup, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{LinkError, Sending};
 use futures::future::join_all;
 use redis::{Cmd, Pipeline, Value};
@@ -13,7 +13,7 @@ use crate::caller_time::CallerTime;
 use crate::calls::Calls;
 use crate::held::{HELD, ask_held, held};
 use crate::record;
-use crate::reply::{array, bytes, count, id, score, store_error, text, tuple, unexpected_reply};
+use crate::reply::{array, bytes, count, id, outcome, score, store_error, text, tuple, unexpected_reply};
 
 /// Commands sent in one pipeline of reads.
 const PIPELINE_MAX: usize = 2048;
@@ -63,21 +63,22 @@ fn dead(id: MessageId, score: Score, body: Envelope, info: Value) -> StoredMessa
 pub(crate) fn messages<'a>(
     ids: impl Iterator<Item = &'a MessageId>,
     reply: Value,
-) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
     let ids: Vec<&MessageId> = ids.collect();
-    let [scores, bodies, graves, infos] = tuple(reply)?;
+    let [scores, bodies, graves, infos, past] = tuple(reply)?;
     let (scores, bodies, graves, infos) = (array(scores)?, array(bodies)?, array(graves)?, array(infos)?);
-    if [scores.len(), bodies.len(), graves.len(), infos.len()] != [ids.len(); 4] {
+    let past = array(past)?;
+    if [scores.len(), bodies.len(), graves.len(), infos.len(), past.len()] != [ids.len(); 5] {
         return Err(unexpected_reply("another number of messages than of ids"));
     }
-    let rows = scores.into_iter().zip(bodies).zip(graves.into_iter().zip(infos));
+    let rows = scores.into_iter().zip(bodies).zip(graves.into_iter().zip(infos)).zip(past);
     ids.into_iter()
         .zip(rows)
-        .map(|(id, ((at, stored), (grave, info)))| {
+        .map(|(id, (((at, stored), (grave, info)), became))| {
             Ok(match (score(&at)?, score(&grave)?) {
-                (Some(at), _) => Some(live(id.clone(), at, body(stored))),
-                (None, Some(grave)) => Some(dead(id.clone(), grave, body(stored), info)),
-                (None, None) => None,
+                (Some(at), _) => Lookup::Found(live(id.clone(), at, body(stored))),
+                (None, Some(grave)) => Lookup::Found(dead(id.clone(), grave, body(stored), info)),
+                (None, None) => Lookup::Absent(outcome(&became)?),
             })
         })
         .collect()
@@ -87,7 +88,7 @@ pub(crate) async fn read_messages(
     calls: &Calls,
     shard: &Shard,
     ids: &[MessageId],
-) -> Result<Vec<Option<StoredMessage>>, StoreError> {
+) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
     let mut found = Vec::with_capacity(ids.len());
     for part in ids.chunks(BATCH_ITEMS_MAX) {
         let fill = |cmd: &mut Cmd, _: &Sending| {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use duetime_core::receipt::Receipt;
 use duetime_core::routing::RoutingState;
-use duetime_core::{MessageId, Routing, Score, Shard, StoreError};
+use duetime_core::{MessageId, Outcome, Routing, Score, Shard, StoreError};
 use duetime_redis::LinkError;
 use redis::Value;
 
@@ -42,7 +42,7 @@ pub(crate) fn ints(value: Value) -> Result<Vec<i64>, StoreError> {
 }
 
 /// The outcomes, if they are as many as were asked for.
-pub(crate) fn as_many(count: usize, outcomes: Vec<i64>) -> Result<Vec<i64>, StoreError> {
+pub(crate) fn as_many<T>(count: usize, outcomes: Vec<T>) -> Result<Vec<T>, StoreError> {
     let len = outcomes.len();
     if len == count {
         Ok(outcomes)
@@ -85,6 +85,14 @@ pub(crate) fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
         _ => None,
+    }
+}
+
+/// Reads what is remembered of a message; `None`: nothing is, or what a later version wrote, which fails no other item.
+pub(crate) fn outcome(value: &Value) -> Result<Option<Outcome>, StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(Outcome::decode(bytes)),
+        other => Err(unexpected_reply(&format!("an outcome was expected, not {other:?}"))),
     }
 }
 
@@ -156,6 +164,14 @@ mod tests {
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_outcome_of_a_later_version_is_as_good_as_none_and_fails_nothing_else() {
+        let read = |bytes: &[u8]| outcome(&Value::BulkString(bytes.to_vec()));
+        assert_eq!(read(b"").unwrap(), None);
+        assert_eq!(read(&[8; duetime_core::memory::OUTCOME_BYTES]).unwrap(), None, "a kind that is not known here");
+        assert!(outcome(&Value::Int(1)).is_err());
     }
 
     #[test]

@@ -200,7 +200,13 @@ mod tests {
     use super::*;
 
     fn shard() -> Shard {
-        Shard { topic: TopicName::new("t").unwrap(), index: 3, epoch: 1, change_id: ChangeId::default() }
+        Shard {
+            topic: TopicName::new("t").unwrap(),
+            index: 3,
+            epoch: 1,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        }
     }
 
     fn sending(repeated: bool, since_ms: i64) -> Sending {

@@ -7,6 +7,8 @@ use crate::caller_time::HINT_WITHIN;
 const PRELUDE: &str = include_str!("../lua/prelude.lua");
 const PRESENT: &str = include_str!("../lua/present.lua");
 const LAYOUT: &str = include_str!("../lua/layout.lua");
+const PAST: &str = include_str!("../lua/past.lua");
+const REFUSAL: &str = include_str!("../lua/refusal.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
@@ -15,6 +17,8 @@ const BODY: &str = include_str!("../lua/body.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const SOURCE: &str = include_str!("../lua/source.lua");
+/// What is remembered never answers an item at a source.
+const NEVER: &str = "false";
 /// The arguments, as each script on a shard names them.
 const ARGS: &str = "local A = ARGV\n";
 
@@ -44,14 +48,19 @@ struct ScriptItems {
     letters: Option<[usize; 2]>,
     /// The script writes, and its answer is kept.
     cached: bool,
+    /// Whether what is remembered of an id that is gone is the answer to an item, of `args`, `i`, `from` and `past`.
+    decides: &'static str,
 }
 
 impl ScriptItems {
     fn lua(&self) -> String {
-        let Self { first, stride, count_at, letters, cached } = self;
+        let Self { first, stride, count_at, letters, cached, decides } = self;
         let count = count_at.map_or_else(|| "nil".to_owned(), |at| at.to_string());
         let letters = letters.map_or_else(|| "nil".to_owned(), |[one, other]| format!("{{ {one}, {other} }}"));
-        format!("local FIRST, STRIDE, COUNT, LETTERS, CACHED = {first}, {stride}, {count}, {letters}, {cached}\n")
+        format!(
+            "local FIRST, STRIDE, COUNT, LETTERS, CACHED = {first}, {stride}, {count}, {letters}, {cached}\n\
+             local function decides(args, i, from, past) return {decides} end\n"
+        )
     }
 }
 
@@ -89,56 +98,80 @@ const ENQUEUE: Operation = Operation {
     name: "enqueue",
     name_at_source: "enqueue_at_source",
     allow_oom: false,
-    parts: &[PRESENT, LAYOUT],
+    parts: &[PRESENT, LAYOUT, PAST, REFUSAL],
     code: include_str!("../lua/enqueue.lua"),
     slot_at: 11,
-    items: ScriptItems { first: 13, stride: 2, count_at: Some(3), letters: Some([7, 8]), cached: true },
+    items: ScriptItems {
+        first: 13,
+        stride: 2,
+        count_at: Some(3),
+        letters: Some([7, 8]),
+        cached: true,
+        // What comes back is for the home to decide, which gets this to know.
+        decides: "byte(args[7], i) ~= 98 and refuses(byte(args[7], i), past)",
+    },
 };
 const SETTLE: Operation = Operation {
     name: "settle",
     name_at_source: "settle_at_source",
     allow_oom: true,
-    parts: &[PRESENT, LAYOUT, DEAD, DEADLINE],
+    parts: &[PRESENT, LAYOUT, PAST, DEAD, DEADLINE],
     code: include_str!("../lua/settle.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 6, stride: 5, count_at: Some(5), letters: None, cached: true },
+    items: ScriptItems {
+        first: 6,
+        stride: 5,
+        count_at: Some(5),
+        letters: None,
+        cached: true,
+        decides: "args[from + 2] == 'a' and is_ack_of(past, args[from + 1])",
+    },
 };
 const CANCEL: Operation = Operation {
     name: "cancel",
     name_at_source: "cancel_at_source",
     allow_oom: true,
-    parts: &[],
+    parts: &[LAYOUT, PAST],
     code: include_str!("../lua/cancel.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 5, stride: 1, count_at: None, letters: None, cached: true },
+    items: ScriptItems { first: 6, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
+};
+const CANCEL_IF: Operation = Operation {
+    name: "cancel_if",
+    name_at_source: "cancel_if_at_source",
+    allow_oom: true,
+    parts: &[LAYOUT, PAST],
+    code: include_str!("../lua/cancel_if.lua"),
+    slot_at: 3,
+    items: ScriptItems { first: 6, stride: 3, count_at: None, letters: None, cached: true, decides: NEVER },
 };
 const RESCHEDULE: Operation = Operation {
     name: "reschedule",
     name_at_source: "reschedule_at_source",
     allow_oom: true,
-    parts: &[PRESENT, LAYOUT],
+    parts: &[PRESENT, LAYOUT, PAST],
     code: include_str!("../lua/reschedule.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), letters: None, cached: true },
+    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), letters: None, cached: true, decides: NEVER },
 };
 const SETTLE_DEAD: Operation = Operation {
     name: "settle_dead",
     name_at_source: "settle_dead_at_source",
     allow_oom: true,
-    parts: &[PRESENT, LAYOUT, BODY, REDRIVEN],
+    parts: &[PRESENT, LAYOUT, PAST, BODY, REDRIVEN],
     code: include_str!("../lua/settle_dead.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 8, stride: 1, count_at: None, letters: None, cached: true },
+    items: ScriptItems { first: 8, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
 };
 /// It writes nothing, so its answer is not kept.
 const GET: Operation = Operation {
     name: "get",
     name_at_source: "get_at_source",
     allow_oom: true,
-    parts: &[],
+    parts: &[LAYOUT, PAST],
     code: include_str!("../lua/get.lua"),
     slot_at: 3,
-    items: ScriptItems { first: 2, stride: 1, count_at: None, letters: None, cached: false },
+    items: ScriptItems { first: 2, stride: 1, count_at: None, letters: None, cached: false, decides: NEVER },
 };
 
 /// The scripts that act on ids, in one of the two roles that a shard has to an id.
@@ -147,6 +180,7 @@ pub(crate) struct IdScripts {
     pub(crate) enqueue: Script,
     pub(crate) settle: Script,
     pub(crate) cancel: Script,
+    pub(crate) cancel_if: Script,
     pub(crate) reschedule: Script,
     pub(crate) settle_dead: Script,
     pub(crate) get: Script,
@@ -158,6 +192,7 @@ impl IdScripts {
             enqueue: made(&ENQUEUE),
             settle: made(&SETTLE),
             cancel: made(&CANCEL),
+            cancel_if: made(&CANCEL_IF),
             reschedule: made(&RESCHEDULE),
             settle_dead: made(&SETTLE_DEAD),
             get: made(&GET),
@@ -203,14 +238,14 @@ impl Scripts {
             claim: Script::new(
                 "claim",
                 true,
-                &[PRELUDE, PRESENT, LAYOUT, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
+                &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
             ),
             hand_over: Script::new(
                 "hand_over",
                 true,
-                &[PRELUDE, PRESENT, LAYOUT, DEAD, BODY, include_str!("../lua/hand_over.lua")],
+                &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, BODY, include_str!("../lua/hand_over.lua")],
             ),
-            ack: Script::new("ack", true, &[PRELUDE, ARGS, include_str!("../lua/ack.lua")]),
+            ack: Script::new("ack", true, &[PRELUDE, LAYOUT, PAST, ARGS, include_str!("../lua/ack.lua")]),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
             list: Script::new("list", true, &[PRELUDE, include_str!("../lua/list.lua")]),
             plan_swap: Script::new("plan_swap", false, &[NOT_AFTER, include_str!("../lua/plan_swap.lua")]),

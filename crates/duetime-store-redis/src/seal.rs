@@ -113,7 +113,7 @@ pub(crate) async fn lift(calls: &Calls, topic: &TopicName, closed: &Routing) -> 
         }
         let change_id = ChangeId(calls.draw.next());
         let routing = Routing { epoch: closed.epoch + 1, change_id, ..seen.routing.clone() };
-        let new = RoutingRecord { routing: routing.clone(), desired: seen.desired };
+        let new = RoutingRecord { routing: routing.clone(), ..seen.clone() };
         match catalog::replace_routing(calls, topic, &seen, &new).await {
             Ok(()) => return Ok(routing),
             // Somebody else did it, or deleted the topic.

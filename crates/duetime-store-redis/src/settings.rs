@@ -42,8 +42,14 @@ pub(crate) async fn settings(calls: &Calls, topic: &TopicName, life: u64) -> Res
     let mut newest: Option<TopicRecord> = None;
     for index in 0..COPIES {
         let mut cmd = redis::cmd("HGET");
-        cmd.arg(calls.keys.moved(&Shard { topic: topic.clone(), index, epoch: 0, change_id: ChangeId::default() }))
-            .arg("settings");
+        cmd.arg(calls.keys.moved(&Shard {
+            topic: topic.clone(),
+            index,
+            epoch: 0,
+            change_id: ChangeId::default(),
+            memory: duetime_core::Memory::default(),
+        }))
+        .arg("settings");
         let answer = calls.link.command("settings", &cmd).await;
         let answer = answer.map_err(|error| store_error("read the settings of a topic", None, error))?;
         if let Some(copy) = text(answer).as_deref().and_then(read_copy)

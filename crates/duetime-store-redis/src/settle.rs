@@ -34,6 +34,7 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
         }
         Settlement::Release => cmd.arg("r").arg("").arg(""),
         Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
+        Settlement::Expire => cmd.arg("x").arg("").arg(""),
         Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),
     };
 }
@@ -43,6 +44,7 @@ pub(crate) fn read(outcome: i64) -> Settled {
     match outcome {
         0 => Settled::Expired,
         1 => Settled::Ok,
+        2 => Settled::Already,
         score => Settled::Extended(Score::from_raw(score)),
     }
 }
@@ -99,7 +101,7 @@ async fn ack(
                 return Err(unexpected_reply("another number of outcomes than of receipts"));
             }
             for (at, done) in order.iter().zip(done) {
-                answers[*at] = if done == 1 { Settled::Ok } else { Settled::Expired };
+                answers[*at] = read(done);
             }
         }
     }

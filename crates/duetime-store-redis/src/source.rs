@@ -10,27 +10,49 @@ use redis::{Cmd, Value};
 
 use crate::caller_time::CallerTime;
 use crate::calls::Calls;
-use crate::edit::{cancels, name_ids, read_cancelled, read_rescheduled};
 use crate::enqueue::Summary;
-use crate::reply::{ints, proves, tuple, unexpected_reply};
+use crate::reply::{array, ints, outcome, proves, unexpected_reply};
 use crate::reply_cache::Named;
 use crate::{edit, enqueue, read, settle};
 
 /// A score that no message has.
 const NOBODYS: Score = Score::from_raw(-1);
 
-/// Puts the answers to what was there into their places.
-fn place<A>(found: &[i64], answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
-    let mut answers = answers.into_iter();
-    let placed = found.iter().map(|place| match place {
-        0 => answers
-            .next()
-            .map(Lookup::Found)
-            .ok_or_else(|| unexpected_reply("an answer at the source shard is missing")),
-        1 => Ok(Lookup::Absent),
-        _ => Ok(Lookup::Frozen),
-    });
-    placed.collect()
+/// Where the ids of a call are: there, absent with what is remembered of them, or frozen.
+struct Places(Vec<Lookup<()>>);
+
+impl Places {
+    fn read(count: usize, found: Value, became: Option<Value>) -> Result<Self, StoreError> {
+        let found = ints(found)?;
+        let became = became.map(array).transpose()?.unwrap_or_default();
+        if found.len() != count || ![0, count].contains(&became.len()) {
+            return Err(unexpected_reply("another number of places than of ids"));
+        }
+        let place = |(at, place)| match place {
+            0 => Ok(Lookup::Found(())),
+            1 => Ok(Lookup::Absent(became.get(at).map_or(Ok(None), outcome)?)),
+            _ => Ok(Lookup::Frozen),
+        };
+        Ok(Self(found.into_iter().enumerate().map(place).collect::<Result<_, _>>()?))
+    }
+
+    /// Those items that are there.
+    fn there<'a, I>(&self, items: &'a [I]) -> Vec<&'a I> {
+        items.iter().zip(&self.0).filter(|(_, place)| **place == Lookup::Found(())).map(|(item, _)| item).collect()
+    }
+
+    fn is_any_there(&self) -> bool {
+        self.0.contains(&Lookup::Found(()))
+    }
+
+    /// Puts the answers to what was there into their places.
+    fn fill<A>(self, answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
+        if answers.len() != self.0.iter().filter(|place| **place == Lookup::Found(())).count() {
+            return Err(unexpected_reply("another number of answers at the source shard than of messages"));
+        }
+        let mut answers = answers.into_iter();
+        Ok(self.0.into_iter().map(|place| place.map(|()| answers.next().expect("they were counted"))).collect())
+    }
 }
 
 /// Where each of `count` ids is, and what the script answered to those that are there.
@@ -42,7 +64,7 @@ async fn at_source<F>(
     now: CallerTime,
     count: usize,
     fill: F,
-) -> Result<(Vec<i64>, Value), StoreError>
+) -> Result<(Places, Value), StoreError>
 where
     F: Fn(&mut Cmd, &Named) + Send + Sync,
 {
@@ -54,12 +76,11 @@ where
         fill(cmd, &named.inner());
     };
     let (reply, _) = calls.on_shard_replicated(doing, script, shard, now, Some(&call), fill).await?;
-    let [found, answer] = tuple(reply)?;
-    let found = ints(found)?;
-    if found.len() != count {
-        return Err(unexpected_reply("another number of places than of ids"));
-    }
-    Ok((found, answer))
+    let mut parts = array(reply)?.into_iter();
+    let (Some(found), Some(answer)) = (parts.next(), parts.next()) else {
+        return Err(unexpected_reply("a source shard answers places and answers"));
+    };
+    Ok((Places::read(count, found, parts.next())?, answer))
 }
 
 pub(crate) async fn schedule_at_source(
@@ -76,14 +97,13 @@ pub(crate) async fn schedule_at_source(
         let (found, reply) =
             at_source(calls, "enqueue at the source shard", script, shard, CallerTime::new(now), part.len(), fill)
                 .await?;
-        let there: Vec<&Enqueue> =
-            part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(item, _)| item).collect();
+        let there = found.there(part);
         let mut answers = Vec::with_capacity(there.len());
         if !there.is_empty() {
             // A replica has it if there is one; how many is not counted here.
             enqueue::read(there.into_iter(), reply, None, &mut answers)?;
         }
-        all.extend(place(&found, answers)?);
+        all.extend(found.fill(answers)?);
     }
     Ok(all)
 }
@@ -95,47 +115,33 @@ pub(crate) async fn change_at_source(
     batch: &[Edit],
 ) -> Result<Vec<Lookup<Edited>>, StoreError> {
     let mut all = Vec::with_capacity(batch.len());
-    for run in batch.chunk_by(|a, b| cancels(a) == cancels(b)) {
+    for run in batch.chunk_by(Edit::is_one_step) {
         for part in run.chunks(OLD_ITEMS_MAX) {
             let mut answers = Vec::new();
-            let found = if cancels(&part[0]) {
-                cancel_at_source(calls, shard, now, part, &mut answers).await?
-            } else {
-                let fill = |cmd: &mut Cmd, named: &Named| edit::name_moments(calls, cmd, shard, part, named);
-                let script = &calls.scripts.source.reschedule;
-                let doing = "reschedule at the source shard";
-                let (found, reply) =
-                    at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
-                let there = found.iter().filter(|place| **place == 0).count();
-                if there > 0 {
-                    read_rescheduled(there, reply, &mut answers)?;
-                }
-                found
+            let (script, doing) = match part[0] {
+                Edit::Cancel(_) | Edit::CancelGone(_) => (&calls.scripts.source.cancel, "cancel at the source shard"),
+                Edit::CancelIf { .. } => (&calls.scripts.source.cancel_if, "cancel by condition at the source shard"),
+                Edit::Reschedule(..) => (&calls.scripts.source.reschedule, "reschedule at the source shard"),
             };
-            // Removed earlier in this very batch.
-            let gone = |answer| if answer == Lookup::Found(Edited::Unknown) { Lookup::Absent } else { answer };
-            all.extend(place(&found, answers)?.into_iter().map(gone));
+            let fill = |cmd: &mut Cmd, named: &Named| match part[0] {
+                // A note is for the home.
+                Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, false, named),
+                Edit::CancelIf { .. } => edit::name_versions(cmd, part, named),
+                Edit::Reschedule(..) => edit::name_moments(calls, cmd, shard, part, named),
+            };
+            let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
+            let there = found.there(part).len();
+            if there > 0 {
+                match part[0] {
+                    Edit::Cancel(_) | Edit::CancelGone(_) => edit::read_cancelled(there, reply, &mut answers)?,
+                    Edit::CancelIf { .. } => edit::read_cancelled_if(there, reply, &mut answers)?,
+                    Edit::Reschedule(..) => edit::read_rescheduled(there, reply, &mut answers)?,
+                }
+            }
+            all.extend(found.fill(answers)?.into_iter().map(Edited::at_source));
         }
     }
     Ok(all)
-}
-
-async fn cancel_at_source(
-    calls: &Calls,
-    shard: &Shard,
-    now: Timestamp,
-    part: &[Edit],
-    answers: &mut Vec<Edited>,
-) -> Result<Vec<i64>, StoreError> {
-    let fill = |cmd: &mut Cmd, named: &Named| name_ids(cmd, part, named);
-    let script = &calls.scripts.source.cancel;
-    let (found, reply) =
-        at_source(calls, "cancel at the source shard", script, shard, CallerTime::new(now), part.len(), fill).await?;
-    let there = found.iter().filter(|place| **place == 0).count();
-    if there > 0 {
-        read_cancelled(there, reply, answers)?;
-    }
-    Ok(found)
 }
 
 pub(crate) async fn read_at_source(
@@ -153,13 +159,13 @@ pub(crate) async fn read_at_source(
         let script = &calls.scripts.source.get;
         let (found, reply) =
             at_source(calls, "read at the source shard", script, shard, CallerTime::none(), part.len(), fill).await?;
-        let there = part.iter().zip(&found).filter(|(_, place)| **place == 0).map(|(id, _)| id);
-        let messages = if found.contains(&0) { read::messages(there, reply)? } else { Vec::new() };
-        let read = place(&found, messages)?;
+        let there = found.there(part).into_iter();
+        let messages = if found.is_any_there() { read::messages(there, reply)? } else { Vec::new() };
+        let read = found.fill(messages)?;
         all.extend(read.into_iter().map(|read| match read {
-            Lookup::Found(Some(message)) => Lookup::Found(message),
+            Lookup::Found(message) => message,
             Lookup::Frozen => Lookup::Frozen,
-            Lookup::Found(None) | Lookup::Absent => Lookup::Absent,
+            Lookup::Absent(became) => Lookup::Absent(became),
         }));
     }
     Ok(all)
@@ -186,8 +192,8 @@ pub(crate) async fn settle_claims_at_source(
         let script = &calls.scripts.source.settle;
         let (found, reply) =
             at_source(calls, "settle at the source shard", script, shard, present, part.len(), fill).await?;
-        let outcomes = if found.contains(&0) { ints(reply)? } else { Vec::new() };
-        all.extend(place(&found, outcomes.into_iter().map(settle::read).collect())?);
+        let outcomes = if found.is_any_there() { ints(reply)? } else { Vec::new() };
+        all.extend(found.fill(outcomes.into_iter().map(settle::read).collect())?);
     }
     Ok(all)
 }
@@ -205,8 +211,8 @@ pub(crate) async fn settle_dead_letters_at_source(
         let script = &calls.scripts.source.settle_dead;
         let doing = "settle dead letters at the source shard";
         let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
-        let done = if found.contains(&0) { ints(reply)? } else { Vec::new() };
-        all.extend(place(&found, done.into_iter().map(|done| done == 1).collect())?);
+        let done = if found.is_any_there() { ints(reply)? } else { Vec::new() };
+        all.extend(found.fill(done.into_iter().map(|done| done == 1).collect())?);
     }
     Ok(all)
 }

@@ -261,6 +261,8 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
         desired: None,
         max_shards_ever,
         pause: None,
+        earlier: Vec::new(),
+        remembers_since: 0,
         version: 1,
         created_at_ms: now,
     }))

@@ -4,6 +4,7 @@ mod consumers;
 mod delivery;
 mod doubles;
 mod drain;
+mod expired;
 mod fairness;
 mod idle;
 mod node;

@@ -89,6 +89,7 @@ async fn a_sink_that_panics_when_it_is_made_ready_leaves_the_other_topics_alone(
     assert_eq!(node.meters.loop_restarts("topics"), 0);
     let refused = node.engine.sinks().state(&topic).unwrap().refused.unwrap();
     assert!(refused.contains("panicked"), "{refused}");
+    assert_eq!(node.engine.sinks().issues().len(), 1, "of that sink");
     node.put_all(&ids("o", 20), ms(0)).await;
     node.pass(ms(100)).await;
     assert_eq!(node.sink.times().len(), 20);

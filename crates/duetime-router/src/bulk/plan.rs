@@ -135,7 +135,7 @@ impl ItemOutcome {
         match edited {
             Edited::Cancelled | Edited::Rescheduled(_) => Self::Done,
             Edited::InFlight => Self::InFlight,
-            Edited::Dead | Edited::Unknown => Self::Unchanged,
+            Edited::Dead | Edited::Unknown | Edited::Changed | Edited::Gone(_) => Self::Unchanged,
         }
     }
 }

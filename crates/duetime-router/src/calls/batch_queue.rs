@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::{
-    ClaimStore, Clock, Lookup, MessageStore, Mover, ResizeStore, Role, ScheduleStore, Shard, Store, StoreError,
-    TopicStore,
+    ClaimStore, Clock, Lookup, MessageStore, Mover, Outcome, ResizeStore, Role, ScheduleStore, Shard, Store,
+    StoreError, TopicStore,
 };
 use duetime_metrics::Meters;
 use duetime_request::RequestDeadline;
@@ -78,6 +78,21 @@ pub(crate) trait Op: Copy + Eq + Hash + Send + Sync + 'static {
 
     /// Bytes of an item in a batch.
     fn weight(item: &Self::Item) -> usize;
+
+    /// Whether the earlier homes of an id are asked too, as far as they remember what ended there.
+    fn looks_back(&self) -> bool {
+        false
+    }
+
+    /// The item, of whose message the shards that were asked so far remember this.
+    fn knowing(item: Self::Item, _became: Option<Outcome>) -> Self::Item {
+        item
+    }
+
+    /// The final answer, after other shards remembered this of its message.
+    fn with_past(answer: Self::Answer, _became: Option<Outcome>) -> Self::Answer {
+        answer
+    }
 
     /// The call itself: one answer for each item, in order; an error stands for those behind the last answer.
     /// At home every answer is [`Lookup::Found`].

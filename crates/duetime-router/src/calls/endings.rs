@@ -30,7 +30,7 @@ pub(crate) enum SettleKind {
 impl SettleKind {
     pub fn of(how: &Settlement) -> Self {
         match how {
-            Settlement::Ack => Self::Ack,
+            Settlement::Ack | Settlement::Expire => Self::Ack,
             Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } => Self::Nack,
             Settlement::Bury(_) => Self::Bury,
             Settlement::Release => Self::Release,
@@ -70,7 +70,7 @@ impl Endings {
     pub fn note<'a>(&self, topic: &TopicName, settled: impl Iterator<Item = (&'a Settle, &'a Settled)>) {
         let end = |(settle, settled): (&Settle, &Settled)| {
             let end = match settled {
-                Settled::Ok => ClaimEnd::Settled(SettleKind::of(&settle.action)),
+                Settled::Ok | Settled::Already => ClaimEnd::Settled(SettleKind::of(&settle.action)),
                 Settled::Extended(score) => ClaimEnd::Extended(*score),
                 Settled::Expired => return None,
             };

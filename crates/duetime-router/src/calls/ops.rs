@@ -7,7 +7,7 @@ use duetime_core::store::{
     AckWait, BatchReply, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement,
     StoreError,
 };
-use duetime_core::{Lookup, MessageId, Role, Shard, StoredMessage};
+use duetime_core::{Lookup, MessageId, Outcome, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
 use crate::calls::batch_queue::{BatchOutcome, Op, OpContext};
@@ -38,7 +38,7 @@ fn kept<A>(kept: BatchReply<Lookup<A>>) -> Vec<Lookup<WithReplicas<A>>> {
 fn acted<'a, I, A>(items: &'a [I], answers: &'a [Lookup<A>]) -> impl Iterator<Item = (&'a I, &'a A)> {
     items.iter().zip(answers).filter_map(|(item, answer)| match answer {
         Lookup::Found(answer) => Some((item, answer)),
-        Lookup::Absent | Lookup::Frozen => None,
+        Lookup::Absent(_) | Lookup::Frozen => None,
     })
 }
 
@@ -141,6 +141,14 @@ impl Op for EnqueueOp {
         item.payload.len() + headers + item.id.as_str().len() + ITEM_BYTES
     }
 
+    fn looks_back(&self) -> bool {
+        true
+    }
+
+    fn knowing(item: Enqueue, became: Option<Outcome>) -> Enqueue {
+        Enqueue { on_conflict: item.on_conflict.knowing(became), ..item }
+    }
+
     async fn call(
         self,
         context: &OpContext,
@@ -156,7 +164,7 @@ impl Op for EnqueueOp {
             done(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
                 EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => Event::Replaced,
-                EnqueueOutcome::Duplicate => Event::Duplicate,
+                EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => Event::Duplicate,
             }),
         );
         called
@@ -170,8 +178,7 @@ impl Timed for EditOp {
     type Said = WithReplicas<Edited>;
 
     fn id(item: &Edit) -> &MessageId {
-        let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
-        id
+        item.id()
     }
 
     fn is_relative(item: &Edit) -> bool {
@@ -194,30 +201,50 @@ impl Op for EditOp {
     type Answer = Result<WithReplicas<Edited>, i64>;
 
     fn weight(item: &Edit) -> usize {
-        let (Edit::Cancel(id) | Edit::Reschedule(id, _)) = item;
-        id.as_str().len() + ITEM_BYTES
+        item.id().as_str().len() + ITEM_BYTES
+    }
+
+    fn looks_back(&self) -> bool {
+        true
+    }
+
+    fn knowing(item: Edit, became: Option<Outcome>) -> Edit {
+        match item {
+            Edit::Cancel(id) if became.is_some_and(|outcome| !outcome.takes_note()) => Edit::CancelGone(id),
+            item => item,
+        }
+    }
+
+    fn with_past(answer: Self::Answer, became: Option<Outcome>) -> Self::Answer {
+        let with_past = |edited| match edited {
+            Edited::Unknown => became.filter(Outcome::was_there).map_or(Edited::Unknown, Edited::Gone),
+            Edited::Gone(here) => Edited::Gone(Outcome::latest(became, Some(here)).unwrap_or(here)),
+            edited => edited,
+        };
+        answer.map(|(edited, replicas)| (with_past(edited), replicas))
     }
 
     async fn call(self, context: &OpContext, shard: &Shard, role: Role, items: &[Edit]) -> BatchOutcome<Self::Answer> {
         let mut called = BatchOutcome::new(items.len());
-        for step in steps(role, items, |a, b| matches!(a, Edit::Cancel(_)) == matches!(b, Edit::Cancel(_))) {
+        for step in steps(role, items, Edit::is_one_step) {
             if !called.add(step.len(), without_skewed(self, context, shard, role, step).await) {
                 break;
             }
         }
         let happened = done(items, &called.answers).filter_map(|(edit, (answer, _))| match (edit, answer) {
             // A cancel removes a message in flight too: it will not be tried again.
-            (Edit::Cancel(_), Edited::Cancelled | Edited::InFlight) => Some(Event::Cancelled),
+            (edit, Edited::Cancelled | Edited::InFlight) if edit.is_cancel() => Some(Event::Cancelled),
             (Edit::Reschedule(..), Edited::Rescheduled(_)) => Some(Event::Rescheduled),
             _ => None,
         });
         count(context, shard, happened);
         let mut verdicts = [0; CancelVerdict::ALL.len()];
-        for (_, (answer, _)) in done(items, &called.answers).filter(|(edit, _)| matches!(edit, Edit::Cancel(_))) {
+        for (_, (answer, _)) in done(items, &called.answers).filter(|(edit, _)| edit.is_cancel()) {
             let verdict = match answer {
                 Edited::Cancelled => CancelVerdict::Cancelled,
                 Edited::InFlight => CancelVerdict::InFlight,
-                Edited::Unknown | Edited::Dead | Edited::Rescheduled(_) => CancelVerdict::Unknown,
+                Edited::Unknown | Edited::Gone(_) => CancelVerdict::Unknown,
+                Edited::Changed | Edited::Dead | Edited::Rescheduled(_) => continue,
             };
             verdicts[verdict as usize] += 1;
         }
@@ -227,16 +254,27 @@ impl Op for EditOp {
     }
 }
 
+/// A message, or else what is remembered of it.
+pub type FoundMessage = Result<StoredMessage, Option<Outcome>>;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GetOp;
 
 impl Op for GetOp {
     type Item = MessageId;
-    type Answer = Option<StoredMessage>;
+    type Answer = FoundMessage;
 
     /// Bodies come back: what is read at once is bounded as what is written at once is.
     fn weight(item: &MessageId) -> usize {
         item.as_str().len() + BODY_BYTES
+    }
+
+    fn looks_back(&self) -> bool {
+        true
+    }
+
+    fn with_past(answer: FoundMessage, became: Option<Outcome>) -> FoundMessage {
+        answer.map_err(|here| Outcome::latest(became, here))
     }
 
     async fn call(
@@ -245,10 +283,10 @@ impl Op for GetOp {
         shard: &Shard,
         role: Role,
         items: &[MessageId],
-    ) -> BatchOutcome<Option<StoredMessage>> {
+    ) -> BatchOutcome<FoundMessage> {
         let mut called = BatchOutcome::new(items.len());
-        let final_at_home = |found: Lookup<StoredMessage>| match found.map(Some) {
-            Lookup::Absent if role == Role::Home => Lookup::Found(None),
+        let final_at_home = |found: Lookup<StoredMessage>| match found.map(Ok) {
+            Lookup::Absent(became) if role == Role::Home => Lookup::Found(Err(became)),
             found => found,
         };
         let found = context.messages.get_at(shard, role, items).await;
@@ -265,6 +303,8 @@ pub(crate) struct SettleOp {
     pub wait: AckWait,
     /// Whether it is counted here; the engine counts by itself.
     pub is_counted: bool,
+    /// Whether the earlier homes are asked what they remember.
+    pub looks_back: bool,
 }
 
 impl Timed for SettleOp {
@@ -297,6 +337,10 @@ impl Op for SettleOp {
         item.id.as_str().len() + ITEM_BYTES
     }
 
+    fn looks_back(&self) -> bool {
+        self.looks_back
+    }
+
     async fn call(
         self,
         context: &OpContext,
@@ -319,13 +363,14 @@ impl Op for SettleOp {
         let (meters, now) = (context.meters.topic(&shard.topic), context.clock.now());
         let happened =
             done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.action, answer) {
-                (_, Settled::Expired) => None,
+                (_, Settled::Expired | Settled::Already) => None,
                 (Settlement::Ack, _) => Some(Event::Delivered),
                 (Settlement::Nack(wait), _) => {
                     meters.retry_later(now, *wait, 1);
                     Some(Event::Retried)
                 }
                 (Settlement::Bury(_), _) => Some(Event::Dead),
+                (Settlement::Expire, _) => Some(Event::Expired),
                 (
                     Settlement::Release | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..),
                     _,

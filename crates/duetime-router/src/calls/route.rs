@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::resize_store::{DeadlineFloor, Lookup};
-use duetime_core::routing::{life_of, shard_of};
-use duetime_core::{MessageId, Role, Routing, Shard, StoreError, TopicName, TopicRecord};
+use duetime_core::routing::life_of;
+use duetime_core::{MessageId, Outcome, Role, Routing, Shard, StoreError, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use futures::StreamExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::calls::batch_queue::{BatchQueues, Op, OpContext, fits};
+use crate::calls::candidates::Candidates;
 use crate::catalog::Catalog;
 use crate::error::RouteError;
 
@@ -39,39 +40,6 @@ const REROUTES_MAX: u32 = 12;
 /// Wait before such a repetition, from the second in a row on; doubles with each up to the longest.
 const REROUTE_WAIT: Duration = Duration::from_millis(10);
 const REROUTE_WAIT_MAX: Duration = Duration::from_millis(500);
-
-/// The shards that may have an id, in the order in which they are asked. The last is the id's home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidates([u32; 3], usize);
-
-impl Candidates {
-    fn of(record: &TopicRecord, seed: u32, id: &MessageId, claimed: Option<u32>) -> Self {
-        let routing = &record.routing;
-        let home = shard_of(id, seed, routing.shards);
-        let old = if routing.is_moving() { shard_of(id, seed, routing.previous) } else { home };
-        let mut candidates = Self([0; 3], 0);
-        if let Some(claimed) =
-            claimed.filter(|claimed| ![old, home].contains(claimed) && *claimed < record.max_shards_ever())
-        {
-            candidates.push(claimed);
-        }
-        if old != home {
-            candidates.push(old);
-        }
-        candidates.push(home);
-        candidates
-    }
-
-    fn push(&mut self, index: u32) {
-        self.0[self.1] = index;
-        self.1 += 1;
-    }
-
-    fn at(&self, candidate: usize) -> (u32, Role) {
-        let role = if candidate + 1 == self.1 { Role::Home } else { Role::Source };
-        (self.0[candidate], role)
-    }
-}
 
 /// The message that an item refers to.
 pub(crate) struct MessageRef {
@@ -104,6 +72,8 @@ struct PendingItem<I> {
     at: usize,
     candidate: usize,
     item: I,
+    /// What the shards that were asked remember of its message.
+    became: Option<Outcome>,
 }
 
 pub(crate) type Answers<T> = Vec<Result<T, RouteError>>;
@@ -118,8 +88,8 @@ type Fencing = Arc<Mutex<Option<(RaisedTo, Instant)>>>;
 /// What came of one shard's items.
 struct ShardOutcome<O: Op> {
     key: (Shard, Role),
-    /// Answers with the index and the candidate of their item.
-    done: Vec<(usize, usize, O::Answer)>,
+    /// Answers with the index of their item.
+    done: Vec<(usize, O::Answer)>,
     /// To go on at the next candidate.
     absent: Vec<PendingItem<O::Item>>,
     /// To be sent again: on their way between shards, or behind those that are.
@@ -159,24 +129,30 @@ where
         }
         // At home all answers are final; at a source shard the items may have to go on.
         let keep = outcome.key.1 == Role::Source;
-        let asked: Vec<(usize, usize)> = batch.iter().map(|next| (next.at, next.candidate)).collect();
+        let asked: Vec<(usize, usize, Option<Outcome>)> =
+            batch.iter().map(|next| (next.at, next.candidate, next.became)).collect();
         let kept: Vec<O::Item> = if keep { batch.iter().map(|next| next.item.clone()).collect() } else { Vec::new() };
         let items = batch.into_iter().map(|next| next.item).collect();
         let done = queues.submit(&outcome.key, op, items).await;
         let (mut asked, mut kept) = (asked.into_iter(), kept.into_iter());
-        for (answer, (at, candidate)) in done.answers.into_iter().zip(asked.by_ref()) {
+        for (answer, (at, candidate, before)) in done.answers.into_iter().zip(asked.by_ref()) {
             match (answer, kept.next()) {
-                (Lookup::Found(answer), _) => outcome.done.push((at, candidate, answer)),
-                (Lookup::Absent, Some(item)) => outcome.absent.push(PendingItem { at, candidate: candidate + 1, item }),
-                (Lookup::Frozen, Some(item)) => outcome.frozen.push(PendingItem { at, candidate, item }),
+                (Lookup::Found(answer), _) => outcome.done.push((at, O::with_past(answer, before))),
+                (Lookup::Absent(here), Some(item)) => {
+                    let became = Outcome::latest(before, here);
+                    outcome.absent.push(PendingItem { at, candidate: candidate + 1, item, became });
+                }
+                (Lookup::Frozen, Some(item)) => {
+                    outcome.frozen.push(PendingItem { at, candidate, item, became: before });
+                }
                 (_, None) => unreachable!("at home every answer is final"),
             }
         }
         if let Some((reason, given_back)) = done.failed {
             let mut given_back = given_back.into_iter();
-            for (at, candidate) in asked {
+            for (at, candidate, became) in asked {
                 match given_back.next() {
-                    Some(item) => outcome.left.push(PendingItem { at, candidate, item }),
+                    Some(item) => outcome.left.push(PendingItem { at, candidate, item, became }),
                     None => outcome.lost.push(at),
                 }
             }
@@ -239,9 +215,12 @@ impl Dispatcher {
         O::Item: Clone,
     {
         let mut answers: OpenAnswers<(u32, O::Answer)> = items.iter().map(|_| None).collect();
-        let mut pending: Vec<PendingItem<O::Item>> =
-            items.into_iter().enumerate().map(|(at, item)| PendingItem { at, candidate: 0, item }).collect();
-        let (mut reroutes, mut seen) = (0, None);
+        let mut pending: Vec<PendingItem<O::Item>> = items
+            .into_iter()
+            .enumerate()
+            .map(|(at, item)| PendingItem { at, candidate: 0, item, became: None })
+            .collect();
+        let (mut reroutes, mut seen, mut earlier) = (0, None, Vec::new());
         while !pending.is_empty() {
             let record = match self.settled_topic(topic).await {
                 Ok(record) => record,
@@ -250,9 +229,13 @@ impl Dispatcher {
                     break;
                 }
             };
-            // After a change of the record all candidates are asked again, from the first.
-            if seen.replace(record.routing.clone()).is_some_and(|seen| seen != record.routing) {
-                pending.iter_mut().for_each(|next| next.candidate = 0);
+            // After a change of the record all candidates are asked again, from the first. They stay the same until then,
+            // whatever time passes.
+            if seen.as_ref() != Some(&record.routing) {
+                seen = Some(record.routing.clone());
+                pending.iter_mut().for_each(|next| (next.candidate, next.became) = (0, None));
+                let counts = record.remembered_counts(self.context.clock.now());
+                earlier = if op.looks_back() { counts.collect() } else { Vec::new() };
             }
             let seed = record.routing.seed(topic);
             let mut groups: BTreeMap<(u32, Role), Vec<PendingItem<O::Item>>> = BTreeMap::new();
@@ -263,21 +246,22 @@ impl Dispatcher {
                     Ordering::Less => answers[next.at] = Some(Err(RouteError::EarlierLife(topic.clone()))),
                     Ordering::Greater => of_newer.push(next),
                     Ordering::Equal => {
-                        let key = Candidates::of(&record, seed, &message.id, message.claimed).at(next.candidate);
-                        groups.entry(key).or_default().push(next);
+                        let candidates = Candidates::of(&record, seed, &message.id, message.claimed, &earlier);
+                        let key = candidates.at(next.candidate);
+                        let item = O::knowing(next.item, next.became);
+                        groups.entry(key).or_default().push(PendingItem { item, ..next });
                     }
                 }
             }
-            let works = groups
-                .into_iter()
-                .map(|((index, role), group)| work(queues, op, (record.routing.shard(topic, index), role), group));
+            let works =
+                groups.into_iter().map(|((index, role), group)| work(queues, op, (record.shard(index), role), group));
             let mut works = futures::stream::iter(works).buffer_unordered(SHARDS_AT_ONCE);
             let (mut failed, mut frozen_in) = (Vec::new(), BTreeSet::new());
             // With the shards they come back from.
             let mut again: Vec<(u32, PendingItem<O::Item>)> = Vec::new();
             while let Some(outcome) = works.next().await {
                 let index = outcome.key.0.index;
-                for (at, _, answer) in outcome.done {
+                for (at, answer) in outcome.done {
                     answers[at] = Some(Ok((index, answer)));
                 }
                 pending.extend(outcome.absent);

@@ -86,6 +86,11 @@ impl Catalog {
         if present.is_none() && !creates {
             return Ok(None);
         }
+        self.put_onto(name, present, change).await
+    }
+
+    /// Makes `change` to `present`, and nothing to any other record of the topic; without one, creates the topic.
+    async fn put_onto(&self, name: &TopicName, present: Option<Arc<TopicRecord>>, change: &TopicChange) -> CatalogPut {
         if present.is_none() {
             name.check_new()?;
         }
@@ -130,17 +135,31 @@ impl Catalog {
         });
     }
 
-    /// Creates the topic unless it is there; true: it was created.
+    /// Creates the topic with what `change` makes of the defaults, unless it is there: then it is as it was, also where
+    /// another node created it at the same moment.
     ///
     /// # Errors
     ///
     /// As [`Catalog::put`].
-    pub async fn create_if_absent(&self, name: &TopicName, config: &TopicConfig) -> Result<bool, CatalogError> {
-        self.refresh().await?;
-        if self.get(name).is_some() {
-            return Ok(false);
+    pub async fn create(&self, name: &TopicName, change: &TopicChange) -> Result<TopicPut, CatalogError> {
+        let mut tries = 0;
+        loop {
+            self.refresh().await?;
+            if let Some(record) = self.get(name) {
+                return Ok(TopicPut { record, created: false, changed: false });
+            }
+            match self.put_onto(name, None, change).await {
+                Err(CatalogError::Store(StoreError::Conflict)) if tries < CONFLICTS_MAX => {
+                    tries += 1;
+                    self.conflict_pause().await;
+                }
+                put => {
+                    let put = put?.expect("what is not there is created");
+                    self.read_back([&put]).await;
+                    return Ok(put);
+                }
+            }
         }
-        Ok(self.put(name, &TopicChange::whole(config)).await?.created)
     }
 
     /// How many messages there are of a topic that is not in the catalog.

@@ -50,7 +50,7 @@ async fn a_change_that_the_store_forgot_and_gave_the_epoch_of_to_another_is_forg
     // The store has another change of that epoch, which every shard has heard of.
     let begun = Routing { change_id: ChangeId(8), shards: 4, state: RoutingState::Moving, ..present };
     let seen = fixture.store.routing(&fixture.topic).await.unwrap().unwrap();
-    let record = RoutingRecord { routing: begun.clone(), desired: None };
+    let record = RoutingRecord { routing: begun.clone(), desired: None, earlier: Vec::new() };
     fixture.store.swap_routing(&fixture.topic, &seen, &record).await.unwrap();
     for index in 0..4 {
         fixture.store.fence(&fixture.topic, index, &begun, &DeadlineFloor::default()).await.unwrap();

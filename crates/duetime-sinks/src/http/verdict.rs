@@ -11,7 +11,9 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 const fn hint(status: u16) -> &'static str {
     match status {
         300..=399 => "; redirects are not followed, put the final address into `url`",
-        401 => "; check the credentials in `headers` of the sink",
+        401 => {
+            "; check the credentials in `headers` of the sink, and `signing_secrets` if the target verifies signatures"
+        }
         407 => "; a proxy stands in the way",
         _ => "",
     }

@@ -26,6 +26,7 @@ fn shard() -> Shard {
         index: 0,
         epoch: duetime_core::routing::LIFE + 1,
         change_id: ChangeId(1),
+        memory: duetime_core::Memory::default(),
     }
 }
 
@@ -40,6 +41,8 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
         desired: None,
         max_shards_ever: 2,
         pause: None,
+        earlier: Vec::new(),
+        remembers_since: 0,
         version: 1,
         created_at_ms: NOW.as_millis(),
     };
@@ -174,7 +177,7 @@ fn downgrade(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(crate::fault::DATABASE)).unwrap();
     conn.execute_batch(
         "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
-         DROP TABLE deleted_transaction; DROP TABLE bulk_plan;
+         DROP TABLE deleted_transaction; DROP TABLE bulk_plan; DROP TABLE past;
          UPDATE shard SET meta = json_remove(meta, '$.transaction', '$.messages', '$.bytes');
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
          PRAGMA user_version = 1;",

@@ -77,7 +77,7 @@ fn handed(
         return;
     }
     // A store that lost the claim before gives it again.
-    let undone = before.is_some_and(|before| story.may_be_undone(before.event.at_ms));
+    let undone = before.is_some_and(|before| story.may_be_undone(before.event.at_ms, before.event.at_ms));
     // Another payload says that what was claimed before was replaced, which ends its claim.
     let replaced = before.is_some_and(|before| payload_of(before.event) != payload_of(event));
     let held = before.filter(|before| before.settled.is_none() && !undone && !replaced);

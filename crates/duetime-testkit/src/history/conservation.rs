@@ -58,6 +58,24 @@ fn lost(story: &Story<'_>, broken: &mut Vec<Violation>) {
     }
 }
 
+/// Whether a delivery that had begun before this answer was accepted, by what was written down after it: the store
+/// may have known so before the answer, for who settles writes it down when it hears of it.
+fn may_have_ended_before(story: &Story<'_>, began: &Event, answer: &Event) -> bool {
+    let mut life = story.events.iter().skip_while(|event| !std::ptr::eq(**event, began));
+    let handed: Vec<u8> = life
+        .by_ref()
+        .take_while(|event| !std::ptr::eq(**event, answer))
+        .filter_map(|event| match event.what {
+            What::Handed { attempt, .. } => Some(attempt),
+            _ => None,
+        })
+        .collect();
+    life.any(|event| matches!(event.what, What::Settled { attempt, .. } if ends(event) && handed.contains(&attempt)))
+}
+
+/// So many events after an answer help to see why it was wrong.
+const SHOWN_AFTER: usize = 3;
+
 /// I4: who hears `unknown` asks for something that ended before, or was never there.
 fn denied(story: &Story<'_>, broken: &mut Vec<Violation>) {
     let changes = story.changes();
@@ -68,10 +86,11 @@ fn denied(story: &Story<'_>, broken: &mut Vec<Violation>) {
         let within = story.events.iter().skip_while(|event| !std::ptr::eq(**event, began));
         let mut before = within.take_while(|event| event.at_ms <= answer.at_ms);
         let uncertain = changes[life + 1..n].iter().any(|other| other.outcome().is_none());
-        if !uncertain && !before.any(|event| ends(event)) {
+        if !uncertain && !before.any(|event| ends(event)) && !may_have_ended_before(story, began, answer) {
             let mut witness = vec![began];
             witness.extend(changes[life].ended);
-            witness.push(answer);
+            let later = story.events.iter().skip_while(|event| !std::ptr::eq(**event, answer));
+            witness.extend(later.take(1 + SHOWN_AFTER));
             broken.push(story.broken(Invariant::I4, "said to be unknown while it was there", &witness));
         }
     }

@@ -24,7 +24,11 @@ fn gave(change: &Changed<'_>) -> Option<u64> {
 fn check_story(story: &Story<'_>, broken: &mut Vec<Violation>) {
     let changes = story.changes();
     // Whoever has no answer does not know.
-    let Some(last) = changes.last().filter(|_| changes.iter().all(|change| change.outcome().is_some())) else { return };
+    if changes.iter().any(|change| change.outcome().is_none()) {
+        return;
+    }
+    // A cancel of another version left the message as it was.
+    let Some(last) = changes.iter().rfind(|change| change.outcome() != Some("changed")) else { return };
     let Some(left) = story.left.first() else { return };
     let answer = last.ended.expect("every change was answered");
     if last.change == Change::Cancel {

@@ -53,9 +53,11 @@ impl Fault {
         (self.met(handed_ms, noted_ms) || follows) && (self.from_ms..=self.again_until_ms).contains(&again_ms)
     }
 
-    /// Whether what the store answered at this moment may be lost by it.
-    pub fn may_undo(&self, at_ms: i64) -> bool {
-        self.kind == FaultKind::StoreKilledUnsaved && (self.from_ms - UNSAVED_MS..=self.from_ms).contains(&at_ms)
+    /// Whether what the store was asked and answered at these moments may be lost by it. An answer that was on its way
+    /// when the store was killed is written down later.
+    pub fn may_undo(&self, asked_ms: i64, answered_ms: i64) -> bool {
+        let last_ms = if asked_ms <= self.from_ms { self.to_ms } else { self.from_ms };
+        self.kind == FaultKind::StoreKilledUnsaved && (self.from_ms - UNSAVED_MS..=last_ms).contains(&answered_ms)
     }
 }
 

@@ -83,9 +83,9 @@ impl Story<'_> {
         self.faults.iter().any(|fault| fault.from_ms <= again_ms && fault.met(handed_ms, settled_ms))
     }
 
-    /// Whether what the store answered at this moment may be undone by a fault after it.
-    pub fn may_be_undone(&self, at_ms: i64) -> bool {
-        self.faults.iter().any(|fault| fault.may_undo(at_ms))
+    /// Whether what the store was asked and answered at these moments may be undone by a fault after it.
+    pub fn may_be_undone(&self, asked_ms: i64, answered_ms: i64) -> bool {
+        self.faults.iter().any(|fault| fault.may_undo(asked_ms, answered_ms))
     }
 
     /// A violation of this story, shown by these of its events.
@@ -113,7 +113,8 @@ impl Story<'_> {
             }
         }
         for change in &mut changes {
-            change.is_undone = change.ended.is_some_and(|event| self.may_be_undone(event.at_ms));
+            let asked_ms = change.began.at_ms;
+            change.is_undone = change.ended.is_some_and(|event| self.may_be_undone(asked_ms, event.at_ms));
         }
         changes
     }
@@ -140,7 +141,7 @@ impl Changed<'_> {
 
     /// Whether its answer says that it left the message as it was.
     pub fn changed_nothing(&self) -> bool {
-        matches!(self.outcome(), Some("duplicate" | "unknown" | "in_flight" | "dead"))
+        matches!(self.outcome(), Some("duplicate" | "unknown" | "in_flight" | "dead" | "changed"))
     }
 
     /// When it was over, for all anybody knows.

@@ -255,6 +255,24 @@ fn who_hears_unknown_of_what_is_there_is_found() {
 }
 
 #[test]
+fn who_hears_unknown_while_an_ack_is_on_its_way_back_is_right() {
+    let judged = |handed_ms: i64| {
+        let life = Life { delay_ms: 1, moved_ms: None, retries: 0, end: End::StillThere, again: false };
+        let (mut history, _) = told(&[life], false);
+        let payload = payload_of("orders", "m0");
+        let mut note = |after_ms, what| history.push(event(START_MS + after_ms, "orders", "m0", what));
+        note(handed_ms, What::Handed { attempt: 1, payload, until_ms: Some(START_MS + 300) });
+        note(50, What::Invoked(Change::Cancel));
+        note(51, answered("unknown"));
+        note(53, What::Settled { attempt: 1, outcome: Outcome::Accepted });
+        history.sort_by_key(|event| event.at_ms);
+        let found = check(&history, &FinalState::default(), RULES).violations;
+        found.into_iter().map(|violation| violation.invariant).collect::<Vec<_>>()
+    };
+    assert_eq!((judged(40), judged(52)), (vec![], vec![Invariant::I4]), "delivered before the answer, and after it");
+}
+
+#[test]
 fn two_claims_at_once_are_found() {
     let life = Life { delay_ms: 1, moved_ms: None, retries: 0, end: End::StillThere, again: false };
     let (mut history, state) = told(&[life], false);
@@ -344,21 +362,24 @@ fn an_enqueue_that_changed_nothing_is_no_new_life() {
 
 #[test]
 fn a_killed_store_that_saves_every_second_may_lose_the_last_two_seconds_and_no_more() {
-    for (answered_ms, kind, good) in [
-        (9_000, FaultKind::StoreKilledUnsaved, true),
-        (7_900, FaultKind::StoreKilledUnsaved, false),
-        (10_100, FaultKind::StoreKilledUnsaved, false),
-        (9_000, FaultKind::StoreStopped, false),
+    for (asked_ms, answered_ms, kind, good) in [
+        (8_999, 9_000, FaultKind::StoreKilledUnsaved, true),
+        (7_899, 7_900, FaultKind::StoreKilledUnsaved, false),
+        // The answer was on its way when the store was killed.
+        (9_990, 10_100, FaultKind::StoreKilledUnsaved, true),
+        (10_099, 10_100, FaultKind::StoreKilledUnsaved, false),
+        (9_990, 11_100, FaultKind::StoreKilledUnsaved, false),
+        (8_999, 9_000, FaultKind::StoreStopped, false),
     ] {
         let mut history = Vec::new();
         let mut note = |at_ms, id: &str, what| history.push(event(at_ms, "orders", id, what));
         let enqueue = Change::Enqueue { due_at_ms: 90_000, payload: 1 };
         // One is enqueued and lost, one is cancelled and comes all the same.
-        note(answered_ms - 1, "lost", What::Invoked(enqueue));
+        note(asked_ms, "lost", What::Invoked(enqueue));
         note(answered_ms, "lost", answered("scheduled"));
         note(1, "back", What::Invoked(enqueue));
         note(2, "back", answered("scheduled"));
-        note(answered_ms - 1, "back", What::Invoked(Change::Cancel));
+        note(asked_ms, "back", What::Invoked(Change::Cancel));
         note(answered_ms, "back", answered("cancelled"));
         note(91_000, "back", What::Handed { attempt: 1, payload: 1, until_ms: None });
         note(91_000, "back", What::Settled { attempt: 1, outcome: Outcome::Accepted });

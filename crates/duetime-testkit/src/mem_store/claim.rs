@@ -2,7 +2,7 @@
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
-use duetime_core::{DeliveryMode, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
+use duetime_core::{DeliveryMode, End, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
 
 use super::shard::{Answered, REQUESTS_KEPT, ShardState};
 
@@ -100,7 +100,7 @@ impl ShardState {
             let attempt = score.attempts() + 1;
             if request.delivery == DeliveryMode::AtMostOnce {
                 claim.messages.push(self.claimed(&id, Receipt::SETTLED, attempt, suspect));
-                self.forget(&id);
+                self.end(&id, End::Delivered, Score::from_raw(i64::from(attempt)));
                 continue;
             }
             let score = Score::new(deadline, class, attempt);

@@ -32,6 +32,8 @@ const WAKEUPS_KEPT: usize = 1024;
 pub struct MemStore {
     inside: Mutex<Inside>,
     own_clock: Mutex<Option<Arc<dyn Clock>>>,
+    /// What its callers said last that the time is.
+    last_caller: Mutex<Timestamp>,
     wakeups: broadcast::Sender<Wakeup>,
     replicas: Mutex<Option<u32>>,
 }
@@ -55,7 +57,9 @@ impl MemStore {
     #[must_use]
     pub fn new() -> Arc<Self> {
         let (wakeups, _) = broadcast::channel(WAKEUPS_KEPT);
-        Arc::new(Self { inside: Mutex::default(), own_clock: Mutex::default(), wakeups, replicas: Mutex::default() })
+        let last_caller = Mutex::new(Timestamp::ZERO);
+        let (inside, own_clock, replicas) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { inside, own_clock, last_caller, wakeups, replicas })
     }
 
     /// Gives the store a clock of its own, which may be apart from the callers'; `None`: theirs.
@@ -110,7 +114,13 @@ impl MemStore {
     }
 
     fn own(&self, caller: Timestamp) -> Timestamp {
+        *self.last_caller.lock() = caller;
         self.own_clock.lock().as_ref().map_or(caller, |clock| clock.now())
+    }
+
+    /// The store's present, in calls that do not say theirs too.
+    fn present(&self) -> Timestamp {
+        self.own_clock.lock().as_ref().map_or_else(|| *self.last_caller.lock(), |clock| clock.now())
     }
 
     /// The earlier and the later of the store's clock and the caller's.
@@ -137,6 +147,7 @@ impl MemStore {
             .ok_or_else(|| StoreError::UnknownShard(shard.to_string()))?;
         state.check_epoch(shard)?;
         let before = state.head();
+        state.begin(shard.memory, self.present());
         let answer = act(state)?;
         if let Some(visible_at) = state.head()
             && before.is_none_or(|before| visible_at < before)

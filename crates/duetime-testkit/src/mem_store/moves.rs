@@ -27,7 +27,7 @@ impl ShardState {
         } else if self.live.contains_key(id) || self.dead.contains_key(id) {
             Lookup::Found(())
         } else {
-            Lookup::Absent
+            Lookup::Absent(self.became(id))
         }
     }
 

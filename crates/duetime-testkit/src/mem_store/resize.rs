@@ -9,23 +9,28 @@ use duetime_core::resize_store::{
     ScanPage,
 };
 use duetime_core::routing::RoutingState;
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled};
-use duetime_core::{MessageId, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
+use duetime_core::{
+    MessageId, Outcome, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName,
+};
 
 use super::MemStore;
 use super::shard::ShardState;
 
-/// Acts on the items whose ids are there; where each id is was looked up before the first act.
+/// Acts on the items whose ids are there; where each id is was looked up before the first act. `ends`: what is remembered
+/// of it decides, so that it is acted on too.
 fn act_there<I, A>(
     state: &mut ShardState,
     items: &[I],
     id: impl Fn(&I) -> &MessageId,
+    ends: impl Fn(&I, &Outcome) -> bool,
     mut act: impl FnMut(&mut ShardState, &I) -> A,
 ) -> Vec<Lookup<A>> {
     let homes: Vec<Lookup<()>> = items.iter().map(|item| state.at_source(id(item))).collect();
     let each = items.iter().zip(homes).map(|(item, home)| match home {
         Lookup::Found(()) => Lookup::Found(act(state, item)),
-        Lookup::Absent => Lookup::Absent,
+        Lookup::Absent(Some(outcome)) if ends(item, &outcome) => Lookup::Found(act(state, item)),
+        Lookup::Absent(outcome) => Lookup::Absent(outcome),
         Lookup::Frozen => Lookup::Frozen,
     });
     each.collect()
@@ -41,8 +46,9 @@ impl MemStore {
     ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
         self.agree_on(now, batch.iter().any(Enqueue::is_relative))?;
         let (_, later) = self.both(now);
+        let rejected = |item: &Enqueue, became: &Outcome| item.on_conflict.is_refused_at_source(*became);
         let act = |state: &mut ShardState| {
-            Ok(act_there(state, batch, |item| &item.id, |state, item| state.enqueue(later, item)))
+            Ok(act_there(state, batch, |item| &item.id, rejected, |state, item| state.enqueue(later, item)))
         };
         self.on_shard(shard, act)
     }
@@ -55,21 +61,12 @@ impl MemStore {
     ) -> Result<Vec<Lookup<Edited>>, StoreError> {
         self.agree_on(now, batch.iter().any(Edit::is_relative))?;
         let (_, later) = self.both(now);
-        let id = |edit: &Edit| match edit {
-            Edit::Cancel(id) | Edit::Reschedule(id, _) => id.clone(),
-        };
-        let ids: Vec<MessageId> = batch.iter().map(id).collect();
-        let items: Vec<(&Edit, &MessageId)> = batch.iter().zip(&ids).collect();
         let act = |state: &mut ShardState| {
-            Ok(act_there(state, &items, |(_, id)| id, |state, (edit, _)| state.edit(later, edit)))
+            // A note is for the home.
+            let act = |state: &mut ShardState, edit: &Edit| state.edit(later, &edit.clone().without_note());
+            Ok(act_there(state, batch, Edit::id, |_, _| false, act))
         };
-        let mut answers = self.on_shard(shard, act)?;
-        // Cancelled earlier in this very batch.
-        answers
-            .iter_mut()
-            .filter(|answer| **answer == Lookup::Found(Edited::Unknown))
-            .for_each(|a| *a = Lookup::Absent);
-        Ok(answers)
+        Ok(self.on_shard(shard, act)?.into_iter().map(Edited::at_source).collect())
     }
 
     pub(super) async fn get_at_source(
@@ -78,7 +75,7 @@ impl MemStore {
         ids: &[MessageId],
     ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
         let read = |state: &mut ShardState, id: &MessageId| state.read(id).expect("it is there");
-        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, read)))
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, |_, _| false, read)))
     }
 
     pub(super) async fn settle_at_source(
@@ -90,15 +87,17 @@ impl MemStore {
         self.agree_on(now, batch.iter().any(Settle::is_relative))?;
         let both = self.both(now);
         self.on_shard(shard, |state| {
-            let homes: Vec<Lookup<()>> = batch.iter().map(|item| state.at_source(&item.id)).collect();
+            let homes = batch.iter().map(|item| match state.at_source(&item.id) {
+                Lookup::Absent(Some(outcome)) if item.action == Settlement::Ack && outcome.is_ack_of(item.score) => {
+                    Lookup::Found(())
+                }
+                home => home,
+            });
+            let homes: Vec<Lookup<()>> = homes.collect();
             let there = homes.iter().zip(batch).filter(|(home, _)| **home == Lookup::Found(()));
             let there: Vec<Settle> = there.map(|(_, item)| item.clone()).collect();
             let mut settled = state.settle(both, &there).into_iter();
-            let each = homes.into_iter().map(|home| match home {
-                Lookup::Found(()) => Lookup::Found(settled.next().expect("one for each")),
-                Lookup::Absent => Lookup::Absent,
-                Lookup::Frozen => Lookup::Frozen,
-            });
+            let each = homes.into_iter().map(|home| home.map(|()| settled.next().expect("one for each")));
             Ok(each.collect())
         })
     }
@@ -113,7 +112,7 @@ impl MemStore {
         self.agree_on(now, action == DeadAction::Redrive)?;
         let (earlier, _) = self.both(now);
         let act = |state: &mut ShardState, id: &MessageId| state.resolve_dead_letters(earlier, id, action);
-        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, act)))
+        self.on_shard(shard, |state| Ok(act_there(state, ids, |id| id, |_, _| false, act)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use duetime_core::limits::REDRIVES_MAX;
 use duetime_core::resize_store::Frozen;
 use duetime_core::store::{DeadAction, DeadPage, Settle, Settled, Settlement};
-use duetime_core::{LeaseClass, ListEntry, ListPage, ListRange, MessageId, Score, Timestamp};
+use duetime_core::{End, LeaseClass, ListEntry, ListPage, ListRange, MessageId, Score, Timestamp};
 
 use super::shard::ShardState;
 
@@ -22,11 +22,13 @@ impl ShardState {
     fn settle_one(&mut self, now: Timestamp, later: Timestamp, item: &Settle, given: &mut Given) -> Settled {
         let id = &item.id;
         if self.live.get(id) != Some(&item.score) || !item.score.class().is_held() {
-            return Settled::Expired;
+            let is_done = self.became(id).is_some_and(|outcome| outcome.is_ack_of(item.score));
+            return if item.action == Settlement::Ack && is_done { Settled::Already } else { Settled::Expired };
         }
         let attempts = item.score.attempts();
         match &item.action {
-            Settlement::Ack => self.forget(id),
+            Settlement::Ack => self.end(id, End::Delivered, item.score),
+            Settlement::Expire => self.end(id, End::Expired, item.score),
             Settlement::Nack(delay) => {
                 self.live.insert(id.clone(), Score::new(later.plus(*delay), LeaseClass::FREE, attempts));
             }
@@ -75,11 +77,9 @@ impl ShardState {
     }
 
     pub(super) fn resolve_dead_letters(&mut self, now: Timestamp, id: &MessageId, action: DeadAction) -> bool {
-        if !self.dead.contains_key(id) {
-            return false;
-        }
+        let Some(attempts) = self.dead.get(id).map(|info| info.attempts) else { return false };
         match action {
-            DeadAction::Purge => self.forget(id),
+            DeadAction::Purge => self.end(id, End::Dead, Score::from_raw(i64::from(attempts))),
             DeadAction::Redrive => {
                 self.dead.remove(id);
                 if let Some(body) = self.bodies.get_mut(id) {

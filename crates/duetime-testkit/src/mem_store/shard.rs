@@ -11,7 +11,8 @@ use duetime_core::message::Death;
 use duetime_core::resize_store::{Batch, BatchId, DeadlineFloor, Frozen};
 use duetime_core::store::ShardCounts;
 use duetime_core::{
-    LeaseClass, MessageId, MessageState, Routing, Score, Shard, StoreError, StoredMessage, Timestamp, deadlines,
+    End, LeaseClass, Memory, MessageId, MessageState, Nonce, Outcome, Routing, Score, Shard, StoreError, StoredMessage,
+    Timestamp, deadlines,
 };
 
 /// Claims whose request is remembered.
@@ -52,6 +53,13 @@ pub(super) struct ShardState {
     pub last_dead: i64,
     /// Claims that a cancel ended, the oldest first.
     pub cancelled: VecDeque<(MessageId, Score)>,
+    /// What became of messages that are gone.
+    past: BTreeMap<MessageId, Outcome>,
+    /// The memory that `past` is of.
+    past_since: u64,
+    /// What the call under way has it remember, and the store's present.
+    memory: Memory,
+    now: Timestamp,
 }
 
 impl ShardState {
@@ -69,6 +77,40 @@ impl ShardState {
             applied: BTreeMap::new(),
             last_dead: 0,
             cancelled: VecDeque::new(),
+            past: BTreeMap::new(),
+            past_since: 0,
+            memory: Memory::default(),
+            now: Timestamp::ZERO,
+        }
+    }
+
+    /// A call begins that has it remember what ends.
+    pub fn begin(&mut self, memory: Memory, now: Timestamp) {
+        (self.memory, self.now) = (memory, now);
+        if memory.is_on() && self.past_since != memory.since {
+            self.past.clear();
+            self.past_since = memory.since;
+        }
+    }
+
+    /// What is remembered of a message that ended here.
+    pub fn became(&self, id: &MessageId) -> Option<Outcome> {
+        let within = |outcome: &&Outcome| self.memory.is_on() && self.now.since(outcome.at) < self.memory.window;
+        self.past.get(id).filter(within).copied()
+    }
+
+    /// Takes away a message that ended thus, and remembers it.
+    pub fn end(&mut self, id: &MessageId, end: End, score: Score) {
+        let body = self.bodies.get(id).map(|body| (body.due_at, body.nonce));
+        self.note(id, end, score, body.unwrap_or((Timestamp::ZERO, Nonce(0))));
+        self.forget(id);
+    }
+
+    /// Remembers an end.
+    pub fn note(&mut self, id: &MessageId, end: End, score: Score, (due_at, nonce): (Timestamp, Nonce)) {
+        if self.memory.is_on() {
+            let change = duetime_core::routing::change_of(self.routing.epoch);
+            self.past.insert(id.clone(), Outcome { end, change, at: self.now, due_at, nonce, score });
         }
     }
 

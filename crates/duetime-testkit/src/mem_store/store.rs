@@ -109,8 +109,10 @@ impl MemStore {
         })
     }
 
-    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
-        self.on_shard(shard, |state| Ok(ids.iter().map(|id| state.read(id)).collect()))
+    async fn get_at_home(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        let read =
+            |state: &mut ShardState, id| state.read(id).map_or_else(|| Lookup::Absent(state.became(id)), Lookup::Found);
+        self.on_shard(shard, |state| Ok(ids.iter().map(|id| read(state, id)).collect()))
     }
 
     async fn settle_dead_at_home(

@@ -1,8 +1,10 @@
 //! Real servers for tests: on free loopback ports, in private folders, gone with the test.
 
+mod beanstalkd;
 mod certificates;
 mod cluster;
 mod etcd;
+mod http_proxy;
 mod nats;
 mod network;
 mod node;
@@ -17,9 +19,11 @@ mod skewed_clock;
 mod tansu;
 mod versions;
 
+pub use beanstalkd::BeanstalkdServer;
 pub use certificates::write_certificates;
 pub use cluster::RedisCluster;
 pub use etcd::EtcdServers;
+pub use http_proxy::{Fault, HttpProxy, Seen};
 pub use nats::NatsServer;
 pub use network::{NetworkSpace, Way};
 pub use node::{Node, NodeOptions};

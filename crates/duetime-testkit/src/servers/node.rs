@@ -26,6 +26,8 @@ const PROGRAM_VARIABLE: &str = "DUETIME_TEST_PROGRAM";
 pub struct NodeOptions {
     /// Variables of its environment.
     pub env: Vec<(&'static str, String)>,
+    /// Flags of `serve` besides those of each node.
+    pub flags: Vec<&'static str>,
     /// It runs inside, and listens on the address there: its configuration needs a token.
     pub space: Option<Arc<NetworkSpace>>,
 }
@@ -62,7 +64,7 @@ impl Node {
         config: &str,
         env: Vec<(&'static str, String)>,
     ) -> Self {
-        Self::start_as(program, store, config, NodeOptions { env, space: None }).await
+        Self::start_as(program, store, config, NodeOptions { env, ..NodeOptions::default() }).await
     }
 
     /// The same, where and how it is asked.
@@ -110,6 +112,7 @@ impl Node {
             .current_dir(self.folder.path())
             .args(["serve", "--config", "duetime.toml", "--store", &self.store])
             .args(["--listen", &address.to_string()])
+            .args(&self.options.flags)
             .stdout(output.try_clone().expect("a file can be shared"))
             .stderr(output);
         let steers = |name: &String| name.starts_with("DUETIME_") || name.starts_with("OTEL_");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use duetime_core::Draw;
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::routing::RoutingState;
+use duetime_core::routing::{RoutingState, shard_of};
 use duetime_core::{ChangeId, Mover, Timestamp, TopicConfig, TopicStore as _};
 use duetime_testkit::{ManualClock, MemStore};
 use parking_lot::Mutex;
@@ -30,8 +30,8 @@ fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new
     let moves = ids().find(|id| shard_of(id, seed, 4) == 1 && shard_of(id, seed, 8) == 5).unwrap();
     let stays = ids().find(|id| shard_of(id, seed, 8) == 1).unwrap();
     let candidates = |record: &TopicRecord, id, claimed| {
-        let candidates = Candidates::of(record, seed, id, claimed);
-        (0..candidates.1).map(|candidate| candidates.at(candidate)).collect::<Vec<_>>()
+        let candidates = Candidates::of(record, seed, id, claimed, &[]);
+        (0..candidates.count()).map(|candidate| candidates.at(candidate)).collect::<Vec<_>>()
     };
     assert_eq!(candidates(&record, &moves, None), [(1, Role::Source), (5, Role::Home)]);
     assert_eq!(candidates(&record, &moves, Some(5)), [(1, Role::Source), (5, Role::Home)]);
@@ -95,12 +95,13 @@ fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
 async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     let topic = TopicName::new("t").unwrap();
     let (_, _, queues) = routed(&topic, moving(2, 4, 8)).await;
-    let answer = |n| if n == 5 { Lookup::Frozen } else { Lookup::Absent };
+    let answer = |n| if n == 5 { Lookup::Frozen } else { Lookup::Absent(None) };
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
     // More than one call takes, all for one shard.
     let count = BATCH_ITEMS_MAX + 44;
-    let group = (0..count).map(|n| PendingItem { at: n, candidate: 0, item: (n, script.clone()) }).collect();
-    let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1) };
+    let group =
+        (0..count).map(|n| PendingItem { at: n, candidate: 0, item: (n, script.clone()), became: None }).collect();
+    let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1), memory: duetime_core::Memory::default() };
     let outcome = work(&queues, Scripted, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
     let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.at).collect::<Vec<_>>();
@@ -127,7 +128,7 @@ async fn after_a_change_of_the_routing_an_item_begins_again_at_its_first_place()
     let learned = (catalog.clone(), topic.clone(), second.clone());
     let answer = move |_| {
         learned.0.learn(&learned.1, &learned.2);
-        Lookup::Absent
+        Lookup::Absent(None)
     };
     let script = Arc::new(Script { calls: Mutex::default(), answer: Box::new(answer) });
     let answers =

@@ -11,7 +11,7 @@ use crate::conformance::store::world::fresh_record;
 pub async fn a_fresh_topic_has_its_first_record_and_no_requested_count(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let found = world.store.routing(&world.record.name).await.unwrap().unwrap();
-    assert_eq!(found, RoutingRecord { routing: world.record.routing.clone(), desired: None });
+    assert_eq!(found, RoutingRecord { routing: world.record.routing.clone(), desired: None, earlier: Vec::new() });
 }
 
 pub async fn a_topic_that_is_not_there_has_no_record(factory: &dyn StoreFactory) {
@@ -27,8 +27,8 @@ pub async fn a_record_is_swapped_only_by_who_saw_it_last(factory: &dyn StoreFact
     let world = World::new(factory).await;
     let name = &world.record.name;
     let seen = world.record.routing_record();
-    let first = RoutingRecord { routing: world.next(MORE), desired: None };
-    let second = RoutingRecord { routing: world.next(MORE + 1), desired: None };
+    let first = RoutingRecord { routing: world.next(MORE), desired: None, earlier: Vec::new() };
+    let second = RoutingRecord { routing: world.next(MORE + 1), desired: None, earlier: Vec::new() };
     world.store.swap_routing(name, &seen, &first).await.unwrap();
     for stale in [&seen, &second, &RoutingRecord { desired: Some(9), ..first.clone() }] {
         let refused = world.store.swap_routing(name, stale, &second).await;

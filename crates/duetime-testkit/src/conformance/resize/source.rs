@@ -40,13 +40,16 @@ pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &d
         .iter()
         .map(|answer| match answer {
             Lookup::Found(enqueued) => Lookup::Found(enqueued.outcome),
-            Lookup::Absent => Lookup::Absent,
+            Lookup::Absent(became) => Lookup::Absent(*became),
             Lookup::Frozen => Lookup::Frozen,
         })
         .collect();
     let there = |outcome| Lookup::Found(outcome);
     let (duplicate, replaced) = (there(EnqueueOutcome::Duplicate), there(EnqueueOutcome::Replaced));
-    assert_eq!(outcomes, [Lookup::Absent, duplicate, Lookup::Frozen, replaced.clone(), Lookup::Absent, replaced]);
+    assert_eq!(
+        outcomes,
+        [Lookup::Absent(None), duplicate, Lookup::Frozen, replaced.clone(), Lookup::Absent(None), replaced]
+    );
     assert_eq!(world.get(0, "absent").await, None);
     assert_eq!(world.get(0, "dead").await.unwrap().payload, "second payload of dead");
     assert_eq!(world.get(0, "later").await.unwrap().due_at, answers_due(&answers[5]));
@@ -62,7 +65,7 @@ pub async fn an_enqueue_of_relative_delays_gets_its_due_times(factory: &dyn Stor
     let hour = Duration::from_secs(3600);
     let batch = [message("absent", Due::In(hour)), replacement("dead", Due::In(hour))];
     let answers = world.store.enqueue_at(&world.shard(0), Role::Source, world.now(), &batch).await.unwrap();
-    assert_eq!(answers[0], Lookup::Absent);
+    assert_eq!(answers[0], Lookup::Absent(None));
     let due = answers_due(&answers[1]);
     assert!(due >= world.moment(3_598_000) && due <= world.moment(3_602_000), "{due}");
     assert_eq!(world.get(0, "dead").await.unwrap().visible_at, due);
@@ -84,13 +87,13 @@ pub async fn a_cancel_removes_what_lives_there(factory: &dyn StoreFactory) {
     let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &cancels).await.unwrap().answers;
     let cancelled = Lookup::Found(Edited::Cancelled);
     let expected = [
-        Lookup::Absent,
+        Lookup::Absent(None),
         Lookup::Found(Edited::InFlight),
         Lookup::Frozen,
         cancelled.clone(),
         cancelled,
         // Cancelled by the same batch: it is not there any more.
-        Lookup::Absent,
+        Lookup::Absent(None),
     ];
     assert_eq!(answers, expected);
     for text in ["there", "dead", "later"] {
@@ -108,7 +111,7 @@ pub async fn a_reschedule_moves_what_nobody_holds(factory: &dyn StoreFactory) {
         ["absent", "there", "frozen", "dead", "later"].map(|text| Edit::Reschedule(id(text), Due::At(due_at))).into();
     let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &moves).await.unwrap().answers;
     let expected = [
-        Lookup::Absent,
+        Lookup::Absent(None),
         Lookup::Found(Edited::InFlight),
         Lookup::Frozen,
         Lookup::Found(Edited::Dead),
@@ -125,7 +128,7 @@ pub async fn edits_of_many_ids_are_answered_in_order(factory: &dyn StoreFactory)
     let edits: Vec<Edit> = (0..160).map(|n| Edit::Cancel(id(&format!("m{}", n * 2)))).collect();
     let answers = world.store.edit_at(&world.shard(0), Role::Source, world.now(), &edits).await.unwrap().answers;
     for (n, answer) in answers.iter().enumerate() {
-        let expected = if n < 40 { Lookup::Found(Edited::Cancelled) } else { Lookup::Absent };
+        let expected = if n < 40 { Lookup::Found(Edited::Cancelled) } else { Lookup::Absent(None) };
         assert_eq!(*answer, expected, "m{}", n * 2);
     }
 }
@@ -134,7 +137,7 @@ pub async fn a_read_finds_what_lives_there(factory: &dyn StoreFactory) {
     let (world, _) = source_shard(factory).await;
     let found =
         world.store.get_at(&world.shard(0), Role::Source, &ids(&["absent", "there", "frozen", "dead"])).await.unwrap();
-    assert_eq!((&found[0], &found[2]), (&Lookup::Absent, &Lookup::Frozen));
+    assert_eq!((&found[0], &found[2]), (&Lookup::Absent(None), &Lookup::Frozen));
     let states = [(&found[1], MessageState::InFlight), (&found[3], MessageState::Dead)];
     for (one, state) in states {
         let Lookup::Found(one) = one else { panic!("{found:?}") };
@@ -159,7 +162,10 @@ pub async fn a_receipt_is_settled_where_its_message_lives(factory: &dyn StoreFac
     ];
     let answers = world.store.settle_at(&shard, Role::Source, world.now(), &batch, AckWait::No).await.unwrap().answers;
     let expired = Lookup::Found(Settled::Expired);
-    assert_eq!(answers, [Lookup::Absent, Lookup::Frozen, expired.clone(), expired.clone(), Lookup::Found(Settled::Ok)]);
+    assert_eq!(
+        answers,
+        [Lookup::Absent(None), Lookup::Frozen, expired.clone(), expired.clone(), Lookup::Found(Settled::Ok)]
+    );
     let again =
         world.store.settle_at(&shard, Role::Source, world.now(), &batch[4..], AckWait::No).await.unwrap().answers;
     assert_eq!(again, [expired]);
@@ -195,7 +201,7 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory)
         .await
         .unwrap()
         .answers;
-    assert_eq!(answers, [Lookup::Absent, Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
+    assert_eq!(answers, [Lookup::Absent(None), Lookup::Found(true), Lookup::Frozen, Lookup::Found(false)]);
     assert_eq!(world.get(0, "dead").await.unwrap().redrives, 1);
     assert_eq!(world.claim_one(0).await.id, id("dead"));
     let answers = world

@@ -90,7 +90,7 @@ impl World {
     /// Begins a change to `shards` and fences every shard.
     pub async fn begin(&mut self, shards: u32) {
         let (seen, routing) = (self.record.routing_record(), self.next(shards));
-        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
         for index in 0..shards.max(routing.previous) {
             let fenced = self.store.fence(&self.record.name, index, &routing, &DeadlineFloor::default()).await;

@@ -12,6 +12,8 @@ pub mod enqueue;
 pub mod epoch;
 pub mod list;
 pub mod look;
+pub mod moved;
+pub mod past;
 pub mod plans;
 pub mod receipt;
 pub mod repeat;
@@ -140,6 +142,25 @@ macro_rules! store_conformance {
             look::a_forecast_counts_what_falls_into_each_bucket_over_all_shards,
             look::a_sooner_head_is_hinted,
             look::whatever_happens_the_counts_add_up,
+            moved::a_cancel_of_a_version_removes_that_and_no_other,
+            moved::a_cancel_of_a_version_takes_nothing_that_is_claimed_was_tried_or_is_dead,
+            moved::what_moved_is_remembered_with_its_version_and_not_scheduled_here_again,
+            moved::a_cancel_of_what_moved_says_so_and_holds_where_it_comes_back,
+            moved::a_source_moves_what_lives_there_and_knows_what_moved,
+            moved::what_comes_back_is_scheduled_where_its_move_was_later_than_what_an_earlier_home_remembers,
+            past::what_became_of_a_message_is_remembered,
+            past::acks_in_a_batch_with_other_settlements_are_remembered,
+            past::what_is_removed_as_it_is_claimed_is_remembered_as_delivered,
+            past::what_has_expired_is_removed_and_remembered_as_that,
+            past::a_cancel_of_what_is_gone_says_what_became_of_it,
+            past::an_ack_that_is_repeated_is_answered_already,
+            past::an_ack_of_a_claim_that_ended_is_no_repetition,
+            past::an_id_that_is_remembered_is_not_scheduled_twice,
+            past::a_cancel_that_overtakes_its_enqueue_holds,
+            past::without_a_memory_nothing_is_remembered,
+            past::a_memory_that_begins_anew_knows_nothing_of_the_one_before,
+            past::an_outcome_is_remembered_for_the_window_and_no_longer,
+            past::a_source_says_what_became_of_what_ended_there,
             plans::a_plan_is_changed_only_by_who_saw_it_as_it_is,
             plans::plans_are_bounded_in_length_and_number,
             receipt::the_receipt_of_an_earlier_claim_is_refused,

@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 14] = [
+pub(super) const SOURCES: [(&str, &str); 16] = [
     ("claim", include_str!("claim.rs")),
     ("content", include_str!("content.rs")),
     ("dead", include_str!("dead.rs")),
@@ -41,6 +41,8 @@ pub(super) const SOURCES: [(&str, &str); 14] = [
     ("epoch", include_str!("epoch.rs")),
     ("list", include_str!("list.rs")),
     ("look", include_str!("look.rs")),
+    ("moved", include_str!("moved.rs")),
+    ("past", include_str!("past.rs")),
     ("plans", include_str!("plans.rs")),
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),

@@ -1,0 +1,99 @@
+//! Changes to messages that are there: cancel and reschedule.
+
+use crate::lookup::Lookup;
+use crate::memory::Outcome;
+use crate::message::{Due, Version};
+use crate::names::MessageId;
+use crate::time::Timestamp;
+
+/// One change to a message that is there.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// Remove the message, whatever its state. Where the topic remembers, a cancel that finds nothing is noted, for the
+    /// enqueue that it has overtaken.
+    Cancel(MessageId),
+    /// The same of an id whose message ended in another shard, as that remembers: nothing is noted.
+    CancelGone(MessageId),
+    /// Remove the message if it is this version; what is claimed, was delivered without an answer or is dead is none.
+    /// `moved`: it is remembered as one that lives elsewhere. Of what is gone it answers what became of it; nothing is
+    /// noted.
+    CancelIf {
+        /// The message.
+        id: MessageId,
+        /// What it must be.
+        version: Version,
+        /// It lives elsewhere from now on.
+        moved: bool,
+    },
+    /// Give the message another due time and all its attempts. Only while it is not claimed.
+    Reschedule(MessageId, Due),
+}
+
+impl Edit {
+    /// The message that it is about.
+    #[must_use]
+    pub fn id(&self) -> &MessageId {
+        let (Self::Cancel(id) | Self::CancelGone(id) | Self::CancelIf { id, .. } | Self::Reschedule(id, _)) = self;
+        id
+    }
+
+    /// The same, which notes nothing.
+    #[must_use]
+    pub fn without_note(self) -> Self {
+        match self {
+            Self::Cancel(id) => Self::CancelGone(id),
+            edit => edit,
+        }
+    }
+
+    /// Whether it is a cancel.
+    #[must_use]
+    pub fn is_cancel(&self) -> bool {
+        !matches!(self, Self::Reschedule(..))
+    }
+
+    /// Whether both are of one kind, so that they are one step of a store.
+    #[must_use]
+    pub fn is_one_step(one: &Self, other: &Self) -> bool {
+        let how = |edit: &Self| matches!(edit, Self::CancelIf { moved: true, .. });
+        std::mem::discriminant(one) == std::mem::discriminant(other) && how(one) == how(other)
+    }
+
+    /// Whether it gives a relative due time.
+    #[must_use]
+    pub fn is_relative(&self) -> bool {
+        matches!(self, Self::Reschedule(_, Due::In(_)))
+    }
+}
+
+/// What became of one [`Edit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// Removed; it will never be claimed. A dead letter is removed too.
+    Cancelled,
+    /// It has this due time.
+    Rescheduled(Timestamp),
+    /// The message is claimed, or its last delivery had no answer. Cancel: it is removed and will not be tried again, but
+    /// may be delivered. Reschedule of a claimed message: nothing was changed.
+    InFlight,
+    /// Reschedule of a dead letter: nothing was changed.
+    Dead,
+    /// Conditional cancel: it is there and another version, so nothing was changed.
+    Changed,
+    /// No message has this id, and none that is remembered had it.
+    Unknown,
+    /// Of a cancel: the message of this id is gone, and this became of it.
+    Gone(Outcome),
+}
+
+impl Edited {
+    /// The answer of a source to an edit of what lived there: what an earlier edit removed is left to the home.
+    #[must_use]
+    pub fn at_source(answer: Lookup<Self>) -> Lookup<Self> {
+        match answer {
+            Lookup::Found(Self::Unknown) => Lookup::Absent(None),
+            Lookup::Found(Self::Gone(outcome)) => Lookup::Absent(Some(outcome)),
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a shard remembers of messages that are gone: a row for each, the oldest dropped as new ones are written.
+//!
+//! Upstream: `enqueue`, `edit`, `settle`, `claim` and `read`, whichever ends a message or looks for one that is gone.
+
+use duetime_core::{End, Memory, MessageId, Nonce, Outcome, Score, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::body;
+use crate::shard::ShardState;
+
+/// Rows that are looked at for each that is written: those that are too old go. So there are never many more than were
+/// written within the window, and no call does more for what others left.
+const DROPPED_AT_ONCE: i64 = 2;
+
+/// Remembers how a message ended, where its shard is to. `head`: the first bytes of its body.
+pub fn ended(
+    conn: &Connection,
+    state: &ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    how: (End, Score),
+    head: &[u8],
+) -> rusqlite::Result<()> {
+    let Memory { since, .. } = state.memory;
+    if !state.memory.is_on() {
+        return Ok(());
+    }
+    let (due_at, nonce) = body::head(head).unwrap_or((Timestamp::ZERO, 0));
+    let (end, score) = how;
+    let change = duetime_core::routing::change_of(state.routing.epoch);
+    let outcome = Outcome { end, change, at: now, due_at, nonce: Nonce(nonce), score };
+    // Rows are in the order in which they were written: one that takes another's place is the newest.
+    let sql = "INSERT OR REPLACE INTO past (shard, since, at, id, outcome) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome.encode()];
+    conn.prepare_cached(sql)?.execute(row)?;
+    let sql = "DELETE FROM past WHERE key IN (SELECT key FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2) \
+               AND (at <= ?3 OR since <> ?4)";
+    let oldest = now.as_millis().saturating_sub(state.memory.window_ms());
+    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed()])?;
+    Ok(())
+}
+
+/// What is remembered of `id` in the shard with this key.
+pub fn became(
+    conn: &Connection,
+    key: i64,
+    memory: Memory,
+    now: Timestamp,
+    id: &MessageId,
+) -> rusqlite::Result<Option<Outcome>> {
+    if !memory.is_on() {
+        return Ok(None);
+    }
+    let oldest = now.as_millis().saturating_sub(memory.window_ms());
+    let sql = "SELECT outcome FROM past WHERE shard = ?1 AND id = ?2 AND since = ?3 AND at > ?4";
+    let at = params![key, id.as_str(), memory.since.cast_signed(), oldest];
+    let found: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
+    Ok(found.as_deref().and_then(Outcome::decode))
+}

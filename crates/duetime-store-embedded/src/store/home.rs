@@ -1,0 +1,80 @@
+//! The calls on ids at their home: each becomes a job for the writer, reads go to a reader.
+
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
+use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
+
+use crate::enqueue::Ready;
+use crate::job::CommitMode;
+use crate::write_context::WriteContext;
+use crate::{edit, enqueue, read, settle};
+
+use super::{EmbeddedStore, ITEM_BYTES, plain};
+
+/// The calls on ids at their home.
+impl EmbeddedStore {
+    pub(super) async fn enqueue_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Enqueue],
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        let shard = shard.clone();
+        let mut ready: Vec<Ready> = batch.iter().map(Ready::new).collect();
+        let bytes = ready.iter().map(|item| item.len() + ITEM_BYTES).sum();
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(enqueue::enqueue(conn, state, now, &mut ready)?))
+        };
+        self.ask("schedule messages", CommitMode::NewMessages, (batch.len(), bytes), act).await
+    }
+
+    pub(super) async fn edit_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+    ) -> Result<Vec<Edited>, StoreError> {
+        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let act =
+            move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
+        self.ask("change messages", CommitMode::Synced, size, act).await
+    }
+
+    pub(super) async fn get_at_home(
+        &self,
+        shard: &Shard,
+        ids: &[MessageId],
+    ) -> Result<Vec<Lookup<StoredMessage>>, StoreError> {
+        let (key, ids, memory, now) = (self.directory.key(shard)?, ids.to_vec(), shard.memory, self.present());
+        let act = move |conn: &rusqlite::Connection| read::find(conn, key, &ids, (memory, now)).map(Into::into);
+        self.readers.read_shard("read messages", (shard, &self.damages), act).await
+    }
+
+    pub(super) async fn settle_dead_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        ids: &[MessageId],
+        action: DeadAction,
+    ) -> Result<Vec<bool>, StoreError> {
+        let (shard, size, ids) = (shard.clone(), plain(ids.len()), ids.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::resolve_dead_letters(conn, state, now, &ids, action)?))
+        };
+        self.ask("settle dead letters", CommitMode::Synced, size, act).await
+    }
+
+    pub(super) async fn settle_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Settle],
+    ) -> Result<Vec<Settled>, StoreError> {
+        let ends = |item: &Settle| matches!(item.action, Settlement::Ack | Settlement::Expire | Settlement::Bury(_));
+        let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
+        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
+        };
+        self.ask("settle claims", mode, size, act).await
+    }
+}

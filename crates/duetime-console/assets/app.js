@@ -2,9 +2,19 @@
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { hasToken, live, may, sees, setToken } from "./api.js";
-import { Failed, Toasts, hasKeys, keepFocus, setKeys, useKeys, useLive } from "./parts.js";
+import {
+  Confirm,
+  Failed,
+  KEPT_CLAIMS,
+  Toasts,
+  hasKeys,
+  keepFocus,
+  setKeys,
+  useKeys,
+  useLive,
+} from "./parts.js";
 import { Spoken, troubles } from "./trouble.js";
-import { ZONE, age, clockOff, coded, command, plain, seconds, time } from "./format.js";
+import { ZONE, ago, clockOff, coded, command, plain, plural, seconds, time } from "./format.js";
 
 const PLACES = [
   ["", "Now"],
@@ -200,6 +210,7 @@ function App() {
   const [at, setAt] = useState(where());
   const [help, setHelp] = useState(false);
   const [commands, setCommands] = useState(false);
+  const [forgets, setForgets] = useState(0);
   const main = useRef();
   // In the same task as the first drawing: an effect comes later, and would miss an address that changes before it.
   useLayoutEffect(() => {
@@ -287,6 +298,10 @@ function App() {
           />
         </svg>Duetime
       </a>
+      ${
+        state.me?.test_clock &&
+        html`<span class="tag bad" title="Time is moved by hand here: never for production">test clock</span>`
+      }
       <nav aria-label="Places">
         ${places.map(
           ([name, label]) =>
@@ -309,7 +324,14 @@ function App() {
       ${
         hasToken() &&
         html`
-        <button onClick=${() => setToken("")} title="Forget the token of this tab">
+        <button
+          onClick=${() => {
+            const { [KEPT_CLAIMS]: claims } = live.kept;
+            if (claims?.length) setForgets(claims.length);
+            else setToken("");
+          }}
+          title="Forget the token of this tab"
+        >
           Forget token
         </button>
       `
@@ -367,7 +389,7 @@ function App() {
                     : state.streams
                       ? "live"
                       : "asks every 2 s"
-              }, last change ${seconds(age(state.at))} ago`
+              }, last change ${ago(state.at)}`
             : "…"
         }
         ${
@@ -393,6 +415,22 @@ function App() {
         topics=${(state.topics ?? []).map(({ name }) => name).sort()}
         onClose=${() => setCommands(false)}
       />
+    `
+    }
+    ${
+      forgets > 0 &&
+      html`
+      <${Confirm}
+        title="Forget the token of this tab"
+        label="Forget it"
+        onClose=${() => setForgets(0)}
+        onDone=${() => setToken("")}
+      >
+        <p>
+          ${plural(forgets, "message is", "messages are")} claimed on Try it. The receipts are forgotten
+          with the token: what is not settled or given back before is due again when its time is over.
+        </p>
+      <//>
     `
     }
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}

@@ -53,6 +53,7 @@ export function seconds(s) {
 
 export const age = (since) =>
   since === undefined ? undefined : Math.max(0, (nodeTime() - since) / 1000);
+export const ago = (since) => (age(since) < 1 ? "just now" : `${seconds(age(since))} ago`);
 
 // In one notation on all screens, whatever the language of the browser: from 00 to 23, in its own time zone.
 const HOURS = { hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit" };
@@ -69,7 +70,7 @@ export const ZONE = full.resolvedOptions().timeZone;
 
 export function moment(ms) {
   const distance = (ms - nodeTime()) / 1000;
-  const near = distance >= 0 ? `in ${seconds(distance)}` : `${seconds(-distance)} ago`;
+  const near = distance >= 0 ? `in ${seconds(distance)}` : ago(ms);
   return `${Math.abs(distance) < 43_200 ? clock.format(ms) : full.format(ms)} (${near})`;
 }
 

@@ -90,6 +90,9 @@ export function useLinked(first) {
   return [now, put];
 }
 
+// What is claimed on Try it, with its receipts.
+export const KEPT_CLAIMS = "try claims";
+
 // A value that stays when another screen is shown, and takes an answer that comes meanwhile. It is gone with the tab or
 // its token.
 export function useKept(name, first) {

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::{Extension, Router};
-use tower::ServiceBuilder;
 
-use crate::auth::origin;
+use crate::auth::operations::Operations;
 use crate::json::problem::Problem;
-use crate::routes::scrape::Scrapes;
-use crate::server::query_routes::QueryRoutes;
+use crate::server::guard::{self, Around};
 use crate::server::state::{Document, HttpParts};
-use crate::server::{guard, memory};
-use crate::{audit, openapi, routes};
+use crate::{openapi, routes};
 
 async fn no_route(method: Method, uri: Uri) -> Problem {
     let detail = format!("there is no {method} {}; see /openapi.json for what there is", uri.path());
@@ -30,27 +27,13 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
 /// around the API: a `Host` that is not this node's is refused, requests are counted and bounded.
 pub fn router(parts: HttpParts, pages: Router) -> Router {
     let state = Arc::new(parts);
-    let options = &state.options;
-    let hosts = options.hosts.clone();
-    let audit = (options.audit.clone(), state.clock.clone());
-    let (routes, api) = routes::documented().split_for_parts();
-    // In one piece: each `.layer` of a router is a box that is made anew for each request, with all that is inside it.
-    let around_all = ServiceBuilder::new()
-        .layer(from_fn_with_state(state.clone(), guard::counted))
-        .layer(from_fn_with_state(audit, audit::recorded))
-        .layer(from_fn_with_state(hosts, origin::check))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
-        .layer(from_fn_with_state(state.clone(), guard::in_time))
-        .layer(from_fn_with_state(state.clone(), memory::counted));
-    let around_routes = ServiceBuilder::new()
-        .layer(Extension(Document(openapi::text())))
-        .layer(Extension(Scrapes::default()))
-        .layer(from_fn_with_state((state.clone(), Arc::new(QueryRoutes::of(&api))), guard::let_in));
+    let (routes, api) = routes::documented(Document(openapi::text)).split_for_parts();
+    let around = Around { app: state.clone(), operations: Operations::of(&api) };
     routes
-        .route_layer(around_routes)
         .merge(pages.with_state(()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(around_all)
+        // One for all: each layer clones the service inside it and boxes its future, for each request.
+        .layer(from_fn_with_state(around, guard::around))
         .with_state(state)
 }

@@ -10,15 +10,15 @@ pub(crate) mod line;
 pub(crate) mod operation;
 pub(crate) mod target;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{Method, Response, StatusCode};
-use axum::middleware::Next;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{Response, StatusCode};
 use duetime_core::{Clock, Timestamp};
 use duetime_lines::Importance;
 use duetime_router::{BulkPlan, PlanWatcher};
@@ -28,8 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::audit::line::{AuditLine, NAME_CHARS_MAX, RefusedLines, Ring};
-use crate::audit::operation::{ChangeKind, PLAN_ITEM, PUT_TOPIC, RELOAD, operation_of};
+use crate::audit::operation::{ChangeKind, PLAN_ITEM, PUT_TOPIC, RELOAD};
 use crate::audit::target::{AuditFile, AuditTarget, FileWriter};
+use crate::auth::operations::Operation;
 use crate::auth::peer::Peer;
 use crate::json::problem::Problem;
 use crate::json::trace::trace_of;
@@ -213,10 +214,9 @@ impl Audit {
         self.record(AuditLine { reason: Some(changes), ..line });
     }
 
-    /// A topic was made at `at`, as the configuration has it.
-    pub fn topic_made(&self, at: Timestamp, topic: &str) {
-        let action = "topic of the configuration".to_owned();
-        let line = AuditLine::of_node(at, PUT_TOPIC, ChangeKind::Administration, action);
+    /// A topic was made at `at`, as the configuration has it: `why` says when that makes one.
+    pub fn topic_made(&self, at: Timestamp, topic: &str, why: &str) {
+        let line = AuditLine::of_node(at, PUT_TOPIC, ChangeKind::Administration, why.to_owned());
         self.record(AuditLine { topic: Some(topic.to_owned()), ..line });
     }
 }
@@ -255,12 +255,11 @@ impl PlanWatcher for PlanAudit {
 /// One request, until it is over.
 pub(crate) struct Entry {
     audit: Audit,
-    operation: &'static str,
+    operation: &'static Operation,
     kind: ChangeKind,
     at: Timestamp,
     who: Mutex<Option<String>>,
     from: Option<SocketAddr>,
-    action: String,
     topic: Option<String>,
     id: Option<String>,
     sink: Option<String>,
@@ -302,9 +301,9 @@ impl Entry {
             time: self.at.to_string(),
             who: self.who.lock().clone(),
             from: self.from.map(|from| from.to_string()),
-            operation: self.operation,
+            operation: &self.operation.name,
             kind: self.kind,
-            action: self.action.clone(),
+            action: Cow::Borrowed(&self.operation.action),
             count: if counted == 0 && outcome == "done" && self.id.is_some() { 1 } else { counted },
             topic: self.topic.clone(),
             id: self.id.clone(),
@@ -371,11 +370,11 @@ pub(crate) fn count(items: u64) {
     }
 }
 
-fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry>> {
-    let route = request.extensions().get::<MatchedPath>()?.as_str();
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
+fn open(audit: &Audit, clock: &dyn Clock, operation: &'static Operation, request: &Request) -> Option<Arc<Entry>> {
+    if !operation.writes {
         return None;
     }
+    let route = request.extensions().get::<MatchedPath>()?.as_str();
     let part = |name: &str| {
         let at = route.split('/').position(|piece| piece == name)?;
         let raw = request.uri().path().split('/').nth(at)?;
@@ -383,12 +382,11 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
     };
     Some(Arc::new(Entry {
         audit: audit.clone(),
-        operation: operation_of(request.method(), route),
-        kind: ChangeKind::of(request.method(), route),
+        operation,
+        kind: ChangeKind::of(operation.scopes.as_deref()),
         at: clock.now(),
         who: Mutex::default(),
         from: request.extensions().get::<Peer>().map(|peer| peer.0),
-        action: format!("{} {route}", request.method()),
         topic: part("{topic}"),
         id: part("{id}"),
         sink: part("{sink}"),
@@ -403,13 +401,15 @@ fn open(audit: &Audit, clock: &dyn Clock, request: &Request) -> Option<Arc<Entry
 }
 
 /// Keeps an entry for each request that may change something.
-pub(crate) async fn recorded(
-    State((audit, clock)): State<(Audit, Arc<dyn Clock>)>,
+pub(crate) async fn recorded<F: Future<Output = Response<Body>>>(
+    (audit, clock): (&Audit, &dyn Clock),
+    operation: Option<&'static Operation>,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response<Body> {
-    let Some(entry) = open(&audit, &*clock, &request) else { return next.run(request).await };
-    let response = ENTRY.scope(entry.clone(), next.run(request)).await;
+    let entry = operation.and_then(|operation| open(audit, clock, operation, &request));
+    let Some(entry) = entry else { return next(request).await };
+    let response = ENTRY.scope(entry.clone(), next(request)).await;
     entry.status.store(response.status().as_u16().into(), Ordering::Relaxed);
     response
 }

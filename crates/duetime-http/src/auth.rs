@@ -3,10 +3,10 @@
 
 pub(crate) mod listeners;
 pub(crate) mod name_patterns;
+pub(crate) mod operations;
 pub(crate) mod origin;
 pub(crate) mod peer;
 pub(crate) mod rate_limit;
-pub(crate) mod scopes;
 pub(crate) mod shares;
 pub(crate) mod standing;
 pub(crate) mod token_changes;

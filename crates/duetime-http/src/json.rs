@@ -1,5 +1,6 @@
 //! How requests are read and answers are written: JSON, NDJSON, paths, problems, schemas. Knows nothing of who asks.
 
+pub(crate) mod became;
 pub(crate) mod bounded_vec;
 pub(crate) mod codes;
 pub(crate) mod fields;

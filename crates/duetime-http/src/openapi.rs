@@ -1,18 +1,78 @@
 //! The OpenAPI document: generated from the handlers, with what they have in common added once.
 
+mod examples;
+mod texts;
+
 use std::sync::OnceLock;
 
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
-use utoipa::{Modify, PartialSchema as _, ToSchema as _};
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, Schema, ServerBuilder};
+use utoipa::{Modify, ToSchema as _};
 
 use crate::json::bounded_vec::ARRAY_ITEMS_MAX;
 use crate::json::problem::{PROBLEM_JSON, Problem};
 use crate::routes;
+use crate::server::state::Document;
 
-fn problem(description: &str) -> RefOr<Response> {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    ResponseBuilder::new().description(description).content(PROBLEM_JSON, content).build().into()
+/// Every answer that is no success is a problem, whatever its route says.
+fn make_problem((status, answer): (&String, &mut RefOr<Response>)) {
+    if let RefOr::T(answer) = answer
+        && status.starts_with(['4', '5'])
+    {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+        answer.content = [(PROBLEM_JSON.to_owned(), content.into())].into();
+    }
+}
+
+/// A body that may be left out is not `null` either: `required` says what it is.
+fn without_null(body: &mut RefOr<RequestBody>) {
+    let RefOr::T(body) = body else { return };
+    for content in body.content.values_mut() {
+        let RefOr::T(content) = content else { continue };
+        if let Some(RefOr::T(Schema::OneOf(either))) = &mut content.schema {
+            either.items.retain(|part| matches!(part, RefOr::Ref(_)));
+            if let [RefOr::Ref(only)] = &either.items[..] {
+                content.schema = Some(only.clone().into());
+            }
+        }
+    }
+}
+
+/// What every route can answer.
+fn add_answers(path: &str, writes: bool, operation: &mut Operation) {
+    let has_body = operation.request_body.is_some();
+    let mut add = |status: &str, description: &str| {
+        let all = &mut operation.responses.responses;
+        all.entry(status.to_owned()).or_insert_with(|| Response::new(description).into());
+    };
+    add("500", "The node met a bug, or the store is damaged");
+    add("421", "This node does not go by the name in `Host`");
+    add("503", "The store does not answer, or the node is draining; try again after a pause");
+    if !path.starts_with("/v1/") {
+        return;
+    }
+    add("400", "Something in the request is refused; `detail` says what to do");
+    add("401", "No token, or one that is not known");
+    add("429", "The token's requests or messages a second are used up; `Retry-After` says when to ask again");
+    add("403", "The token may not do this, or the request comes from a page of another site");
+    if path.contains("{topic}") {
+        add("404", "No such topic, or no such message");
+    }
+    if writes {
+        add("415", "The request has no content type, or one that is not read here");
+        add("412", "The request came after the time in its header `Duetime-Not-After`; nothing of it was done");
+    }
+    if has_body {
+        add("408", "The body came too slowly");
+        add("413", "The body or the payload is too large");
+    }
+    if path.ends_with("/messages") || path.contains("/dead") || path.contains("/{id}") {
+        add("507", "The store is full");
+    }
+    // A node without tokens asks for none.
+    operation.security.get_or_insert_default().insert(0, SecurityRequirement::default());
 }
 
 /// Adds what every route can answer, and the token.
@@ -28,7 +88,6 @@ impl Modify for CommonAnswers {
                 }
             }
         }
-        components.schemas.insert(Problem::name().into_owned(), Problem::schema());
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
         for (path, item) in &mut api.paths.paths {
@@ -36,42 +95,9 @@ impl Modify for CommonAnswers {
             let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|entry| (entry, true));
             for (entry, writes) in reads.into_iter().chain(writes) {
                 let Some(operation) = entry else { continue };
-                let mut add = |status: &str, description: &str| {
-                    let all = &mut operation.responses.responses;
-                    all.entry(status.to_owned()).or_insert_with(|| problem(description));
-                };
-                add("500", "The node met a bug, or the store is damaged");
-                add("421", "This node does not go by the name in `Host`");
-                add("503", "The store does not answer, or the node is draining; try again after a pause");
-                if !path.starts_with("/v1/") {
-                    continue;
-                }
-                add("400", "Something in the request is refused; `detail` says what to do");
-                add("401", "No token, or one that is not known");
-                add(
-                    "429",
-                    "The token's requests or messages a second are used up; `Retry-After` says when to ask again",
-                );
-                add("403", "The token may not do this, or the request comes from a page of another site");
-                if path.contains("{topic}") {
-                    add("404", "No such topic, or no such message");
-                }
-                if writes {
-                    add("415", "The request has no content type, or one that is not read here");
-                    add(
-                        "412",
-                        "The request came after the time in its header `Duetime-Not-After`; nothing of it was done",
-                    );
-                }
-                if operation.request_body.is_some() {
-                    add("408", "The body came too slowly");
-                    add("413", "The body or the payload is too large");
-                }
-                if path.ends_with("/messages") || path.contains("/dead") || path.contains("/{id}") {
-                    add("507", "The store is full");
-                }
-                let security = utoipa::openapi::security::SecurityRequirement::new("token", [""; 0]);
-                operation.security.get_or_insert_with(|| vec![Default::default(), security]);
+                operation.request_body.iter_mut().for_each(without_null);
+                add_answers(path, writes, operation);
+                operation.responses.responses.iter_mut().for_each(make_problem);
             }
         }
     }
@@ -80,8 +106,12 @@ impl Modify for CommonAnswers {
 /// The OpenAPI 3.1 document of the API.
 #[must_use]
 pub fn openapi() -> OpenApi {
-    let mut api = routes::documented().into_openapi();
+    let mut api = routes::documented(Document(|| "")).into_openapi();
     CommonAnswers.modify(&mut api);
+    texts::add(&mut api);
+    examples::add(&mut api);
+    let here = ServerBuilder::new().url("/").description(Some("The node that serves this document")).build();
+    api.servers = Some(vec![here]);
     api
 }
 

@@ -5,12 +5,14 @@ pub(crate) mod audited;
 pub(crate) mod backup;
 pub(crate) mod claims;
 pub(crate) mod command;
+pub(crate) mod consumers;
 pub(crate) mod dead;
 pub(crate) mod dead_groups;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
 pub(crate) mod events;
 pub(crate) mod find;
+pub(crate) mod first_message;
 pub(crate) mod forecast;
 pub(crate) mod list;
 pub(crate) mod me;
@@ -28,16 +30,19 @@ pub(crate) mod settle;
 pub(crate) mod shards;
 pub(crate) mod sink_pause;
 pub(crate) mod sinks;
+pub(crate) mod test_clock;
 pub(crate) mod topics;
 pub(crate) mod view;
 
 use std::sync::Arc;
 
+use axum::Extension;
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::server::state::HttpParts;
+use crate::routes::scrape::Scrapes;
+use crate::server::state::{Document, HttpParts};
 
 /// The document before any route is in it.
 fn base() -> OpenApi {
@@ -58,7 +63,9 @@ fn base() -> OpenApi {
 }
 
 /// The routes with their documentation.
-pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
+pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
+    let scrapes = OpenApiRouter::new().routes(routes!(scrape::metrics)).layer(Extension(Scrapes::default()));
+    let document = OpenApiRouter::new().routes(routes!(observe::openapi)).layer(Extension(document));
     OpenApiRouter::with_openapi(base())
         .routes(routes!(topics::list))
         .routes(routes!(topics::put, topics::get, topics::delete))
@@ -69,6 +76,7 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
+        .routes(routes!(consumers::list))
         .routes(routes!(settle::ack))
         .routes(routes!(settle::nack))
         .routes(routes!(settle::release))
@@ -93,12 +101,13 @@ pub(crate) fn documented() -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(drain::drain))
         .routes(routes!(drain::undrain))
         .routes(routes!(backup::post))
+        .routes(routes!(test_clock::get, test_clock::post))
         .routes(routes!(me::get))
         .routes(routes!(events::get))
         .routes(routes!(rates::get))
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
         .routes(routes!(observe::readyz))
-        .routes(routes!(scrape::metrics))
-        .routes(routes!(observe::openapi))
+        .merge(scrapes)
+        .merge(document)
 }

@@ -3,12 +3,14 @@
 pub(crate) mod activity;
 pub(crate) mod body;
 pub(crate) mod connections;
+pub(crate) mod consumers;
 pub(crate) mod drain_body;
 pub(crate) mod feed;
+pub(crate) mod first_message;
 pub(crate) mod guard;
 pub(crate) mod memory;
 pub(crate) mod options;
-pub(crate) mod query_routes;
+pub(crate) mod request_id;
 pub(crate) mod state;
 pub(crate) mod tls;
 pub(crate) mod unsent;
@@ -262,10 +264,10 @@ async fn answer(
     let (body, rest) = drain_body::watch(Body::new(body), &head.headers);
     let mut response = if brief {
         drop(body);
-        without_place(head.uri.path()).await
+        named(without_place(head.uri.path()).await, &head)
     } else if let Err(problem) = well_formed(&head) {
         drop(body);
-        let mut response = problem.into_response();
+        let mut response = named(problem.into_response(), &head);
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     } else {
@@ -276,6 +278,12 @@ async fn answer(
     };
     rest.close_if_large(version, &mut response);
     response.map(|body| exchange.body(body))
+}
+
+/// An answer that is none of the router, with the id of its request.
+fn named(mut response: Response<Body>, head: &Parts) -> Response<Body> {
+    response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(request_id::id_of(&head.headers)));
+    response
 }
 
 /// Refuses a head of HTTP/1.1 that proxies may read otherwise than this node (RFC 9112, 3.2 and 6.1).

@@ -56,11 +56,9 @@ fn unless_called(job: &str, by: &str, alerts: &str, window: &str) -> String {
 
 /// The budget of late messages goes faster than it may.
 fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
-    let budget = objectives.budget();
     // Late beyond `pace` times the budget over both windows; the short one ends the alert soon after the cause.
     let burns = |pace: f64, long: &str, short: &str| {
-        // Floating point would print 0.014400000000000013.
-        let bound = (pace * budget * 1e9).round() / 1e9;
+        let bound = objectives.budget(pace);
         let late = |window| format!("{}{{{job}}}", late_ratio(window));
         format!("({} > {bound} and {} > {bound})", late(long), late(short))
     };

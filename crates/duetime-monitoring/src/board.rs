@@ -3,6 +3,7 @@
 use duetime_metrics::table;
 use serde_json::{Value, json};
 
+use crate::expr::{TOPICS, max, process};
 use crate::panel::Panel;
 
 /// Columns of the grid.
@@ -36,15 +37,16 @@ impl Board {
         self.rows.iter().flat_map(|(_, panels)| panels)
     }
 
-    /// The file that Grafana reads, the same bytes each time.
+    /// The file that Grafana reads, the same bytes each time. `runbooks` is the address under which the runbooks can be
+    /// read; panels link to their sections.
     #[must_use]
-    pub fn file(&self) -> String {
-        format!("{:#}\n", sorted(self.json()))
+    pub fn file(&self, runbooks: &str) -> String {
+        format!("{:#}\n", sorted(self.json(runbooks)))
     }
 
     /// As Grafana reads it.
     #[must_use]
-    pub fn json(&self) -> Value {
+    pub fn json(&self, runbooks: &str) -> Value {
         let mut panels = Vec::new();
         let mut y = 0;
         for (title, row) in &self.rows {
@@ -73,8 +75,8 @@ impl Board {
                 "type": "dashboards", "tags": ["duetime"], "title": "Duetime", "asDropdown": false, "includeVars": true,
                 "keepTime": true, "targetBlank": false, "icon": "external link", "url": "", "tooltip": "",
             }],
-            "annotations": {"list": []},
-            "templating": {"list": variables()},
+            "annotations": {"list": annotations().iter().map(Annotation::json).collect::<Vec<_>>()},
+            "templating": {"list": variables(runbooks)},
             "panels": panels,
         })
     }
@@ -93,11 +95,50 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-fn variables() -> Vec<Value> {
-    let source = json!({"type": "prometheus", "uid": "${datasource}"});
+/// Something that happened, which every panel over time shows.
+#[derive(Clone, Debug)]
+pub struct Annotation {
+    name: &'static str,
+    color: &'static str,
+    /// While this has a value above 0 it lasts.
+    pub expr: String,
+    text: &'static str,
+    /// The value is the time at which it happened, in milliseconds.
+    value_is_time: bool,
+}
+
+impl Annotation {
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "iconColor": self.color, "expr": self.expr, "titleFormat": self.name, "textFormat": self.text,
+            "useValueForTime": self.value_is_time, "step": "15s", "tagKeys": "", "enable": true, "hide": false,
+            "datasource": source(),
+        })
+    }
+}
+
+/// What all dashboards show: starts of nodes, changes of a shard count, sinks that are down.
+#[must_use]
+pub fn annotations() -> Vec<Annotation> {
+    let lasting = |name, color, expr, text| Annotation { name, color, expr, text, value_is_time: false };
+    let started = format!("{} * 1000", process("start_time_seconds"));
+    let moves = format!("{} > 0", max(&table::RESIZE_REMAINING, "topic", TOPICS));
+    let open = format!("{} == 1", max(&table::BREAKER_OPEN, "topic", TOPICS));
+    vec![
+        Annotation { name: "Start of a node", color: "blue", expr: started, text: "{{instance}}", value_is_time: true },
+        lasting("Resize", "purple", moves, "{{topic}}"),
+        lasting("Sink down", "red", open, "{{topic}}"),
+    ]
+}
+
+fn source() -> Value {
+    json!({"type": "prometheus", "uid": "${datasource}"})
+}
+
+fn variables(runbooks: &str) -> Vec<Value> {
     let choice = |name: &str, label: &str, query: String| {
         json!({
-            "type": "query", "name": name, "label": label, "datasource": source, "query": {"query": query, "refId": name},
+            "type": "query", "name": name, "label": label, "datasource": source(), "query": {"query": query, "refId": name},
             "definition": query, "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": ".*",
             "current": {"text": ["All"], "value": ["$__all"]}, "options": [], "hide": 0, "regex": "",
         })
@@ -108,6 +149,11 @@ fn variables() -> Vec<Value> {
             "options": [], "hide": 0, "refresh": 1, "regex": "", "multi": false, "includeAll": false,
         }),
         choice("job", "Cluster", format!("label_values({}, job)", table::NODES_SERVING.name)),
+        choice("instance", "Node", format!(r#"label_values({}{{job=~"$job"}}, instance)"#, table::NODES_SERVING.name)),
         choice("topic", "Topic", format!(r#"label_values({}{{job=~"$job"}}, topic)"#, table::SHARDS.name)),
+        json!({
+            "type": "constant", "name": "runbooks", "label": "Runbooks", "query": runbooks, "hide": 2, "skipUrlSync": true,
+            "current": {"text": runbooks, "value": runbooks}, "options": [],
+        }),
     ]
 }

@@ -6,14 +6,19 @@
 use duetime_metrics::table::{Kind, Metric};
 
 /// What a dashboard's variables choose. Grafana writes the chosen values into the text.
-pub(crate) const TOPICS: &str = r#"job=~"$job",topic=~"$topic""#;
+pub(crate) const TOPICS: &str = r#"job=~"$job",instance=~"$instance",topic=~"$topic""#;
 /// The same for metrics that know no topic.
-pub(crate) const NODES: &str = r#"job=~"$job""#;
+pub(crate) const NODES: &str = r#"job=~"$job",instance=~"$instance""#;
+/// The same for what the rules record, which knows no node.
+pub(crate) const RECORDED: &str = r#"job=~"$job",topic=~"$topic""#;
 /// The window of rates on a dashboard.
 pub(crate) const WINDOW: &str = "$__rate_interval";
 
 /// 1 for a topic whose oldest due message is later than its bound, else 0.
 pub(crate) const OVERDUE: &str = "duetime:topic_overdue";
+
+/// The share of a cluster's messages that may be late.
+pub(crate) const BUDGET: &str = "duetime:late_budget";
 
 /// The name of the share of late messages over a window.
 pub(crate) fn late_ratio(window: &str) -> String {
@@ -28,6 +33,11 @@ pub(crate) fn series(row: &Metric, matchers: &str) -> String {
 
 fn select(name: &str, matchers: &str) -> String {
     if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{matchers}}}") }
+}
+
+/// A metric of the process itself, as Prometheus's clients name them.
+pub(crate) fn process(name: &str) -> String {
+    format!("process_{name}{{{NODES}}}")
 }
 
 /// The whole of a gauge that each node has a part of, by these labels.

@@ -13,7 +13,7 @@ mod panel;
 mod rules;
 
 pub use alerts::Alert;
-pub use board::Board;
+pub use board::{Annotation, Board, annotations};
 pub use boards::all as boards;
 pub use objective::{Objective, Objectives};
 pub use panel::Panel;
@@ -21,3 +21,5 @@ pub use rules::{Recording, rules};
 
 /// The label `job` under which Prometheus scrapes the nodes, unless the user says otherwise.
 pub const JOB: &str = "duetime";
+/// Where the runbooks can be read, unless the user says otherwise.
+pub const RUNBOOKS: &str = "docs/RUNBOOKS.md";

@@ -30,7 +30,10 @@ pub struct Panel {
     /// Its values can be below 0.
     signed: bool,
     queries: Vec<(String, &'static str)>,
+    /// Queries whose values have no unit, by their names: columns of a table.
+    plain: Vec<&'static str>,
     thresholds: Vec<(Option<f64>, &'static str)>,
+    runbooks: Vec<&'static str>,
 }
 
 /// Rows of the grid that a panel is high.
@@ -39,7 +42,7 @@ const NUMBER_HEIGHT: u32 = 4;
 
 impl Panel {
     pub(crate) fn new(shape: Shape, title: &'static str, unit: &'static str, description: &'static str) -> Self {
-        let width = if shape == Shape::Number { 4 } else { 12 };
+        let width = if shape == Shape::Number { 3 } else { 12 };
         Self {
             title,
             description,
@@ -48,7 +51,9 @@ impl Panel {
             width,
             signed: false,
             queries: Vec::new(),
+            plain: Vec::new(),
             thresholds: vec![(None, "green")],
+            runbooks: Vec::new(),
         }
     }
 
@@ -70,9 +75,31 @@ impl Panel {
         self
     }
 
-    /// From this value on the number is orange, from that on red.
-    pub(crate) fn warn(mut self, orange: f64, red: f64) -> Self {
-        self.thresholds = vec![(None, "green"), (Some(orange), "orange"), (Some(red), "red")];
+    /// One column more of a table, whose numbers are without the panel's unit.
+    pub(crate) fn plain_column(mut self, expr: String, name: &'static str) -> Self {
+        self.plain.push(name);
+        self.query(expr, name)
+    }
+
+    /// From this value on it is orange.
+    pub(crate) fn orange_from(self, value: f64) -> Self {
+        self.threshold(value, "orange")
+    }
+
+    /// From this value on it is red.
+    pub(crate) fn red_from(self, value: f64) -> Self {
+        self.threshold(value, "red")
+    }
+
+    fn threshold(mut self, value: f64, color: &'static str) -> Self {
+        debug_assert!(self.thresholds.last().is_some_and(|(last, _)| last.is_none_or(|last| last < value)));
+        self.thresholds.push((Some(value), color));
+        self
+    }
+
+    /// The section of this alert in the runbooks says what to do about it.
+    pub(crate) fn runbook(mut self, alert: &'static str) -> Self {
+        self.runbooks.push(alert);
         self
     }
 
@@ -108,7 +135,7 @@ impl Panel {
     }
 
     fn begins_at_0(&self) -> bool {
-        !self.signed && (self.unit == "percentunit" || self.shape == Shape::Lines)
+        !self.signed && matches!(self.shape, Shape::Lines | Shape::Stacked)
     }
 
     fn kind(&self) -> &'static str {
@@ -159,6 +186,23 @@ impl Panel {
         }
     }
 
+    /// A table has a row for each set of labels, and its queries' names over their columns.
+    fn transformations(&self) -> Value {
+        if self.shape != Shape::Table {
+            return json!([]);
+        }
+        let names: serde_json::Map<String, Value> = self
+            .queries
+            .iter()
+            .zip('A'..='Z')
+            .map(|((_, name), id)| (format!("Value #{id}"), Value::from(*name)))
+            .collect();
+        json!([
+            {"id": "merge", "options": {}},
+            {"id": "organize", "options": {"excludeByName": {"Time": true}, "indexByName": {}, "renameByName": names}},
+        ])
+    }
+
     /// As Grafana reads it.
     pub(crate) fn json(&self, id: usize, x: u32, y: u32) -> Value {
         let source = json!({"type": "prometheus", "uid": "${datasource}"});
@@ -180,18 +224,31 @@ impl Panel {
             .collect();
         let steps: Vec<Value> =
             self.thresholds.iter().map(|(value, color)| json!({"value": value, "color": color})).collect();
+        let links: Vec<Value> = self
+            .runbooks
+            .iter()
+            .map(|alert| {
+                let section = format!("${{runbooks}}#duetime{}", alert.to_lowercase());
+                json!({"title": format!("Runbook: {alert}"), "url": section, "targetBlank": true})
+            })
+            .collect();
+        let plain: Vec<Value> = self
+            .plain
+            .iter()
+            .map(|name| json!({"matcher": {"id": "byName", "options": name}, "properties": [{"id": "unit", "value": "none"}]}))
+            .collect();
         let colour = if matches!(self.shape, Shape::Number | Shape::States) { "thresholds" } else { "palette-classic" };
         json!({
             "id": id, "type": self.kind(), "title": self.title, "description": self.description, "datasource": source,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height()},
-            "targets": targets,
+            "targets": targets, "links": links, "transformations": self.transformations(),
             "fieldConfig": {
                 "defaults": {
                     "unit": self.unit, "min": if self.begins_at_0() { json!(0) } else { Value::Null },
                     "color": {"mode": colour}, "custom": self.custom(),
                     "thresholds": {"mode": "absolute", "steps": steps},
                 },
-                "overrides": [],
+                "overrides": plain,
             },
             "options": self.options(),
         })

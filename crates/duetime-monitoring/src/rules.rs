@@ -6,10 +6,10 @@
 
 use std::fmt::Write as _;
 
-use duetime_metrics::table::{LATENESS, OLDEST_DUE_AGE, PAUSED};
+use duetime_metrics::table::{LATENESS, NODES_SERVING, OLDEST_DUE_AGE, PAUSED};
 
 use crate::alerts;
-use crate::expr::{OVERDUE, bucket, late_ratio, part, series};
+use crate::expr::{BUDGET, OVERDUE, bucket, late_ratio, max, part, series};
 use crate::objective::{Objective, Objectives};
 
 /// The windows that lateness is recorded over.
@@ -60,7 +60,9 @@ pub fn recordings(objectives: &Objectives, job: &str) -> Vec<Recording> {
              or label_replace(avg_over_time({overdue}[{window}]), \"of\", \"waiting\", \"\", \"\"))"
         )
     };
-    let mut all = vec![of_all(OVERDUE.to_owned(), &overdue)];
+    // A dashboard does not know what is promised.
+    let budget = format!("{} * 0 + {}", max(&NODES_SERVING, "job", &joined("")), objectives.budget(1.0));
+    let mut all = vec![Recording { record: BUDGET.to_owned(), expr: budget }, of_all(OVERDUE.to_owned(), &overdue)];
     all.extend(WINDOWS.map(|window| {
         of_all(late_ratio(window), &|objective: &Objective, matcher: &str| late(window, objective, matcher))
     }));

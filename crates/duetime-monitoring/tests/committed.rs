@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duetime_monitoring::{JOB, Objectives, boards, rules};
+use duetime_monitoring::{JOB, Objectives, RUNBOOKS, boards, rules};
 use serde_json::Value;
-
-/// Where the runbooks of the committed rules are.
-const RUNBOOKS: &str = "docs/RUNBOOKS.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -25,7 +22,7 @@ fn the_committed_dashboards_are_those_that_are_generated() {
         let path = root().join(format!("deploy/grafana/{}.json", board.name));
         let kept = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            kept == board.file(),
+            kept == board.file(RUNBOOKS),
             "{} is not what is generated; run: cargo run -- dashboards --out deploy/grafana",
             path.display()
         );
@@ -74,10 +71,39 @@ fn each_alert_has_a_section_in_the_runbooks() {
 }
 
 #[test]
+fn dashboards_and_runbooks_name_what_the_other_has() {
+    let page = std::fs::read_to_string(root().join(RUNBOOKS)).unwrap();
+    let sections: BTreeSet<String> =
+        page.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_lowercase).collect();
+    let mut titles = BTreeSet::new();
+    for board in boards() {
+        for panel in board.json("https://books.example/")["panels"].as_array().unwrap() {
+            let title = panel["title"].as_str().unwrap();
+            titles.insert(title.to_owned());
+            for link in panel["links"].as_array().into_iter().flatten() {
+                let section = link["url"].as_str().unwrap().strip_prefix("${runbooks}#").unwrap();
+                assert!(sections.contains(section), "{title} links to {section}, which {RUNBOOKS} does not have");
+            }
+        }
+        assert!(board.file("https://books.example/").contains("\"query\": \"https://books.example/\""));
+    }
+    // A panel is named as: Dashboard Delivery, "Time of a delivery, p99".
+    let named: Vec<&str> = page
+        .lines()
+        .filter(|line| line.contains("ashboard "))
+        .flat_map(|line| line.split('"').skip(1).step_by(2))
+        .collect();
+    assert!(named.len() >= 3, "{named:?}");
+    for title in named {
+        assert!(titles.contains(title), "{RUNBOOKS} names a panel {title:?} that no dashboard has");
+    }
+}
+
+#[test]
 fn a_dashboard_has_the_shape_that_grafana_wants() {
     let mut addresses = BTreeSet::new();
     for board in boards() {
-        let json = board.json();
+        let json = board.json(RUNBOOKS);
         let address = json["uid"].as_str().unwrap().to_owned();
         assert!(address.len() <= 40, "{address} is longer than Grafana takes");
         assert!(addresses.insert(address), "two dashboards have one address");
@@ -100,6 +126,9 @@ fn a_dashboard_has_the_shape_that_grafana_wants() {
             assert!(panel["description"].as_str().unwrap().len() > 10, "{title} does not say what it shows");
             assert!(!panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap().is_empty(), "{title} has no unit");
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+            let steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"].as_array().unwrap();
+            let values: Vec<f64> = steps.iter().filter_map(|step| step["value"].as_f64()).collect();
+            assert!(values.is_sorted_by(|one, next| one < next), "{title}: two colours begin at one value: {values:?}");
             let targets = panel["targets"].as_array().unwrap();
             assert!(!targets.is_empty() && targets.iter().all(|target| !target["expr"].as_str().unwrap().is_empty()));
         }
@@ -130,9 +159,9 @@ fn no_expression_names_a_whole_bucket_in_the_spelling_of_one_prometheus() {
 #[test]
 fn the_bytes_of_a_dashboard_do_not_depend_on_how_the_library_was_built() {
     for board in boards() {
-        let text = board.file();
+        let text = board.file(RUNBOOKS);
         let read: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, board.json());
+        assert_eq!(read, board.json(RUNBOOKS));
         let first = text.lines().nth(1).unwrap();
         assert!(first.contains("\"annotations\""), "keys are in order: {first}");
     }

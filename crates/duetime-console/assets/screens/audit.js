@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { age, command, deed, moment, number, plain, plural, seconds } from "../format.js";
+import { ago, command, deed, moment, number, plain, plural } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer, useLinked } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -54,7 +54,7 @@ export function Audit() {
       name: "When",
       left: true,
       value: (row) => row.when,
-      cell: (row) => html`<span title=${moment(row.when)}>${seconds(age(row.when))} ago</span>`,
+      cell: (row) => html`<span title=${moment(row.when)}>${ago(row.when)}</span>`,
     },
     {
       name: "Who",

@@ -2,17 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import {
-  age,
-  coded,
-  command,
-  moment,
-  number,
-  plain,
-  plural,
-  redrivenOf,
-  seconds,
-} from "../format.js";
+import { ago, coded, command, moment, number, plain, plural, redrivenOf } from "../format.js";
 import { Outcomes, watch } from "./outcomes.js";
 import { Letters } from "./letters.js";
 import { PlanFirst, Plans } from "./plans.js";
@@ -161,7 +151,7 @@ export function Dead({ topic }) {
     rest: count - ids.length,
   });
   const plan = (action, { reason: of, example }) => ({ what: { action, reason: of }, example });
-  const ago = (ms) => html`<span title=${moment(ms)}>${seconds(age(ms))} ago</span>`;
+  const when = (ms) => html`<span title=${moment(ms)}>${ago(ms)}</span>`;
   const columns = [
     {
       name: "Reason",
@@ -209,8 +199,8 @@ export function Dead({ topic }) {
           }
         `,
     },
-    { name: "First", value: (row) => row.first, cell: (row) => ago(row.first) },
-    { name: "Last", value: (row) => row.last, cell: (row) => ago(row.last) },
+    { name: "First", value: (row) => row.first, cell: (row) => when(row.first) },
+    { name: "Last", value: (row) => row.last, cell: (row) => when(row.last) },
     ...(!may(state, "admin")
       ? []
       : [

@@ -2,7 +2,18 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { ask, live, may } from "../api.js";
-import { age, bytes, coded, command, moment, number, plural, rate, seconds } from "../format.js";
+import {
+  age,
+  ago,
+  bytes,
+  coded,
+  command,
+  moment,
+  number,
+  plural,
+  rate,
+  seconds,
+} from "../format.js";
 import { Barred, Commands, Confirm, tell, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -109,7 +120,7 @@ export function Nodes() {
     {
       name: "Heard",
       value: (row) => age(row.vitals?.at),
-      cell: (row) => (row.vitals ? `${seconds(age(row.vitals.at))} ago` : "–"),
+      cell: (row) => (row.vitals ? ago(row.vitals.at) : "–"),
     },
     { name: "Version", left: true, value: (row) => row.version, cell: (row) => row.version },
     { name: "Shares by", left: true, cell: (row) => row.mode },

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
 import {
-  age,
+  ago,
   command,
   curl,
   date,
@@ -414,7 +414,7 @@ export function Plans({ topic, actions, onEnded }) {
       cell: (row) =>
         html`
           <span title=${moment(row.created_at)}>
-            ${seconds(age(row.created_at))} ago${row.by ? ` by ${row.by}` : ""}
+            ${ago(row.created_at)}${row.by ? ` by ${row.by}` : ""}
           </span>
         `,
     },

@@ -3,10 +3,10 @@
 import { html } from "../vendor/preact.js";
 import { ask, live, may, topicPath } from "../api.js";
 import { command, lines, moment, nodeTime, number, plain } from "../format.js";
-import { Commands, complain, tell, useKept, useLive, useSteady } from "../parts.js";
+import { Commands, KEPT_CLAIMS, complain, tell, useKept, useLive, useSteady } from "../parts.js";
 
 const FORM = { topic: "", id: "", delay: "30s", payload: "close the order" };
-const [KEPT_FORM, KEPT_SENT, KEPT_CLAIMS] = ["try form", "try sent", "try claims"];
+const [KEPT_FORM, KEPT_SENT] = ["try form", "try sent"];
 // What came of a receipt that leaves nothing to be settled.
 const SETTLED = ["ok", "already", "cancelled", "expired", "gone"];
 

@@ -1,5 +1,6 @@
 //! One line of the audit log, the last lines in memory, and how many of strangers' lines are written.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -48,7 +49,8 @@ pub(crate) struct AuditLine {
     /// What kind of change that is.
     pub kind: ChangeKind,
     /// Method and route.
-    pub action: String,
+    #[schema(value_type = String)]
+    pub action: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub topic: Option<String>,
@@ -94,7 +96,7 @@ impl AuditLine {
             from: None,
             operation,
             kind,
-            action,
+            action: action.into(),
             topic: None,
             id: None,
             sink: None,
@@ -110,7 +112,9 @@ impl AuditLine {
     /// As the line of a request that was refused before anything of it was done.
     pub fn of_refused(mut self) -> Self {
         self.kind = ChangeKind::Refused;
-        cut(&mut self.action);
+        if self.action.chars().count() > REFUSED_CHARS_MAX {
+            cut(self.action.to_mut());
+        }
         [&mut self.topic, &mut self.id, &mut self.sink].into_iter().flatten().for_each(cut);
         self
     }

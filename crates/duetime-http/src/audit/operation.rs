@@ -2,43 +2,11 @@
 //!
 //! Upstream: the audit log names and filters its entries by them.
 
-use axum::http::Method;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::auth::Scope;
-use crate::auth::scopes::scopes_of;
-
-/// Method, route below `/v1`, and the `operationId` that the reference has for it.
-const OPERATIONS: &[(&str, &str, &str)] = &[
-    ("POST", "/nodes/{id}/drain", "drain_node"),
-    ("POST", "/nodes/{id}/undrain", "undrain_node"),
-    ("POST", "/backup", "back_up"),
-    ("PUT", "/topics/{topic}", "put_topic"),
-    ("DELETE", "/topics/{topic}", "delete_topic"),
-    ("POST", "/topics/{topic}/adopt", "adopt_topic"),
-    ("PUT", "/topics/{topic}/shards", "put_shards"),
-    ("POST", "/topics/{topic}/pause", "pause_topic"),
-    ("POST", "/topics/{topic}/resume", "resume_topic"),
-    ("POST", "/topics/{topic}/plans", "create_plan"),
-    ("DELETE", "/topics/{topic}/plans/{id}", "delete_plan"),
-    ("POST", "/topics/{topic}/plans/{id}/start", "start_plan"),
-    ("POST", "/topics/{topic}/plans/{id}/stop", "stop_plan"),
-    ("POST", "/topics/{topic}/sink/probe", "probe_sink"),
-    ("POST", "/sinks/{sink}/pause", "pause_sink"),
-    ("POST", "/sinks/{sink}/resume", "resume_sink"),
-    ("DELETE", "/topics/{topic}/dead", "purge_dead"),
-    ("POST", "/topics/{topic}/dead/redrive", "redrive_dead"),
-    ("POST", "/topics/{topic}/messages", "enqueue"),
-    ("PATCH", "/topics/{topic}/messages/{id}", "reschedule_message"),
-    ("DELETE", "/topics/{topic}/messages/{id}", "cancel_message"),
-    ("POST", "/topics/{topic}/cancel", "cancel_messages"),
-    ("POST", "/topics/{topic}/claim", "claim"),
-    ("POST", "/topics/{topic}/ack", "ack"),
-    ("POST", "/topics/{topic}/nack", "nack"),
-    ("POST", "/topics/{topic}/release", "release"),
-    ("POST", "/topics/{topic}/extend", "extend"),
-];
+use crate::auth::operations::Operations;
 
 /// What a bulk plan does to a message by itself, without a request.
 pub(crate) const PLAN_ITEM: &str = "plan_item";
@@ -52,9 +20,6 @@ pub(crate) const LEFT_OUT: &str = "left_out";
 pub(crate) const LINES_LOST: &str = "lines_lost";
 /// What no request asks for.
 const BY_ITSELF: [&str; 4] = [PLAN_ITEM, RELOAD, LEFT_OUT, LINES_LOST];
-
-/// What no route is for.
-const OTHER: &str = "other";
 
 /// What kind of change something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -81,30 +46,31 @@ impl ChangeKind {
         Self::WORDS.iter().position(|known| *known == word).map(|at| Self::ALL[at])
     }
 
-    /// What a request is.
-    pub fn of(method: &Method, route: &str) -> Self {
-        match scopes_of(method, route) {
-            [Scope::Admin] => Self::Administration,
-            [Scope::Consume] => Self::Claims,
+    /// What a request is for which a token needs one of these scopes.
+    pub fn of(scopes: Option<&[Scope]>) -> Self {
+        match scopes {
+            Some([Scope::Admin]) => Self::Administration,
+            Some([Scope::Consume]) => Self::Claims,
             _ => Self::Messages,
         }
     }
 }
 
-/// What a request does.
-pub(crate) fn operation_of(method: &Method, route: &str) -> &'static str {
-    let below = route.strip_prefix("/v1").unwrap_or(route);
-    OPERATIONS.iter().find(|(m, r, _)| method == *m && *r == below).map_or(OTHER, |(.., operation)| operation)
+fn operations() -> impl Iterator<Item = &'static str> {
+    Operations::that_write().chain(BY_ITSELF)
 }
 
 /// The operation that is called so.
 pub(crate) fn operation_named(word: &str) -> Option<&'static str> {
-    OPERATIONS.iter().map(|(.., operation)| *operation).chain(BY_ITSELF).find(|known| *known == word)
+    operations().find(|known| *known == word)
 }
 
 /// What operations are called, in a sentence.
 pub(crate) fn operation_words() -> String {
-    OPERATIONS.iter().map(|(.., operation)| *operation).chain(BY_ITSELF).collect::<Vec<_>>().join(", ")
+    let mut words: Vec<&str> = operations().collect();
+    words.sort_unstable();
+    words.dedup();
+    words.join(", ")
 }
 
 #[cfg(test)]
@@ -112,24 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_route_that_may_change_something_has_the_name_that_the_reference_gives_it() {
-        let document = crate::openapi();
-        let mut seen = 0;
-        for (path, item) in &document.paths.paths {
-            let writes = [("PUT", &item.put), ("POST", &item.post), ("PATCH", &item.patch), ("DELETE", &item.delete)];
-            for (method, operation) in writes {
-                let Some(operation) = operation else { continue };
-                let method = Method::from_bytes(method.as_bytes()).unwrap();
-                assert_eq!(operation.operation_id.as_deref(), Some(operation_of(&method, path)), "{method} {path}");
-                seen += 1;
-            }
-        }
-        assert_eq!(seen, OPERATIONS.len());
+    fn each_word_names_a_kind_and_each_operation_that_may_change_something() {
+        let api = crate::openapi();
+        let all = Operations::of(&api);
         assert_eq!((operation_named("claim"), operation_named("get_topic")), (Some("claim"), None));
         assert_eq!(ChangeKind::WORDS.map(|word| ChangeKind::named(word).unwrap()), ChangeKind::ALL);
-        let kind = |method, route| ChangeKind::of(&method, route);
-        assert_eq!(kind(Method::POST, "/v1/topics/{topic}/ack"), ChangeKind::Claims);
-        assert_eq!(kind(Method::POST, "/v1/topics/{topic}/cancel"), ChangeKind::Messages);
-        assert_eq!(kind(Method::POST, "/v1/sinks/{sink}/pause"), ChangeKind::Administration);
+        let kind = |route| ChangeKind::of(all.find(&axum::http::Method::POST, route).unwrap().scopes.as_deref());
+        assert_eq!(kind("/v1/topics/{topic}/ack"), ChangeKind::Claims);
+        assert_eq!(kind("/v1/topics/{topic}/cancel"), ChangeKind::Messages);
+        assert_eq!(kind("/v1/sinks/{sink}/pause"), ChangeKind::Administration);
     }
 }

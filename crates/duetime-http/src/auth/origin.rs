@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
-use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 
 use crate::json::problem::Problem;
@@ -158,9 +157,13 @@ fn checked(hosts: &Hosts, method: &Method, uri: &Uri, headers: &HeaderMap) -> Re
 }
 
 /// Refuses foreign host names and what foreign pages send.
-pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response<Body> {
-    match checked(&hosts, request.method(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
+pub(crate) async fn check<F: Future<Output = Response<Body>>>(
+    hosts: &Hosts,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response<Body> {
+    match checked(hosts, request.method(), request.uri(), request.headers()) {
+        Ok(()) => next(request).await,
         Err(problem) => problem.into_response(),
     }
 }

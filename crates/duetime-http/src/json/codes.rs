@@ -1,5 +1,23 @@
 //! The codes of problems.
 
+/// The codes of what time alone may cure: the same may be done when it is asked for again after a pause.
+const RETRYABLE: &[&str] = &[
+    "audit_full",
+    "authority_unavailable",
+    "busy",
+    "clock_skew",
+    "draining",
+    "rate_limited",
+    "routing_changing",
+    "store_unavailable",
+    "timeout",
+];
+
+/// Whether what was refused so may be done when it is asked for again after a pause, and nobody does anything else.
+pub(crate) fn is_retryable(code: &str) -> bool {
+    RETRYABLE.contains(&code)
+}
+
 /// Every `code` there is. One that is given keeps its meaning for ever.
 pub(crate) const CODES: &[&str] = &[
     "malformed_json",
@@ -8,11 +26,13 @@ pub(crate) const CODES: &[&str] = &[
     "invalid_id",
     "invalid_delay",
     "invalid_due_time",
+    "invalid_expiry",
     "missing_due_time",
     "invalid_payload",
     "invalid_base64",
     "invalid_headers",
     "invalid_on_conflict",
+    "invalid_version",
     "invalid_receipt",
     "invalid_topic_settings",
     "invalid_topic_name",
@@ -33,6 +53,7 @@ pub(crate) const CODES: &[&str] = &[
     "unknown_shard",
     "unknown_node",
     "unknown_sink",
+    "no_test_clock",
     "last_node",
     "backup_running",
     "backup_elsewhere",
@@ -44,6 +65,11 @@ pub(crate) const CODES: &[&str] = &[
     "too_many_items",
     "unsupported_media_type",
     "conflict",
+    "changed",
+    "duplicate",
+    "cancelled_before",
+    "in_flight",
+    "dead",
     "topic_has_sink",
     "topic_emptied",
     "topic_vanished",

@@ -14,7 +14,7 @@ use duetime_core::limits::HEADERS_MAX;
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
-use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
+use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -24,7 +24,8 @@ use crate::json::path::refuse_id;
 use crate::json::problem::Refusal;
 use crate::json::schema;
 
-const FIELDS: [&str; 7] = ["id", "delay", "due_at", "payload", "payload_base64", "headers", "on_conflict"];
+const FIELDS: [&str; 9] =
+    ["id", "delay", "due_at", "payload", "payload_base64", "headers", "on_conflict", "expires", "expires_at"];
 
 /// Standard alphabet, padded or not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -85,6 +86,13 @@ pub(crate) struct MessageSchema {
     headers: Option<std::collections::HashMap<String, String>>,
     #[schema(nullable = false)]
     on_conflict: Option<OnConflictSchema>,
+    /// It is handed over no later than this long after its due time, also after a new one; then it is ended as the
+    /// `on_expiry` of its topic says. Absent: it does not expire. It is kept as the header `duetime-expires`.
+    #[schema(nullable = false)]
+    expires: Option<schema::DurationIn>,
+    /// The same, as a moment. Instead of `expires`.
+    #[schema(nullable = false)]
+    expires_at: Option<schema::TimeIn>,
 }
 
 /// What to do when the id is already there.
@@ -94,6 +102,7 @@ pub(crate) struct MessageSchema {
 pub(crate) enum OnConflictSchema {
     Reject,
     Replace,
+    Return,
 }
 
 /// The fields of one message, found and not yet read.
@@ -156,7 +165,7 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 /// Reads one message. The id comes back with the refusal where it could be read.
 pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
     let found: FoundFields<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
-    let [id, delay, due_at, payload, payload_base64, headers, on_conflict] = found.values;
+    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at] = found.values;
     let given_id =
         present(id).map(|raw| text(raw, "id", "invalid_id")).transpose().map_err(|refusal| (None, refusal))?;
     let message = || -> Result<Enqueue, Refusal> {
@@ -173,9 +182,14 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
         };
         let payload = read_payload(payload, present(payload_base64), rules)?;
         let headers = present(headers).map(read_headers).transpose()?.unwrap_or_default();
+        let due = read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(rules.delay));
+        let headers = match read_expiry(present(expires), present(expires_at), due, rules)? {
+            Some(expiry) => expiry.kept_in(&headers),
+            None => headers,
+        };
         Ok(Enqueue {
             id,
-            due: read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(rules.delay)),
+            due,
             headers: rules.trace.into_iter().fold(headers, Headers::traced),
             payload,
             on_conflict: present(on_conflict).map(read_on_conflict).transpose()?.unwrap_or_default(),
@@ -258,6 +272,41 @@ pub(crate) fn read_due(
     }
 }
 
+/// Reads `expires` or `expires_at`.
+fn read_expiry(
+    after: Option<&RawValue>,
+    at: Option<&RawValue>,
+    due: Due,
+    rules: &Rules<'_>,
+) -> Result<Option<Expiry>, Refusal> {
+    let code = "invalid_expiry";
+    let refuse = |field: &str, detail: &str| Err(Refusal::new(code, format!("{field}: {detail}")).at(field));
+    let (field, expiry) = match (after, at) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => return refuse("expires_at", "expires is given too; give one of them"),
+        (Some(raw), None) => {
+            let text = text_or_number(raw, "expires", code, "give a string with a unit, like \"10m\"")?;
+            match parse_duration(&text).and_then(check_delay) {
+                Ok(after) => ("expires", Expiry::After(after)),
+                Err(error) => return refuse("expires", &error),
+            }
+        }
+        (None, Some(raw)) => {
+            let help = "give whole milliseconds since the Unix epoch or RFC 3339 like \"2030-01-31T12:00:00Z\"";
+            let text = text_or_number(raw, "expires_at", code, help)?;
+            match parse_time(&text) {
+                Ok(at) => ("expires_at", Expiry::At(at)),
+                Err(error) => return refuse("expires_at", &error),
+            }
+        }
+    };
+    let due_at = due.of(rules.now);
+    if expiry.of_due(due_at) < due_at {
+        return refuse(field, "it would expire before it falls due; give a later time, or an earlier due time");
+    }
+    Ok(Some(expiry))
+}
+
 /// How many milliseconds the moment that is asked for is past at `now`; `None`: it is not, or it is a delay.
 pub(crate) fn late_by_ms(due: Due, now: Timestamp) -> Option<u64> {
     let Due::At(at) = due else { return None };
@@ -334,9 +383,10 @@ fn read_on_conflict(raw: &RawValue) -> Result<OnConflict, Refusal> {
     match raw.get() {
         "\"reject\"" => Ok(OnConflict::Reject),
         "\"replace\"" => Ok(OnConflict::Replace),
+        "\"return\"" => Ok(OnConflict::Return),
         other => {
             let shown: String = other.chars().take(40).collect();
-            let detail = format!("on_conflict is {shown}; give \"reject\" or \"replace\"");
+            let detail = format!("on_conflict is {shown}; give \"reject\", \"replace\" or \"return\"");
             Err(Refusal::new("invalid_on_conflict", detail).at("on_conflict"))
         }
     }

@@ -1,6 +1,21 @@
 //! Cuts a stream of bytes into lines with bounded memory: a line over the bound is skipped, not kept.
 
+use axum::http::{HeaderMap, header};
 use std::io::BufRead as _;
+
+/// The media type of lines of JSON.
+pub(crate) const NDJSON: &str = "application/x-ndjson";
+
+/// Whether the caller asks for lines of JSON (RFC 9110, 12.5.1): a weight of 0 is a refusal.
+pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|text| text.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let is_named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(NDJSON));
+        let weight = parts.find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
+        is_named && weight.is_none_or(|weight| weight.trim().parse() != Ok(0.0))
+    })
+}
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
@@ -132,6 +147,23 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_asked_for_by_their_media_type_however_it_is_written_and_not_by_a_weight_of_nothing() {
+        let asked =
+            |accept: &'static str| is_accepted(&HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]));
+        for accept in
+            ["application/x-ndjson", "text/html, APPLICATION/X-NDJSON;q=0.5", "application/x-ndjson; v=1; q = 1"]
+        {
+            assert!(asked(accept), "{accept}");
+        }
+        for accept in
+            ["*/*", "application/json", "application/x-ndjson;q=0", "application/x-ndjson; Q=0.000", "x-ndjson"]
+        {
+            assert!(!asked(accept), "{accept}");
+        }
+        assert!(!is_accepted(&HeaderMap::new()));
+    }
 
     fn cut(text: &[u8], piece: usize, bytes_max: usize) -> Vec<(u64, Option<Vec<u8>>)> {
         let mut lines = Lines::new(bytes_max);

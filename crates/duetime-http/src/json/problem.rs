@@ -7,7 +7,8 @@ use duetime_router::{CatalogError, RouteError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::json::codes::CODES;
+use crate::json::became::BecameView;
+use crate::json::codes::{CODES, is_retryable};
 use crate::json::schema;
 
 /// The content type of a problem.
@@ -47,6 +48,33 @@ fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
+/// What a request about one message found of it: as the results of many have it.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub(crate) struct Verdict {
+    /// The id of the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = schema::RefusedOutcome, nullable = false)]
+    pub outcome: Option<&'static str>,
+    /// The due time of the message that is there already, where the store knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub due_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub shard: Option<u32>,
+    /// Replicas of Redis that know of it, where `store.durability` waits for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub replicas: Option<u32>,
+    /// What became of the message that is gone, where its topic remembers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub became: Option<BecameView>,
+}
+
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
@@ -66,6 +94,11 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub field: Option<String>,
+    /// The same request may be done later, without anybody doing anything else: send it again after a pause.
+    pub retryable: bool,
+    #[serde(flatten)]
+    #[schema(value_type = Verdict)]
+    verdict: Option<Box<Verdict>>,
     #[serde(skip)]
     retry_after: Option<u32>,
 }
@@ -81,6 +114,8 @@ impl Problem {
             code,
             detail: cut(detail.into(), DETAIL_BYTES_MAX),
             field: None,
+            retryable: is_retryable(code),
+            verdict: None,
             retry_after: (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S),
         }
     }
@@ -98,6 +133,12 @@ impl Problem {
     /// The same, with a field to blame.
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.field = Some(cut(field.into(), FIELD_BYTES_MAX));
+        self
+    }
+
+    /// The same, with what was found of the message.
+    pub fn with(mut self, verdict: Verdict) -> Self {
+        self.verdict = Some(Box::new(verdict));
         self
     }
 

@@ -71,11 +71,20 @@ macro_rules! words {
 
 words!(
     /// What became of an enqueue.
-    PlacedOutcome: "scheduled" "replaced" "duplicate"
+    PlacedOutcome: "scheduled" "replaced" "duplicate" "cancelled_before"
 );
 words!(
     /// What became of a cancel, a reschedule, a settlement or a deletion.
-    Outcome: "cancelled" "rescheduled" "in_flight" "dead" "unknown" "ok" "already" "expired" "gone" "deleted" "deleting"
+    Outcome: "cancelled" "delivered" "rescheduled" "in_flight" "dead" "unknown" "ok" "already" "expired" "gone" "changed" "moved" "deleted" "deleting"
+);
+words!(
+    /// Why a request about one message is refused: what the message is, or was.
+    RefusedOutcome: "duplicate" "cancelled_before" "in_flight" "dead" "unknown" "delivered" "cancelled" "changed" "expired" "moved"
+);
+words!(
+    /// How a message ended: `cancelled_in_flight` may have been delivered, of `cancelled_before` there was none,
+    /// `moved` lives elsewhere.
+    End: "delivered" "cancelled" "cancelled_in_flight" "dead" "cancelled_before" "expired" "moved"
 );
 words!(
     /// What became of a dead letter: `unknown` is none, `refused` is not an id.

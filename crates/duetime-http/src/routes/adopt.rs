@@ -64,12 +64,12 @@ struct AdoptSchema {
 /// settings. With `accept_loss`, lost shards are recreated, empty.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/adopt", tag = "topics", operation_id = "adopt_topic",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<AdoptSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "It is there", body = AdoptView),
-        (status = 409, description = "It is being deleted or was, or its settings are not known",
-            body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is being deleted or was, or its settings are not known"),
     )
 )]
 pub(crate) async fn post(

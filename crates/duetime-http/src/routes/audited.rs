@@ -53,6 +53,7 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
 /// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
+    security(("token" = ["admin"])),
     params(
         ("limit" = inline(Option<usize>), Query, description = "At most so many, 100 if absent", minimum = 1, maximum = 1000),
         ("kind" = inline(Option<String>), Query, description = "Only these kinds, with commas between them: \

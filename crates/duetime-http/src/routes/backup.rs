@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use duetime_core::{Backup, BackupError, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::json::problem::Problem;
@@ -44,6 +45,12 @@ async fn next(
     Some((chunk, (chunks, draining)))
 }
 
+/// The bytes of a database.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code)]
+struct BackupFile(Vec<u8>);
+
 /// A backup
 ///
 /// All topics and messages as they are at one moment, in one file, while the node serves: a database of SQLite, which is
@@ -53,13 +60,14 @@ async fn next(
 /// A store in Redis is copied by other means, which the refusal names.
 #[utoipa::path(
     post, path = "/v1/backup", tag = "operations", operation_id = "back_up",
+    security(("token" = ["admin"])),
     responses(
-        (status = 200, description = "The file", body = String, content_type = "application/vnd.sqlite3", headers(
+        (status = 200, description = "The file", body = BackupFile, content_type = "application/vnd.sqlite3", headers(
             ("Duetime-Messages" = u64, description = "Messages in it, dead letters too"),
             ("Duetime-Topics" = u64, description = "Topics in it"),
         )),
-        (status = 409, description = "A backup is being made", body = Problem, content_type = "application/problem+json"),
-        (status = 501, description = "The store is copied by other means", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "A backup is being made"),
+        (status = 501, description = "The store is copied by other means"),
     )
 )]
 pub(crate) async fn post(

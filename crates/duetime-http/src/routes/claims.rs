@@ -30,6 +30,7 @@ use crate::routes::results::{OutcomeItem, Style};
 use crate::routes::settle::{Span, settle, visibility};
 use crate::routes::view::{HeadersView, PayloadView};
 use crate::server::body::{self, ITEMS_BYTES_MAX};
+use crate::server::consumers::CONSUMER_BYTES_MAX;
 use crate::server::memory;
 use crate::server::memory::Account;
 use crate::server::state::HttpParts;
@@ -61,9 +62,22 @@ pub(crate) struct ClaimIn {
     #[serde(default)]
     #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
     ack: Option<BoundedVec<Box<RawValue>>>,
+    /// The name of the consumer, for people: see `GET …/consumers`.
+    #[serde(default)]
+    #[schema(nullable = false, min_length = 1, max_length = 100)]
+    consumer: Option<String>,
 }
 
 impl ClaimIn {
+    fn consumer(&self) -> Result<Option<Arc<str>>, Problem> {
+        let Some(name) = &self.consumer else { return Ok(None) };
+        if name.is_empty() || name.len() > CONSUMER_BYTES_MAX || name.chars().any(char::is_control) {
+            let detail = format!("consumer is a name of 1 to {CONSUMER_BYTES_MAX} bytes in one line");
+            return Err(Problem::bad("invalid_value", detail).at("consumer"));
+        }
+        Ok(Some(Arc::from(name.as_str())))
+    }
+
     pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
         let asked = self.max.unwrap_or(1);
         let max = usize::try_from(asked).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
@@ -131,6 +145,7 @@ pub(crate) struct ClaimedViews<'a> {
 /// acks is `error`, beside `results` and no messages.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
+    security(("token" = ["consume"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<ClaimIn>, content_type = "application/json", examples(
         ("claim" = (summary = "Claim", value = json!({"max": 10, "wait": "20s"}))),
@@ -139,8 +154,7 @@ pub(crate) struct ClaimedViews<'a> {
     )),
     responses(
         (status = 200, description = "What is due, and what became of each receipt of `ack`", body = ClaimedViews),
-        (status = 409, description = "The topic has a sink", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "The topic has a sink"),
     )
 )]
 pub(crate) async fn claim(
@@ -154,7 +168,12 @@ pub(crate) async fn claim(
     let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let asked = fields::read::<ClaimIn>(&bytes)?;
     drop(bytes);
-    let mut ask = asked.checked()?;
+    let (mut ask, consumer) = (asked.checked()?, asked.consumer()?);
+    let named = &app.options.named_consumers;
+    if let Some(name) = &consumer {
+        app.router.topic(&topic).await?;
+        named.asks(&topic, name, app.clock.now());
+    }
     let acked = match asked.ack {
         Some(receipts) => {
             caller.limits().charge_request();
@@ -174,6 +193,9 @@ pub(crate) async fn claim(
         Err(problem) if acked.is_some() => (Vec::new(), Some(problem)),
         Err(problem) => return Err(problem),
     };
+    if let Some(name) = &consumer {
+        named.holds(&topic, name, given.iter().flat_map(|given| given.messages.iter()), app.clock.now());
+    }
     Ok(answer(&app, &topic, given, acked.as_deref(), error.as_ref()))
 }
 

@@ -21,6 +21,7 @@ use crate::audit;
 use crate::auth::Caller;
 use crate::json::bounded_vec::BoundedVec;
 use crate::json::fields;
+use crate::json::ndjson;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::{Problem, Refusal};
 use crate::json::schema;
@@ -82,6 +83,7 @@ pub(crate) struct DeadView<'a> {
 /// To export them, ask for `application/x-ndjson`: one message a line, and `next` as the header `Duetime-Next`.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
+    security(("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
@@ -111,7 +113,7 @@ pub(crate) async fn list(
     };
     let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
     let next = page.next.map(show_cursor);
-    if message_lines::are_wanted(&headers) {
+    if ndjson::is_accepted(&headers) {
         return Ok(message_lines::answer(messages, next.as_deref()));
     }
     Ok(Json(DeadView { messages: messages.collect(), next }).into_response())
@@ -230,6 +232,7 @@ async fn act(
 /// They are due at once, with all their attempts given back.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = DeadIn, content_type = "application/json"),
     responses((status = 200, description = "What was redriven", body = DeadDone))
@@ -246,6 +249,7 @@ pub(crate) async fn redrive(
 /// Purge dead letters
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "purge_dead",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = DeadIn, content_type = "application/json"),
     responses((status = 200, description = "What was purged", body = DeadDone))

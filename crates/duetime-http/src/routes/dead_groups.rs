@@ -88,6 +88,7 @@ fn read_limit(text: &str) -> Result<usize, String> {
 /// for five seconds at most, and says in `complete` whether these were all; with `next` as `cursor` it reads on.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/dead/groups", tag = "dead letters", operation_id = "group_dead",
+    security(("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("samples" = inline(Option<usize>), Query, description = "Most ids of each group, 5 if absent", minimum = 1, maximum = 1000),

@@ -66,12 +66,12 @@ async fn set(
 /// takes shards, it scans on.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "operations", operation_id = "drain_node",
+    security(("token" = ["admin"])),
     params(("id" = String, Path, description = "Name of the node")),
     responses(
         (status = 200, description = "The node is notified", body = DrainAnswer),
-        (status = 404, description = "`unknown_node`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`last_node`: no other node takes shards", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "`unknown_node`"),
+        (status = 409, description = "`last_node`: no other node takes shards"),
     )
 )]
 pub(crate) async fn drain(
@@ -88,10 +88,11 @@ pub(crate) async fn drain(
 /// It takes its share of the shards again. Asks for a token for all topics.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "operations", operation_id = "undrain_node",
+    security(("token" = ["admin"])),
     params(("id" = String, Path, description = "Name of the node")),
     responses(
         (status = 200, description = "The node is notified, whether it was drained or not", body = DrainAnswer),
-        (status = 404, description = "`unknown_node`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`unknown_node`"),
     )
 )]
 pub(crate) async fn undrain(

@@ -16,6 +16,7 @@ use duetime_core::store::{Enqueue, EnqueueOutcome};
 use duetime_core::trace::ProducerTrace;
 use duetime_core::{MessageId, TopicName, TopicRecord};
 use duetime_request::RequestDeadline;
+use duetime_router::Placed;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -23,13 +24,15 @@ use utoipa::ToSchema;
 use crate::audit;
 use crate::auth::standing::StandingCaller;
 use crate::auth::{Caller, Scope};
+use crate::json::became::BecameView;
 use crate::json::bounded_vec::BoundedVec;
 use crate::json::message_in::{self, MessageSchema, Rules};
-use crate::json::ndjson::{Line, Lines};
+use crate::json::ndjson::{self, Line, Lines};
 use crate::json::path::Topic;
-use crate::json::problem::{Problem, Refusal};
+use crate::json::problem::{Problem, Refusal, Verdict};
 use crate::json::trace::trace_of;
-use crate::routes::results::{ItemError, PlacedView, Results, Style, write_placed};
+use crate::routes::first_message;
+use crate::routes::results::{ItemError, PlacedView, Results, Style, outcome_word, write_placed};
 use crate::server::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
 use crate::server::memory::{self, Account};
 use crate::server::state::HttpParts;
@@ -92,10 +95,12 @@ enum EnqueueAnswer {
 ///
 /// One message answers with its own status. An array, or NDJSON as a stream of any length, answers
 /// 200 with one outcome or error for each, in order; with `Accept: application/x-ndjson` the answer has that type
-/// and one of `results` a line.
+/// and one of `results` a line. A topic that is not there is made by its first message where the configuration of the
+/// node allows that (`topics_default`).
 /// A stream is answered while it is sent: read the answer meanwhile.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
+    security(("token" = ["produce"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content(
         (OneOrManySchema = "application/json"),
@@ -105,9 +110,9 @@ enum EnqueueAnswer {
         (status = 201, description = "Scheduled", body = PlacedView),
         (status = 200, description = "Replaced; or several, an outcome or an error for each",
             body = EnqueueAnswer),
-        (status = 409, description = "The id lives already; nothing was changed", body = PlacedView),
-        (status = 507, description = "The store is full, or the topic (`topic_full`); nothing was changed",
-            body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`duplicate`: the id lives already, or what became of it is remembered; \
+            `cancelled_before`: a cancel of it came first. Nothing was changed"),
+        (status = 507, description = "The store is full, or the topic (`topic_full`); nothing was changed"),
     )
 )]
 pub(crate) async fn post(
@@ -118,7 +123,7 @@ pub(crate) async fn post(
     body: Body,
 ) -> Result<Response, Problem> {
     let kind = body::kind(&headers)?;
-    let record = app.router.topic(&topic).await?;
+    let record = first_message::topic_of(&app, &topic, &caller).await?;
     let (style, trace) = (style(&headers), trace_of(&headers));
     if kind == BodyKind::Ndjson {
         let caller = StandingCaller::of(&app.auth, &headers, &[Scope::Produce], Some(&topic))?;
@@ -151,14 +156,13 @@ async fn rules<'a>(
 }
 
 fn style(headers: &HeaderMap) -> Style {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accept.contains("application/x-ndjson") { Style::Lines } else { Style::Object }
+    if ndjson::is_accepted(headers) { Style::Lines } else { Style::Object }
 }
 
 fn answer(style: Style, body: Body) -> Response {
     let content_type = match style {
         Style::Object | Style::Array => "application/json",
-        Style::Lines => "application/x-ndjson",
+        Style::Lines => ndjson::NDJSON,
     };
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
@@ -177,15 +181,35 @@ async fn one(
     drop(bytes);
     let (id, late_by_ms) = (item.id.clone(), message_in::late_by_ms(item.due, now));
     let placed = app.router.enqueue(&record.name, vec![item]).await.pop().expect("one answer")?;
+    audit::count(1);
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
         EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => StatusCode::OK,
-        EnqueueOutcome::Duplicate => StatusCode::CONFLICT,
+        EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => return Err(refusal(&id, &placed)),
     };
-    audit::count(1);
     let mut out = Vec::with_capacity(128);
     write_placed(&mut out, (id.as_str(), late_by_ms), &placed);
     Ok((status, [(header::CONTENT_TYPE, "application/json")], out).into_response())
+}
+
+/// Why nothing was scheduled.
+fn refusal(id: &MessageId, placed: &Placed) -> Problem {
+    let outcome = outcome_word(placed.outcome);
+    let why = match (placed.outcome, &placed.became) {
+        (EnqueueOutcome::CancelledBefore, _) => "was cancelled before it came, which its topic remembers",
+        (_, Some(_)) => "was there before and has ended, which its topic remembers",
+        (_, None) => "is there already",
+    };
+    let detail = format!("nothing was changed: {id:?} {why}; \"on_conflict\": \"replace\" schedules it all the same");
+    let due_at = placed.due_at.as_millis();
+    Problem::new(StatusCode::CONFLICT, outcome, detail).with(Verdict {
+        id: Some(id.as_str().to_owned()),
+        outcome: Some(outcome),
+        due_at: (due_at != 0).then_some(due_at),
+        shard: Some(placed.shard),
+        replicas: placed.replicas,
+        became: placed.became.as_ref().map(BecameView::new),
+    })
 }
 
 async fn many(

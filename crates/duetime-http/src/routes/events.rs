@@ -113,6 +113,7 @@ impl EventStream {
 /// token that has fewer, and ends the streams when it drains.
 #[utoipa::path(
     get, path = "/v1/events", tag = "operations", operation_id = "get_events",
+    security(("token" = [])),
     params(("Last-Event-ID" = inline(Option<String>), Header, description = "The id of the last event that was seen")),
     responses((status = 200, description = "A stream without an end; `data` of `topics` and `change` has `at`, `topics` and `gone`",
         body = String, content_type = "text/event-stream"))

@@ -65,6 +65,8 @@ pub(crate) struct FindFailure {
     #[schema(value_type = String)]
     code: &'static str,
     detail: String,
+    /// It may answer later, without anybody doing anything else.
+    retryable: bool,
 }
 
 /// One page of topics that were searched.
@@ -99,6 +101,7 @@ fn read_cursor(text: &str) -> Result<Option<TopicName>, String> {
 /// and yet have a `next`. Where no topic has it the list is empty.
 #[utoipa::path(
     get, path = "/v1/find", tag = "messages", operation_id = "find_messages",
+    security(("token" = ["produce"]), ("token" = ["view"])),
     params(
         ("id" = String, Query, description = "Id of the message, whole", min_length = 1, max_length = 256),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
@@ -133,8 +136,8 @@ pub(crate) async fn get(
                 // One that was deleted meanwhile has no messages.
                 Ok((_, None)) | Err(RouteError::UnknownTopic(_)) => {}
                 Err(error) => {
-                    let Problem { code, detail, .. } = Problem::from(error);
-                    view.failed.push(FindFailure { topic: name.to_string(), code, detail });
+                    let Problem { code, detail, retryable, .. } = Problem::from(error);
+                    view.failed.push(FindFailure { topic: name.to_string(), code, detail, retryable });
                 }
             }
         }

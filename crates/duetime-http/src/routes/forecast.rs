@@ -167,6 +167,7 @@ fn read_buckets(text: &str) -> Result<usize, String> {
 /// five seconds at most for all who ask for the same buckets.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/forecast", tag = "topics", operation_id = "forecast",
+    security(("token" = [])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),

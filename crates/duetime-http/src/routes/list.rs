@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::json::ndjson;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
 use crate::json::schema;
@@ -190,6 +191,7 @@ async fn with_bodies(
 /// header `Duetime-Next`. Such a page has about 4 MiB of payloads at most.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
+    security(("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("state" = inline(Option<schema::ListedState>), Query, description = "Only messages in this state: \
@@ -221,7 +223,7 @@ pub(crate) async fn get(
     let mut page = app.router.live.page(&topic, &filter, cursor, limit).await?;
     find_deferred(&app, &topic, &mut page.messages).await;
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));
-    if message_lines::are_wanted(&headers) {
+    if ndjson::is_accepted(&headers) {
         let read = with_bodies(&app, &topic, &mut page).await?;
         let views = read.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
         return Ok(message_lines::answer(views, page.next.map(show_cursor).as_deref()));

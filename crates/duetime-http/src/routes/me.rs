@@ -60,6 +60,10 @@ pub(crate) struct MeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     max_topic_shards: Option<u32>,
+    /// The clock of the node is moved by hand: it is for tests alone. Absent: it is the machine's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    test_clock: bool,
     /// The node that answers.
     node: String,
     /// The version of its program.
@@ -71,6 +75,7 @@ pub(crate) struct MeView {
 /// What the token of the request may do, on which topics, with which sinks and how often. Never its secret.
 #[utoipa::path(
     get, path = "/v1/me", tag = "operations", operation_id = "get_me",
+    security(("token" = [])),
     responses((status = 200, description = "The token's name, scopes, topics and rates", body = MeView))
 )]
 pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Json<MeView> {
@@ -87,6 +92,7 @@ pub(crate) async fn get(State(app): State<Arc<HttpParts>>, Extension(caller): Ex
         max_topic_messages: limits.ceilings.messages,
         max_topic_bytes: limits.ceilings.bytes,
         max_topic_shards: limits.ceilings.shards,
+        test_clock: app.test_clock.is_some(),
         node: app.node.id.clone(),
         version: env!("CARGO_PKG_VERSION"),
     })

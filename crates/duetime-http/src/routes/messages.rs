@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
-use duetime_core::{MessageId, MessageState, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{
+    End, MessageId, MessageState, Outcome, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::json::became::BecameView;
 use crate::json::bounded_vec::BoundedVec;
 use crate::json::fields;
 use crate::json::message_in::{late_by_ms, read_due, text};
-use crate::json::path::{Topic, TopicAndId, refuse_id};
-use crate::json::problem::{Problem, Refusal};
+use crate::json::path::{Query, Topic, TopicAndId, refuse_id};
+use crate::json::problem::{Problem, Refusal, Verdict};
 use crate::json::schema;
 use crate::routes::pause_view::PauseView;
 use crate::routes::results::{Outcomes, Results, Style};
@@ -35,17 +38,43 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 const IDS_AT_ONCE: usize = 1024;
 
 async fn find(app: &HttpParts, topic: &TopicName, id: MessageId) -> Result<(u32, StoredMessage), Problem> {
-    let (shard, found) = app.router.get(topic, vec![id.clone()]).await.pop().expect("one answer")?;
-    let message = found.ok_or_else(|| {
-        let detail = format!("topic {topic:?} has no message {id:?}: never enqueued, cancelled, or delivered already");
-        Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail)
+    let (shard, found) = app.router.find(topic, vec![id.clone()]).await.pop().expect("one answer")?;
+    let message = found.map_err(|became| {
+        let became = became.as_ref();
+        not_there(topic, &id, became).with(Verdict { became: became.map(BecameView::new), ..Verdict::default() })
     })?;
     Ok((shard, message))
+}
+
+/// There is no message to read or to change.
+fn not_there(topic: &TopicName, id: &MessageId, became: Option<&Outcome>) -> Problem {
+    let why = became.map_or_else(|| "never enqueued, cancelled, or delivered already".to_owned(), end_in_words);
+    let detail = format!("topic {topic:?} has no message {id:?}: {why}");
+    Problem::new(StatusCode::NOT_FOUND, "unknown_message", detail)
+}
+
+/// How a message ended, for people.
+fn end_in_words(became: &Outcome) -> String {
+    let (at, attempts) = (became.at, became.attempts());
+    match became.end {
+        End::Delivered => {
+            let late = became.late_by().map(duetime_core::units::show_duration);
+            let late = late.map(|late| format!(", {late} after its due time")).unwrap_or_default();
+            format!("delivered at {at} on attempt {attempts}{late}")
+        }
+        End::Cancelled => format!("cancelled at {at}"),
+        End::CancelledInFlight => format!("cancelled at {at} while it was claimed, so it may have been delivered"),
+        End::Expired => format!("it expired, and was removed at {at}"),
+        End::Dead => format!("a dead letter after {attempts} attempts, removed at {at}"),
+        End::Moved => format!("moved elsewhere at {at}, undelivered; ask where it was moved to"),
+        End::CancelledBefore => format!("a cancel of it came at {at}, before any enqueue, and an enqueue is refused"),
+    }
 }
 
 /// Read a message
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "get_message",
+    security(("token" = ["produce"]), ("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
@@ -113,10 +142,13 @@ fn in_words(
             let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
             format!("Dead since {visible_at}, because: {reason}. Stays until it is redriven or purged.")
         }
-        MessageState::InFlight if visible_at > now => format!(
-            "Claimed for attempt {attempts} of {max}. Unless it is settled before {visible_at} (in {away}), it is \
-             tried again."
-        ),
+        MessageState::InFlight if visible_at > now => {
+            let then = if attempts < max { "is tried again" } else { "becomes a dead letter: it is the last attempt" };
+            format!(
+                "Claimed for attempt {attempts} of {max}. Unless it is settled before {visible_at} (in {away}), it \
+                 {then}."
+            )
+        }
         MessageState::InFlight => format!(
             "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
              its shard decides whether it is tried again."
@@ -158,6 +190,7 @@ fn in_words(
 /// Its shard and where the store keeps it, the parts of its score, and what happens next in words.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
+    security(("token" = ["produce"]), ("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
@@ -191,29 +224,75 @@ pub(crate) async fn explain(
     Ok(Json(explained).into_response())
 }
 
-/// The word users see, and the status of a single answer.
-fn edited(answer: Edited) -> (StatusCode, &'static str, Option<i64>) {
+/// The word for a message that ended before.
+fn gone(became: &Outcome) -> &'static str {
+    match became.end {
+        End::Delivered => "delivered",
+        End::Cancelled | End::CancelledInFlight => "cancelled",
+        End::Dead => "dead",
+        End::Expired => "expired",
+        End::CancelledBefore => "unknown",
+        End::Moved => "moved",
+    }
+}
+
+fn became(answer: &Edited) -> Option<BecameView> {
+    if let Edited::Gone(became) = answer { Some(BecameView::new(became)) } else { None }
+}
+
+/// The word users see.
+fn edited(answer: &Edited) -> &'static str {
     match answer {
-        Edited::Cancelled => (StatusCode::OK, "cancelled", None),
-        Edited::Rescheduled(due_at) => (StatusCode::OK, "rescheduled", Some(due_at.as_millis())),
-        Edited::InFlight => (StatusCode::CONFLICT, "in_flight", None),
-        Edited::Dead => (StatusCode::CONFLICT, "dead", None),
-        Edited::Unknown => (StatusCode::NOT_FOUND, "unknown", None),
+        Edited::Cancelled => "cancelled",
+        Edited::Rescheduled(_) => "rescheduled",
+        Edited::InFlight => "in_flight",
+        Edited::Dead => "dead",
+        Edited::Changed => "changed",
+        Edited::Unknown => "unknown",
+        Edited::Gone(became) => gone(became),
+    }
+}
+
+/// `held`: what it means for the message that it is in flight.
+fn refusal(topic: &TopicName, id: &MessageId, answer: &Edited, held: &str) -> Option<Problem> {
+    match answer {
+        Edited::Cancelled | Edited::Rescheduled(_) => None,
+        Edited::InFlight => {
+            let detail = format!("message {id:?} is being delivered, or was without an answer: {held}");
+            Some(Problem::new(StatusCode::CONFLICT, "in_flight", detail))
+        }
+        Edited::Dead => {
+            let detail =
+                format!("message {id:?} is a dead letter: redrive it with POST /v1/topics/{topic}/dead/redrive");
+            Some(Problem::new(StatusCode::CONFLICT, "dead", detail))
+        }
+        Edited::Changed => {
+            let detail =
+                format!("message {id:?} is not the version of if_version any more: read it again, and decide anew");
+            Some(Problem::new(StatusCode::PRECONDITION_FAILED, "changed", detail))
+        }
+        Edited::Unknown => Some(not_there(topic, id, None)),
+        Edited::Gone(became) => Some(not_there(topic, id, Some(became))),
     }
 }
 
 async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
-    let late = match &edit {
-        Edit::Reschedule(_, due) => late_by_ms(*due, app.clock.now()),
-        Edit::Cancel(_) => None,
+    let (late_by_ms, held) = match &edit {
+        Edit::Reschedule(_, due) => (late_by_ms(*due, app.clock.now()), "nothing was changed"),
+        Edit::Cancel(_) | Edit::CancelGone(_) | Edit::CancelIf { .. } => {
+            (None, "it may still arrive, and will not be tried again")
+        }
     };
     let answer = app.router.edit(topic, vec![edit]).await.pop().expect("one answer")?;
-    let (status, outcome, due_at) = edited(answer.edited);
+    let (outcome, replicas) = (edited(&answer.edited), answer.replicas);
+    if let Some(problem) = refusal(topic, id, &answer.edited, held) {
+        let (id, outcome, became) = (Some(id.as_str().to_owned()), Some(outcome), became(&answer.edited));
+        return Err(problem.with(Verdict { id, outcome, replicas, became, ..Verdict::default() }));
+    }
+    let due_at = if let Edited::Rescheduled(due_at) = answer.edited { Some(due_at.as_millis()) } else { None };
     let smeared_ms = answer.smeared.map(|by| u64::try_from(by.as_millis()).expect("within the bound of a smear"));
     let word = OutcomeView::word(Some(id.as_str()), outcome);
-    let late_by_ms = late.filter(|_| due_at.is_some());
-    let view = OutcomeView { due_at, smeared_ms, late_by_ms, replicas: answer.replicas, ..word };
-    Ok((status, Json(view)).into_response())
+    Ok(Json(OutcomeView { due_at, smeared_ms, late_by_ms, replicas, ..word }).into_response())
 }
 
 /// Cancel a message
@@ -221,23 +300,32 @@ async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) ->
 /// 409 `in_flight`: it is being delivered, or was without an answer and may still arrive; it will not be tried again.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "cancel_message",
+    security(("token" = ["produce"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
+        ("if_version" = inline(Option<String>), Query, description = "Only if it is this `version` of it"),
     ),
     responses(
         (status = 200, description = "`cancelled`: it will not be delivered", body = OutcomeView),
-        (status = 409, description = "`in_flight`: being delivered, or perhaps delivered without an answer; it will not be tried again", body = OutcomeView),
-        (status = 404, description = "`unknown`, or no such topic", content(
-            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
-        )),
+        (status = 412, description = "`changed`: it is not the version of `if_version`; nothing was changed"),
+        (status = 409, description = "`in_flight`: being delivered, or perhaps delivered without an answer; it will not be tried again"),
+        (status = 404, description = "No such topic, or `unknown_message`: its `outcome` is `unknown` or, where the \
+            topic remembers, what became of it before: `delivered`, `cancelled`, `dead` or `moved`, with `became`"),
     )
 )]
 pub(crate) async fn cancel(
     State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    edit(&app, &topic, &id, Edit::Cancel(id.clone())).await
+    let query = Query::read(query.as_deref(), &["if_version"])?;
+    let version = query.get("if_version", None, |text| text.parse().map(Some))?;
+    let cancel = match version {
+        None => Edit::Cancel(id.clone()),
+        Some(version) => Edit::CancelIf { id: id.clone(), version, moved: false },
+    };
+    edit(&app, &topic, &id, cancel).await
 }
 
 /// Another due time: give one of the two.
@@ -259,6 +347,7 @@ struct RescheduleIn<'a> {
 /// as many as a new message before it is a dead letter.
 #[utoipa::path(
     patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
+    security(("token" = ["produce"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("id" = String, Path, description = "Id of the message, percent-encoded once"),
@@ -266,10 +355,7 @@ struct RescheduleIn<'a> {
     request_body(content = RescheduleIn, content_type = "application/json"),
     responses(
         (status = 200, description = "`rescheduled`", body = OutcomeView),
-        (status = 409, description = "`in_flight` or `dead`: nothing was changed", body = OutcomeView),
-        (status = 404, description = "`unknown`, or no such topic", content(
-            (OutcomeView = "application/json"), (Problem = "application/problem+json"),
-        )),
+        (status = 409, description = "`in_flight` or `dead`: nothing was changed"),
     )
 )]
 pub(crate) async fn reschedule(
@@ -286,14 +372,31 @@ pub(crate) async fn reschedule(
     edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
 }
 
-/// Ids of messages.
+/// Ids of messages, and what they must be.
 #[derive(Deserialize, ToSchema)]
-#[schema(as = Ids)]
+#[schema(as = MessageIds)]
 #[serde(deny_unknown_fields)]
 struct IdsIn<'a> {
     #[serde(borrow)]
     #[schema(value_type = Vec<String>, max_items = 65536)]
     ids: BoundedVec<&'a RawValue>,
+    /// The `version` of each, in order: only what is still that is cancelled.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<Vec<String>>, max_items = 65536, nullable = false)]
+    if_versions: Option<BoundedVec<&'a RawValue>>,
+    /// They live elsewhere from now on, and are remembered so; with `if_versions` only.
+    #[serde(default)]
+    moved: bool,
+}
+
+impl IdsIn<'_> {
+    /// How the message with this id is cancelled, the `at`-th of the list.
+    fn cancel(&self, at: usize, id: &MessageId) -> Result<Edit, Refusal> {
+        let Some(versions) = &self.if_versions else { return Ok(Edit::Cancel(id.clone())) };
+        let version = text(versions[at], "if_versions", "invalid_version")?.parse();
+        let version = version.map_err(|why: String| Refusal::new("invalid_version", why).at("if_versions"))?;
+        Ok(Edit::CancelIf { id: id.clone(), version, moved: self.moved })
+    }
 }
 
 /// Reads one id of a list.
@@ -315,9 +418,11 @@ pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Resu
 /// Cancel many messages
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
+    security(("token" = ["produce"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = IdsIn, content_type = "application/json"),
-    responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`",
+    responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`; \
+        with `if_versions`, `changed`; where the topic remembers, `delivered`, `cancelled`, `dead` or `moved` with `became`",
         body = Outcomes))
 )]
 pub(crate) async fn cancel_many(
@@ -331,8 +436,24 @@ pub(crate) async fn cancel_many(
     let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let ask: IdsIn<'_> = fields::read(&bytes)?;
     let _turn = memory::turn_for(ask.ids.len()).await;
+    if ask.if_versions.as_ref().is_some_and(|versions| versions.len() != ask.ids.len()) {
+        let detail = "if_versions must have a version for each of ids, in order";
+        return Err(Problem::bad("invalid_version", detail));
+    }
+    if ask.moved && ask.if_versions.is_none() {
+        let detail = "moved needs if_versions: what changed since it was copied must stay";
+        return Err(Problem::bad("invalid_version", detail));
+    }
     let ids = read_ids(&ask.ids, bytes.len()).await?;
-    let edits = ids.iter().flatten().map(|id| Edit::Cancel(id.clone())).collect();
+    let mut edits = Vec::with_capacity(ids.len());
+    let mut read = Vec::with_capacity(ids.len());
+    for (at, id) in ids.into_iter().enumerate() {
+        read.push(id.and_then(|id| {
+            edits.push(ask.cancel(at, &id)?);
+            Ok(id)
+        }));
+    }
+    let ids = read;
     let mut answers = app.router.edit(&topic, edits).await.into_iter();
     let mut results = Results::new(Style::Object, ids.len());
     for id in &ids {
@@ -345,8 +466,9 @@ pub(crate) async fn cancel_many(
         };
         match answers.next().expect("one answer for each") {
             Ok(answer) => {
-                let word = OutcomeView::word(Some(id), edited(answer.edited).1);
-                results.item(&OutcomeView { replicas: answer.replicas, ..word });
+                let word = OutcomeView::word(Some(id), edited(&answer.edited));
+                let (became, replicas) = (became(&answer.edited), answer.replicas);
+                results.item(&OutcomeView { replicas, became, ..word });
             }
             Err(error) => results.refused(Some(id), &Refusal::from(&error), None),
         }

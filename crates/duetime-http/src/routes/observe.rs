@@ -109,6 +109,7 @@ fn is_this(app: &HttpParts, member: &Member) -> bool {
 /// List nodes
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "operations", operation_id = "list_nodes",
+    security(("token" = [])),
     responses((status = 200, description = "Nodes and what they scan, as this node sees them", body = NodesView))
 )]
 pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): Extension<Caller>) -> Response {
@@ -173,6 +174,10 @@ pub(crate) struct ReadyFound {
     servers: String,
     /// How far the store's clock and the node's are apart.
     clock: String,
+    /// That the clock is moved by hand, which is for tests alone, and how far it is ahead; absent: it is the machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    test_clock: Option<String>,
     /// What nodes share the shards by.
     sharing: String,
 }
@@ -239,8 +244,15 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     let issues = issues_for(&app, &headers, silent);
     let found = ReadyFound {
         store: "serves",
-        servers: format!("{answering} of {servers} answer"),
+        servers: match servers {
+            0 => "none has a shard yet".to_owned(),
+            _ => format!("{answering} of {servers} answer"),
+        },
         clock: format!("{} ms apart", apart_ms.unsigned_abs()),
+        test_clock: app
+            .test_clock
+            .as_ref()
+            .map(|moved| format!("{} ms ahead of the machine's: this node is for tests alone", moved.clock.ahead_ms())),
         sharing: match app.ownership.issue() {
             None => format!("{} works", app.ownership.mode()),
             Some(_) => format!("{} does not work, see issues", app.ownership.mode()),
@@ -254,6 +266,6 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
     get, path = "/openapi.json", tag = "operations", operation_id = "openapi", security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value, content_type = "application/json"))
 )]
-pub(crate) async fn openapi(Extension(Document(text)): Extension<Document>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+pub(crate) async fn openapi(Extension(document): Extension<Document>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], (document.0)()).into_response()
 }

@@ -70,6 +70,7 @@ impl From<SinkOutage> for OutageView {
 /// 1,024 in all, since the node started. Kept in memory; costs the store nothing.
 #[utoipa::path(
     get, path = "/v1/outages", tag = "operations", operation_id = "list_outages",
+    security(("token" = ["view"])),
     params(("topic" = inline(Option<String>), Query, description = "Only of this topic")),
     responses((status = 200, description = "The latest first", body = OutagesView))
 )]

@@ -72,12 +72,12 @@ async fn set(command: CommandRequest, change: TopicChange) -> Result<Response, P
 /// pause the topic's own where it was paused through a sink.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/pause", tag = "topics", operation_id = "pause_topic",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<PauseSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "Paused, or already so", body = TopicView),
-        (status = 409, description = "Others keep changing it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "Others keep changing it"),
     )
 )]
 pub(crate) async fn pause(command: CommandRequest, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
@@ -90,11 +90,11 @@ pub(crate) async fn pause(command: CommandRequest, headers: HeaderMap, body: Bod
 /// What is due is claimed again, the oldest first. However it was paused.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/resume", tag = "topics", operation_id = "resume_topic",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "Resumed, or not paused", body = TopicView),
-        (status = 409, description = "Others keep changing it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "Others keep changing it"),
     )
 )]
 pub(crate) async fn resume(command: CommandRequest) -> Result<Response, Problem> {

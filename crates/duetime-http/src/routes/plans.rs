@@ -310,12 +310,12 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 /// is forgotten.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = PlanIn, content_type = "application/json"),
     responses((status = 201, description = "The plan", body = PlanView),
-        (status = 409, description = "`too_many_plans`: the topic or the token has as many plans as may be, and all are running",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 507, description = "The store is full", body = Problem, content_type = "application/problem+json"))
+        (status = 409, description = "`too_many_plans`: the topic or the token has as many plans as may be, and all are running"),
+        (status = 507, description = "The store is full"))
 )]
 pub(crate) async fn create(
     State(app): State<Arc<HttpParts>>,
@@ -338,6 +338,7 @@ pub(crate) async fn create(
 /// Those that were started: what is only planned is known to who planned it.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "list_plans",
+    security(("token" = ["view"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "The newest first", body = PlanViews))
 )]
@@ -355,6 +356,7 @@ pub(crate) async fn list(
 /// Look at a bulk plan
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "get_plan",
+    security(("token" = ["view"])),
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "How far it is", body = PlanView))
 )]
@@ -373,11 +375,11 @@ pub(crate) async fn get(
 /// after it was planned, but no dead letter that died later.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/start", tag = "bulk", operation_id = "start_plan",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     request_body(content = StartIn, content_type = "application/json"),
     responses((status = 200, description = "It runs", body = PlanView),
-        (status = 409, description = "It has ended, is being stopped, or wants `at_most`", body = Problem,
-            content_type = "application/problem+json"))
+        (status = 409, description = "It has ended, is being stopped, or wants `at_most`"))
 )]
 pub(crate) async fn start(
     State(app): State<Arc<HttpParts>>,
@@ -402,9 +404,10 @@ pub(crate) async fn start(
 /// until that is written down, or until its node has not been heard of for 15 s.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/stop", tag = "bulk", operation_id = "stop_plan",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is stopping, or has stopped", body = PlanView),
-        (status = 409, description = "It does not run", body = Problem, content_type = "application/problem+json"))
+        (status = 409, description = "It does not run"))
 )]
 pub(crate) async fn stop(
     State(app): State<Arc<HttpParts>>,
@@ -418,10 +421,10 @@ pub(crate) async fn stop(
 /// Forget a bulk plan
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "delete_plan",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is forgotten, as it was; what it did stays done", body = PlanView),
-        (status = 409, description = "It is running; stop it first", body = Problem,
-            content_type = "application/problem+json"))
+        (status = 409, description = "It is running; stop it first"))
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<HttpParts>>,

@@ -293,6 +293,7 @@ impl SinkRatesView {
 /// settings are not their defaults and why. Costs the store nothing.
 #[utoipa::path(
     get, path = "/v1/rates", tag = "operations", operation_id = "get_rates",
+    security(("token" = [])),
     params(("topic" = inline(Option<String>), Query, description = "Only of this topic, in detail")),
     responses((status = 200, description = "By topic and by sink", body = RatesView))
 )]
@@ -309,7 +310,9 @@ pub(crate) async fn get(
     let topic = |record: &TopicRecord| {
         let meters = app.meters.topic(&record.name);
         let detail = wanted.as_ref().map(|topic| {
-            let origins = origins(&record.config, app.options.topics.get(topic.as_str()));
+            let (options, name) = (&app.options, topic.as_str());
+            let file = options.topics.get(name).or_else(|| options.first_messages.settings_of(name));
+            let origins = origins(&record.config, file);
             TopicDetailView::new(&meters, now_ms, origins)
         });
         TopicRatesView { detail, ..TopicRatesView::new(record, &meters, now_ms) }

@@ -10,6 +10,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::audit::Entry;
+use crate::json::became::BecameView;
+use crate::json::codes::is_retryable;
 use crate::json::problem::Refusal;
 use crate::json::schema;
 use crate::routes::view::OutcomeView;
@@ -48,6 +50,8 @@ pub(crate) struct ItemProblem<'a> {
     pub field: Option<&'a str>,
     /// What is wrong and what to do, for people.
     pub detail: &'a str,
+    /// The same item may be done later, without anybody doing anything else.
+    pub retryable: bool,
     /// Which item of the request it was, from 0.
     pub index: u64,
     /// Which line of the request it was, from 1. NDJSON only.
@@ -89,6 +93,10 @@ pub(crate) struct PlacedView {
     /// Replicas of Redis that have it, where `store.durability` waits for them.
     #[schema(nullable = false)]
     replicas: Option<u32>,
+    /// What became of the message that had this id, where it is gone and its topic remembers: of a `duplicate`, and of
+    /// `cancelled_before`.
+    #[schema(nullable = false)]
+    became: Option<BecameView>,
 }
 
 /// One of many answers: an outcome or an error.
@@ -156,7 +164,8 @@ impl Results {
     pub fn refused(&mut self, id: Option<&str>, refusal: &Refusal, line: Option<u64>) {
         let (field, index) = (refusal.field.as_deref(), self.index);
         let detail = if self.out.len() < SHORT_AFTER_BYTES { &*refusal.detail } else { SHORT };
-        let error = ItemProblem { code: refusal.code, field, detail, index, line };
+        let retryable = is_retryable(refusal.code);
+        let error = ItemProblem { code: refusal.code, field, detail, retryable, index, line };
         self.item(&ItemError { id, error });
         if let Some(entry) = &self.entry {
             entry.count(0, 1);
@@ -209,22 +218,24 @@ pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
         EnqueueOutcome::Scheduled => "scheduled",
         EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
         EnqueueOutcome::Duplicate => "duplicate",
+        EnqueueOutcome::CancelledBefore => "cancelled_before",
     }
 }
 
-/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"late_by_ms":…,"in_flight":…,"shard":…}`; no due time where the store does not know it.
+/// `{"id":…,"outcome":…,"due_at":…,"smeared_ms":…,"late_by_ms":…,"in_flight":…,"shard":…,"became":…}`; no due time where the store does not know it.
 pub(crate) fn write_placed(out: &mut Vec<u8>, (id, late_by_ms): (&str, Option<u64>), placed: &Placed) {
     const INFALLIBLE: &str = "memory can be written";
     out.extend_from_slice(b"{\"id\":");
     serde_json::to_writer(&mut *out, id).expect(INFALLIBLE);
     write!(out, ",\"outcome\":\"{}\"", outcome_word(placed.outcome)).expect(INFALLIBLE);
-    if placed.due_at.as_millis() != 0 || placed.outcome != EnqueueOutcome::Duplicate {
+    let is_refused = matches!(placed.outcome, EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore);
+    if placed.due_at.as_millis() != 0 || !is_refused {
         write!(out, ",\"due_at\":{}", placed.due_at.as_millis()).expect(INFALLIBLE);
     }
     if let Some(smeared) = placed.smeared {
         write!(out, ",\"smeared_ms\":{}", smeared.as_millis()).expect(INFALLIBLE);
     }
-    if let Some(late) = late_by_ms.filter(|_| placed.outcome != EnqueueOutcome::Duplicate) {
+    if let Some(late) = late_by_ms.filter(|_| !is_refused) {
         write!(out, ",\"late_by_ms\":{late}").expect(INFALLIBLE);
     }
     if placed.outcome == EnqueueOutcome::ReplacedInFlight {
@@ -233,6 +244,10 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, (id, late_by_ms): (&str, Option<u6
     write!(out, ",\"shard\":{}", placed.shard).expect(INFALLIBLE);
     if let Some(replicas) = placed.replicas {
         write!(out, ",\"replicas\":{replicas}").expect(INFALLIBLE);
+    }
+    if let Some(became) = &placed.became {
+        out.extend_from_slice(b",\"became\":");
+        serde_json::to_writer(&mut *out, &BecameView::new(became)).expect(INFALLIBLE);
     }
     out.push(b'}');
 }

@@ -118,8 +118,7 @@ impl Scrapes {
     get, path = "/metrics", tag = "operations", operation_id = "metrics", security(()),
     responses(
         (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
-        (status = 401, description = "No token, or one that is not known", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 401, description = "No token, or one that is not known"),
     )
 )]
 pub(crate) async fn metrics(

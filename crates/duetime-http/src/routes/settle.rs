@@ -44,7 +44,7 @@ pub(crate) fn visibility(asked: Option<Span>) -> Result<Option<Duration>, Proble
 
 /// Receipts of claimed messages.
 #[derive(Deserialize, ToSchema)]
-#[schema(as = Receipts)]
+#[schema(as = ReceiptList)]
 #[serde(deny_unknown_fields)]
 struct AckIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
@@ -115,7 +115,7 @@ pub(crate) async fn settle(
     }
     let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
     let mut answers = app.router.settle(topic, asks).await.into_iter();
-    let (mut results, mut all_done) = (Results::new(style, read.len()), true);
+    let (mut results, mut all_done, mut moved) = (Results::new(style, read.len()), true, Vec::new());
     for receipt in &read {
         let receipt = match receipt {
             Ok(receipt) => receipt,
@@ -128,6 +128,13 @@ pub(crate) async fn settle(
         let id = Some(receipt.id.as_str());
         match answers.next().expect("one answer for each") {
             Ok((answer, replicas)) => {
+                moved.push((
+                    &receipt.id,
+                    match &answer {
+                        SettleAnswer::Extended(fresh) => Some(fresh.score.visible_at()),
+                        _ => None,
+                    },
+                ));
                 let (word, receipt) = match answer {
                     SettleAnswer::Ok => ("ok", None),
                     SettleAnswer::Expired => ("expired", None),
@@ -145,6 +152,7 @@ pub(crate) async fn settle(
             }
         }
     }
+    app.options.named_consumers.settled(topic, moved.into_iter());
     Ok(SettledReceipts { results: results.finish(), all_done })
 }
 
@@ -172,6 +180,7 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
 /// release and extend.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
+    security(("token" = ["consume"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
@@ -193,6 +202,7 @@ pub(crate) async fn ack(
 /// dead letter, and with `dead` any does at once; `reason` is kept with it.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
+    security(("token" = ["consume"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = NackIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
@@ -229,6 +239,7 @@ pub(crate) async fn nack(
 /// claimed and not begun to handle.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
+    security(("token" = ["consume"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
@@ -250,6 +261,7 @@ pub(crate) async fn release(
 /// it, as long as it remembers that: a request whose answer was lost is repeated there.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
+    security(("token" = ["consume"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ExtendIn, content_type = "application/json"),
     responses((status = 200,

@@ -167,6 +167,11 @@ pub(crate) struct ShardsView {
     #[schema(value_type = schema::OwnershipMode)]
     mode: &'static str,
     shards: Vec<ShardView>,
+    /// Keys in Redis of the streams of shards that the topic had and has no more. Nothing is appended to them any
+    /// more, and what was may still be unread; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    retired_streams: Vec<String>,
     /// The resize under way; absent when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -211,6 +216,8 @@ async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<
             newer_incarnation: matches!(anomalies.get(&index), Some(ShardAnomaly::Later(_))),
         }
     };
+    let retired = record.routing.reach()..record.max_shards_ever();
+    let stream_of = |index| app.store.locate(&record.routing.shard(&record.name, index)).stream;
     Ok(ShardsView {
         configured: record.config.shards,
         shard_count: record.routing.shards,
@@ -219,6 +226,7 @@ async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<
         seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
         mode: app.node.mode,
         shards: (0..).zip(&counts.shards).map(shard).collect(),
+        retired_streams: retired.filter_map(stream_of).collect(),
         resize: resize.map(ResizeView::from),
         preview: None,
     })
@@ -227,6 +235,7 @@ async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<
 /// Look at the shards
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "get_shards",
+    security(("token" = [])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("to" = inline(Option<String>), Query,
@@ -262,7 +271,7 @@ fn waiting(app: &HttpParts, topic: &TopicName, mut problem: Problem) -> Problem 
 
 /// How many shards are wanted.
 #[derive(Deserialize, ToSchema)]
-#[schema(as = Shards)]
+#[schema(as = ShardCount)]
 #[serde(deny_unknown_fields)]
 struct ShardsIn {
     #[schema(value_type = schema::ShardCountIn)]
@@ -281,12 +290,12 @@ fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
 /// request is only kept and starts after it: the last request wins.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ShardsIn, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),
-        (status = 409, description = "Others keep changing the topic", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "Others keep changing the topic"),
     )
 )]
 pub(crate) async fn put(

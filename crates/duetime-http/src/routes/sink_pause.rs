@@ -40,6 +40,8 @@ pub(crate) struct SinkTopicProblem {
     code: &'static str,
     /// What is wrong and what to do, for people.
     detail: String,
+    /// The same may be done later, without anybody doing anything else.
+    retryable: bool,
 }
 
 /// What became of one topic.
@@ -108,8 +110,8 @@ impl SinkAsk {
                 SinkTopicView { topic, outcome: Some(outcome), detail, error: None }
             }
             Err(error) => {
-                let Problem { code, detail, .. } = Problem::from(error);
-                let error = Some(SinkTopicProblem { code, detail });
+                let Problem { code, detail, retryable, .. } = Problem::from(error);
+                let error = Some(SinkTopicProblem { code, detail, retryable });
                 SinkTopicView { topic, error, ..SinkTopicView::default() }
             }
         }
@@ -160,12 +162,12 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Respo
 /// as it is. One that is given this sink later is not paused: send the request again. The resume of the sink ends it.
 #[utoipa::path(
     post, path = "/v1/sinks/{sink}/pause", tag = "operations", operation_id = "pause_sink",
+    security(("token" = ["admin"])),
     params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
     request_body(content = Option<PauseSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
-        (status = 404, description = "`unknown_sink`: no topic delivers through it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "`unknown_sink`: no topic delivers through it"),
     )
 )]
 pub(crate) async fn pause(
@@ -186,11 +188,11 @@ pub(crate) async fn pause(
 /// paused by itself stays so.
 #[utoipa::path(
     post, path = "/v1/sinks/{sink}/resume", tag = "operations", operation_id = "resume_sink",
+    security(("token" = ["admin"])),
     params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
     responses(
         (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
-        (status = 404, description = "`unknown_sink`: no topic delivers through it", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 404, description = "`unknown_sink`: no topic delivers through it"),
     )
 )]
 pub(crate) async fn resume(

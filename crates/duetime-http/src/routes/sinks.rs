@@ -197,11 +197,11 @@ async fn view<'a>(app: &HttpParts, record: &'a TopicRecord, caller: &Caller) -> 
 /// own picture: each node that scans shards of the topic has one.
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/sink", tag = "operations", operation_id = "get_sink",
+    security(("token" = ["view"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "The sink as this node sees it", body = SinkView),
-        (status = 409, description = "`topic_has_no_sink`: consumers claim", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "`topic_has_no_sink`: consumers claim"),
     )
 )]
 pub(crate) async fn get(
@@ -219,11 +219,12 @@ pub(crate) async fn get(
 /// 15 s what the try brought. It is tried with messages that are due; nothing is made up. Of the answering node only.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/sink/probe", tag = "operations", operation_id = "probe_sink",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `in_progress`", body = ProbeView),
         (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \
-            topic's shards, `detail` names them", body = Problem, content_type = "application/problem+json"),
+            topic's shards, `detail` names them"),
     )
 )]
 pub(crate) async fn probe(command: CommandRequest) -> Result<Response, Problem> {

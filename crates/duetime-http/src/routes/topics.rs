@@ -44,6 +44,7 @@ pub(crate) struct TopicViews<'a> {
 /// List topics
 #[utoipa::path(
     get, path = "/v1/topics", tag = "topics", operation_id = "list_topics",
+    security(("token" = [])),
     responses((status = 200, description = "Every topic with its counts", body = TopicViews))
 )]
 pub(crate) async fn list(
@@ -61,6 +62,7 @@ pub(crate) async fn list(
 /// Look at a topic
 #[utoipa::path(
     get, path = "/v1/topics/{topic}", tag = "topics", operation_id = "get_topic",
+    security(("token" = [])),
     params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Its settings and counts", body = TopicView))
 )]
@@ -105,13 +107,13 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
 /// that is there begins a resize, as `PUT /v1/topics/{topic}/shards` does.
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", tag = "topics", operation_id = "put_topic",
+    security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<TopicChangeSchema>, content_type = "application/json"),
     responses(
         (status = 201, description = "Created", body = TopicView),
         (status = 200, description = "Changed, or already so", body = TopicView),
-        (status = 409, description = "Others keep changing it, or the topic that had this name vanished: adopt or delete it",
-            body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Others keep changing it, or the topic that had this name vanished: adopt or delete it"),
     )
 )]
 pub(crate) async fn put(
@@ -243,6 +245,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
 /// are still being removed.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}", tag = "topics", operation_id = "delete_topic",
+    security(("token" = ["admin"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
         ("force" = inline(Option<bool>), Query, description = "Delete it with all messages in it"),
@@ -251,8 +254,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
         (status = 200, description = "`deleted`", body = OutcomeView),
         (status = 202, description = "`deleting`: there is no such topic any more, its messages are being removed",
             body = OutcomeView),
-        (status = 409, description = "It holds something or its shard count changes, and `force` is not `true`", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "It holds something or its shard count changes, and `force` is not `true`"),
     )
 )]
 pub(crate) async fn delete(
@@ -272,6 +274,7 @@ pub(crate) async fn delete(
             let was = app.catalog.delete(&topic, how).await;
             if app.catalog.get(&topic).is_none() {
                 app.meters.forget_topic(&topic);
+                app.options.named_consumers.forget(&topic);
             }
             was
         }

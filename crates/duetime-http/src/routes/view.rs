@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
+use duetime_core::{Expiry, Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
 use duetime_router::TopicCounts;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
+use crate::json::became::BecameView;
 use crate::json::schema;
 use crate::json::setting_schema::TopicSettings;
 use crate::routes::pause_view::PauseView;
@@ -73,6 +74,10 @@ pub(crate) struct MessageView<'a> {
     due_at: i64,
     /// When it may be claimed (again): its due time, a retry's time or a claim's deadline.
     visible_at: i64,
+    /// Until when it may be handed over; absent: it does not expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    expires_at: Option<i64>,
     /// How many times it was claimed.
     attempts: u8,
     /// How many times it was redriven; a redrive sets `attempts` back to 0. No more than 999 are counted.
@@ -82,6 +87,10 @@ pub(crate) struct MessageView<'a> {
     #[schema(value_type = std::collections::HashMap<String, String>)]
     headers: HeadersView<'a>,
     shard: u32,
+    /// What it is now, for a cancel with `if_version`; absent while it is claimed, and of a dead letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     death: Option<DeathView<'a>>,
@@ -94,11 +103,13 @@ impl<'a> MessageView<'a> {
             state: message.state.as_str(),
             due_at: message.due_at.as_millis(),
             visible_at: message.visible_at.as_millis(),
+            expires_at: Expiry::of(&message.headers).map(|expiry| expiry.of_due(message.due_at).as_millis()),
             attempts: message.attempts,
             redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
             headers: HeadersView(&message.headers),
             shard,
+            version: message.version().map(|version| version.to_string()),
             death: message.death.as_ref().map(|death| DeathView { at: death.at.as_millis(), reason: &death.reason }),
         }
     }
@@ -222,11 +233,16 @@ pub(crate) struct OutcomeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub replicas: Option<u32>,
+    /// What became of the message that is gone, where its topic remembers. After a cancel only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub became: Option<BecameView>,
 }
 
 impl<'a> OutcomeView<'a> {
     /// Just a word.
     pub fn word(id: Option<&'a str>, outcome: &'a str) -> Self {
-        Self { id, outcome, due_at: None, smeared_ms: None, late_by_ms: None, receipt: None, replicas: None }
+        let (due_at, smeared_ms, late_by_ms) = (None, None, None);
+        Self { id, outcome, due_at, smeared_ms, late_by_ms, receipt: None, replicas: None, became: None }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -12,19 +13,21 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
 use duetime_core::limits::CLAIM_WAIT_MAX;
-use duetime_request::RequestDeadline;
+use duetime_request::{RequestDeadline, RequestName};
+use futures::FutureExt as _;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span, debug, error, error_span};
+use tracing::{debug, error};
 
 use crate::audit;
-use crate::auth::scopes::scopes_of;
-use crate::json::problem::{Problem, ProblemCode};
+use crate::auth::operations::{Operation, Operations};
+use crate::auth::origin;
+use crate::json::problem::{PROBLEM_JSON, Problem, ProblemCode};
 use crate::json::trace::trace_of;
-use crate::server::body;
 use crate::server::memory::FoundCaller;
-use crate::server::query_routes::QueryRoutes;
+use crate::server::request_id;
 use crate::server::state::HttpParts;
+use crate::server::{body, memory};
 
 /// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
 pub(crate) const NOT_AFTER: &str = "duetime-not-after";
@@ -32,8 +35,13 @@ pub(crate) const NOT_AFTER: &str = "duetime-not-after";
 /// A request is answered, or its stream of answers begun, within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-fn route(request: &Request) -> String {
-    request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned()
+/// The template of its route; a clone of it allocates nothing.
+fn route(request: &Request) -> Option<MatchedPath> {
+    request.extensions().get().cloned()
+}
+
+fn template(route: Option<&MatchedPath>) -> &str {
+    route.map_or("other", MatchedPath::as_str)
 }
 
 /// Methods that are counted by their name: a client may send any other.
@@ -42,26 +50,71 @@ fn method(request: &Request) -> &'static str {
     known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other")
 }
 
-/// Counts requests by route template, method and status, and times them; the outermost of all.
-pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
-    let (route, method, began) = (route(&request), method(&request), Instant::now());
-    let span = match trace_of(request.headers()) {
-        // Lines of any level are in it.
-        Some(trace) => error_span!("request", trace_id = trace.span().trace()),
-        None => Span::none(),
+/// What [`around`] needs.
+#[derive(Clone)]
+pub(crate) struct Around {
+    pub app: Arc<HttpParts>,
+    pub operations: &'static Operations,
+}
+
+/// What is around every request, from outside to inside.
+pub(crate) async fn around(State(around): State<Around>, request: Request, next: Next) -> Response<Body> {
+    let (app, options) = (&*around.app, &around.app.options);
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str);
+    let operation = around.operations.find(request.method(), route);
+    let allowed = |request| let_in(app, operation, request, |request| next.run(request));
+    let in_store = |request| memory::counted(app, request, allowed);
+    let unbroken = |request| {
+        let answered = AssertUnwindSafe(in_time(app, request, in_store)).catch_unwind();
+        answered.map(|answer| answer.unwrap_or_else(panicked))
     };
-    let response = async {
-        let response = next.run(request).await;
+    let from_here = |request| origin::check(&options.hosts, request, unbroken);
+    let recorded = |request| audit::recorded((&options.audit, &*app.clock), operation, request, from_here);
+    counted(app, request, recorded).await
+}
+
+/// Counts requests by route template, method and status, and times them. Lines of the log, of any level, name the request
+/// by its id, and its trace, where it has one.
+async fn counted<F: Future<Output = Response<Body>>>(
+    app: &HttpParts,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response<Body> {
+    let (route, method, began) = (route(&request), method(&request), Instant::now());
+    let route = template(route.as_ref());
+    let id = request_id::id_of(request.headers());
+    let trace_id = trace_of(request.headers()).map(|trace| trace.span().trace());
+    let name = RequestName { id: id.clone(), trace_id };
+    let response = name.scope(async {
+        let response = next(request).await;
         let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
         debug!(method, route, status, took_ms, "request is answered");
         response
-    };
-    let response = response.instrument(span).await;
+    });
+    let response = response.await;
+    debug_assert!(is_as_documented(&response), "{method} {route} answers {response:?}, and no problem");
     if let Some(ProblemCode(code)) = response.extensions().get() {
         app.meters.auth_refused(code);
     }
-    app.meters.request(&route, method, response.status().as_u16(), began.elapsed());
-    with_no_trace(response)
+    app.meters.request(route, method, response.status().as_u16(), began.elapsed());
+    let mut response = with_no_trace(response);
+    response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(id));
+    if app.test_clock.is_some() {
+        // The times in the answer are those of this clock: who compares them with its own learns by how much it is off.
+        response.headers_mut().insert(header::DATE, http_date(app.clock.now()));
+    }
+    response
+}
+
+fn http_date(now: Timestamp) -> HeaderValue {
+    let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or(0));
+    HeaderValue::from_str(&httpdate::fmt_http_date(at)).expect("a date is plain text")
+}
+
+/// Whether what is no success is a problem: the document has nothing else.
+fn is_as_documented(response: &Response<Body>) -> bool {
+    let is_problem = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PROBLEM_JSON);
+    is_problem || !(response.status().is_client_error() || response.status().is_server_error())
 }
 
 /// The topic that a path under `/v1/topics/` names, decoded as the handlers decode it.
@@ -69,23 +122,24 @@ pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
     percent_decode_str(path.split('/').nth(3).unwrap_or_default()).decode_utf8_lossy()
 }
 
-/// Looks at the token, and hands the caller on to the handlers.
-pub(crate) async fn let_in(
-    State((app, with_query)): State<(Arc<HttpParts>, Arc<QueryRoutes>)>,
+/// Looks at the token where one is needed, and hands the caller on to the handlers.
+async fn let_in<F: Future<Output = Response<Body>>>(
+    app: &HttpParts,
+    operation: Option<&Operation>,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response<Body> {
-    let route = route(&request);
-    if route.starts_with("/v1/") {
+    // What is no operation has no handler of the API: a page, or a refusal.
+    if let Some((operation, scopes)) = operation.and_then(|operation| Some((operation, operation.scopes.as_ref()?))) {
         let found = request.extensions_mut().remove::<FoundCaller>();
         let caller = found.map_or_else(|| app.auth.caller(request.headers()), |found| found.0);
         let checked = caller.and_then(|caller| {
-            let topic = route.contains("{topic}").then(|| topic_in(request.uri().path()));
+            let topic = operation.names_topic.then(|| topic_in(request.uri().path()));
             audit::called_by(caller.name());
             caller.limits().take_request()?;
-            caller.check(scopes_of(request.method(), &route), topic.as_deref())?;
+            caller.check(scopes, topic.as_deref())?;
             body::typed(&request)?;
-            with_query.check(request.method(), &route, request.uri().query())?;
+            operation.check_query(request.uri().query())?;
             audit::admit()?;
             Ok(caller)
         });
@@ -94,7 +148,7 @@ pub(crate) async fn let_in(
             Err(problem) => return problem.into_response(),
         };
     }
-    next.run(request).await
+    next(request).await
 }
 
 /// What is in an answer, a refusal too, is for its caller alone, and is what its type says. A page says itself how long
@@ -108,14 +162,18 @@ fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
 
 /// Ends a request that takes too long, or as long as its client waits for it. What it began in the store may still be
 /// done, nothing else of it is begun.
-pub(crate) async fn in_time(State(app): State<Arc<HttpParts>>, request: Request, next: Next) -> Response<Body> {
+async fn in_time<F: Future<Output = Response<Body>>>(
+    app: &HttpParts,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response<Body> {
     let waits = request.uri().path().ends_with("/claim");
     let most = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
-    let limit = match time_left(&request, app.clock.now()) {
+    let limit = match time_left(&request, app.machine_now()) {
         Ok(left) => left.map_or(most, |left| left.min(most)),
         Err(problem) => return problem.into_response(),
     };
-    match tokio::time::timeout(limit, RequestDeadline::after(limit).scope(next.run(request))).await {
+    match tokio::time::timeout(limit, RequestDeadline::after(limit).scope(next(request))).await {
         Ok(response) => response,
         Err(_) => {
             let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
@@ -154,7 +212,7 @@ fn time_left(request: &Request, now: Timestamp) -> Result<Option<Duration>, Prob
 }
 
 /// The answer of a handler that broke.
-pub(crate) fn panicked(_: Box<dyn Any + Send>) -> Response<Body> {
+fn panicked(_: Box<dyn Any + Send>) -> Response<Body> {
     // Where and why, the panic itself has printed: its text may have a secret in it.
     error!("a request handler panicked; the line of the panic has more");
     let detail = "the node met a bug while answering; its log has the details, please report it";

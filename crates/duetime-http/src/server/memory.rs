@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{Response, StatusCode};
-use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
@@ -186,7 +185,11 @@ fn head_bytes(request: &Request) -> usize {
 }
 
 /// Finds out whose request it is, counts what it brings, and holds that until the answer is sent.
-pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, mut request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn counted<F: Future<Output = Response<Body>>>(
+    app: &HttpParts,
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response<Body> {
     let caller = app.auth.caller(request.headers());
     let peer = request.extensions().get::<Peer>().map(|peer| network(peer.0.ip()));
     let tenant = caller.as_ref().map_or(Tenant::Network(peer), |caller| caller.tenant(peer));
@@ -198,7 +201,7 @@ pub(crate) async fn counted(State(app): State<Arc<HttpParts>>, mut request: Requ
     let arriving = account.clone();
     let request =
         request.map(|body| if body.is_end_stream() { body } else { Body::new(Arriving { body, account: arriving }) });
-    let mut response = ACCOUNT.scope(account.clone(), next.run(request)).await;
+    let mut response = ACCOUNT.scope(account.clone(), next(request)).await;
     let unsent = IfUnsent::of(&mut response);
     response.map(|body| Body::new(Leaving { body, piece: Bytes::new(), unsent, _account: account }))
 }

@@ -10,6 +10,8 @@ use crate::audit::Audit;
 use crate::auth::origin::Hosts;
 use crate::auth::shares::Shares;
 use crate::server::connections::ConnectionBounds;
+use crate::server::consumers::NamedConsumers;
+use crate::server::first_message::FirstMessages;
 use crate::server::tls::Tls;
 
 /// What an operator may set about the listener, beside the tokens. The default suits a node on a loopback address.
@@ -21,7 +23,7 @@ pub struct HttpOptions {
     pub connections: ConnectionBounds,
     /// What tenants share: the memory that all requests together may take, and more.
     pub shares: Shares,
-    /// The lock for making a topic with a token that has a limit of topics, so that two requests do not make two.
+    /// The lock for making a topic where there is a limit of topics, so that two requests do not make two.
     pub making_topics: Arc<tokio::sync::Mutex<()>>,
     /// Where changes are recorded.
     pub audit: Audit,
@@ -29,6 +31,10 @@ pub struct HttpOptions {
     pub tls: Option<Tls>,
     /// The topics of this node's configuration: where settings come from.
     pub topics: Arc<BTreeMap<String, TopicConfig>>,
+    /// Which topics are made by their first message.
+    pub first_messages: Arc<FirstMessages>,
+    /// The consumers that name themselves, as the node sees them.
+    pub named_consumers: Arc<NamedConsumers>,
     /// Records what consumers claim; `None`: nobody does.
     pub tracer: Option<Arc<dyn Tracer>>,
 }

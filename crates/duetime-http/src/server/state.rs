@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use duetime_core::{BackupStore, Clock, ClusterNodes, Consumers, Ownership, Resizing, SinkStates, StoreHealth};
+use duetime_core::{
+    BackupStore, Clock, ClusterNodes, Consumers, Ownership, Resizing, SinkStates, StoreHealth, TestClock, Timestamp,
+};
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Auth;
@@ -21,6 +23,15 @@ pub struct NodeInfo {
     pub address: String,
     /// The mode of ownership: `solo`, `round-robin`, `etcd`.
     pub mode: &'static str,
+}
+
+/// A clock that users move in their tests.
+#[derive(Clone, Debug)]
+pub struct MovedClock {
+    /// The same as [`HttpParts::clock`].
+    pub clock: Arc<TestClock>,
+    /// Notified when it was moved: what waits for a moment looks again.
+    pub moved: Arc<Notify>,
 }
 
 /// What the API needs from the program.
@@ -46,6 +57,8 @@ pub struct HttpParts {
     pub resizing: Arc<dyn Resizing>,
     /// The source of the time.
     pub clock: Arc<dyn Clock>,
+    /// The same where users move it in their tests; never in production.
+    pub test_clock: Option<MovedClock>,
     /// Served on `/metrics`.
     pub meters: Arc<Meters>,
     /// Who may do what.
@@ -62,6 +75,13 @@ pub struct HttpParts {
     pub draining: CancellationToken,
 }
 
-/// The API's document as it is served.
+impl HttpParts {
+    /// The time that clients and proxies go by.
+    pub(crate) fn machine_now(&self) -> Timestamp {
+        self.test_clock.as_ref().map_or_else(|| self.clock.now(), |moved| moved.clock.machine())
+    }
+}
+
+/// Returns the API's document as it is served.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Document(pub &'static str);
+pub(crate) struct Document(pub fn() -> &'static str);

@@ -173,7 +173,7 @@ async fn a_file_that_takes_no_lines_stops_nobody_and_no_deed_is_done_whose_line_
     // Administrators have room of their own, and are refused before that is full.
     assert_eq!(api.send(as_root("PUT", "/v1/topics/shop")).await.status, 201);
     for _ in 0..70 {
-        audit.topic_made(now, &"t".repeat(64 << 10));
+        audit.topic_made(now, &"t".repeat(64 << 10), "topic of the configuration");
     }
     assert_eq!(api.send(as_root("PUT", "/v1/topics/never")).await.problem(), (503, "audit_full".to_owned()));
     assert_eq!(api.send(as_root("GET", "/v1/topics/never")).await.status, 404, "it was not made");

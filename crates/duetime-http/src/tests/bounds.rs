@@ -41,9 +41,13 @@ async fn arrays_have_a_bound_of_items_that_is_in_the_document() {
     }
     let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let schemas = &document["components"]["schemas"];
-    for (schema, field) in
-        [("Ids", "ids"), ("DeadLetters", "ids"), ("Receipts", "receipts"), ("Nack", "receipts"), ("Extend", "receipts")]
-    {
+    for (schema, field) in [
+        ("MessageIds", "ids"),
+        ("DeadLetters", "ids"),
+        ("ReceiptList", "receipts"),
+        ("Nack", "receipts"),
+        ("Extend", "receipts"),
+    ] {
         assert_eq!(schemas[schema]["properties"][field]["maxItems"], ARRAY_ITEMS_MAX, "{schema}");
     }
     let one_or_many = schemas["OneOrMany"].to_string();

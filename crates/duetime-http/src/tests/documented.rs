@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::TestApi;
 
@@ -27,4 +27,51 @@ async fn a_request_may_have_the_fields_of_its_schema_and_no_others() {
         let properties = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
         assert_eq!(properties.keys().map(String::as_str).collect::<BTreeSet<_>>(), read, "{schema}");
     }
+}
+
+/// Calls `check` with each object schema and where it is.
+fn objects<'a>(at: &str, schema: &'a Value, check: &mut impl FnMut(&str, &'a Value)) {
+    if let Some(properties) = schema["properties"].as_object() {
+        for (name, property) in properties {
+            check(&format!("{at}.{name}"), property);
+        }
+    }
+    for parts in [&schema["oneOf"], &schema["allOf"]] {
+        parts.as_array().into_iter().flatten().for_each(|part| objects(at, part, check));
+    }
+}
+
+#[test]
+fn each_property_says_what_it_is_and_no_body_is_null() {
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        objects(name, schema, &mut |at, property| {
+            assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{at}: {property}");
+        });
+    }
+    for operation in document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap()) {
+        let body = operation.1["requestBody"].to_string();
+        assert!(!body.contains("null\"}"), "{body}");
+    }
+    assert_eq!(document["servers"][0]["url"], "/");
+}
+
+#[test]
+fn a_failure_has_one_shape_whatever_the_operation_and_the_status() {
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let problem = json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
+    let mut failures = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                let mut content = answer["content"].clone();
+                let bodies = content.as_object_mut().into_iter().flat_map(|bodies| bodies.values_mut());
+                bodies.for_each(|body| drop(body.as_object_mut().unwrap().remove("example")));
+                let is_failure = status.as_str() >= "400";
+                failures += usize::from(is_failure);
+                assert_eq!(content == problem, is_failure, "{method} {path} {status}: {content}");
+            }
+        }
+    }
+    assert!(failures > 300, "{failures}");
 }

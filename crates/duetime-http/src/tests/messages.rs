@@ -22,13 +22,51 @@ async fn one_message_is_scheduled_replaced_or_a_duplicate() {
     assert!(body["shard"].as_u64().unwrap() < 4);
 
     let again = api.enqueue(r#"{"id":"o-1","delay":"1h"}"#).await;
-    assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (409, &json!("duplicate")));
+    assert_eq!(again.problem(), (409, "duplicate".to_owned()));
+    let found = again.json();
+    for field in ["id", "due_at", "shard"] {
+        assert_eq!(found[field], body[field], "{found}");
+    }
+    assert_eq!(found["outcome"], "duplicate");
     let over = api.enqueue(r#"{"id":"o-1","delay":"1h","on_conflict":"replace","payload":"b"}"#).await;
     assert_eq!((over.status.as_u16(), &over.json()["outcome"]), (200, &json!("replaced")));
 
     let read = api.get("/v1/topics/orders/messages/o-1").await.json();
     assert_eq!((&read["state"], &read["payload"], &read["attempts"]), (&json!("scheduled"), &json!("b"), &json!(0)));
     assert_eq!((&read["due_at"], &read["shard"]), (&json!(NOW_MS + 3_600_000), &body["shard"]));
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_version_answers_changed_where_the_message_is_another_one_by_now() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":4,"remember":"1h"}"#).await;
+    let versions = async |id: &str| api.get(&format!("{MESSAGES}/{id}")).await.json()["version"].clone();
+    for id in ["a", "b", "c"] {
+        api.enqueue(&format!(r#"{{"id":"{id}","delay":"1h"}}"#)).await;
+    }
+    let (a, b, c) = (versions("a").await, versions("b").await, versions("c").await);
+    api.enqueue(r#"{"id":"a","delay":"1h","on_conflict":"replace"}"#).await;
+    let path =
+        |id: &str, version: &serde_json::Value| format!("{MESSAGES}/{id}?if_version={}", version.as_str().unwrap());
+    let changed = api.delete(&path("a", &a)).await;
+    assert_eq!((changed.status.as_u16(), &changed.json()["outcome"]), (412, &json!("changed")));
+    assert_eq!(api.delete(&path("b", &b)).await.json()["outcome"], "cancelled");
+    assert_eq!(api.delete(&format!("{MESSAGES}/b?if_version=7")).await.status, 400);
+
+    let cancel = async |body: serde_json::Value| api.post("/v1/topics/orders/cancel", &body.to_string()).await.json();
+    let moved = cancel(json!({"ids": ["a", "b", "c", "d"], "if_versions": [a, b, c, "x"], "moved": true})).await;
+    let results = moved["results"].as_array().unwrap();
+    let words: Vec<_> = results.iter().map(|result| result["outcome"].as_str().unwrap_or_default()).collect();
+    assert_eq!(words, ["changed", "cancelled", "cancelled", ""], "{moved}");
+    assert_eq!(results[1]["became"]["outcome"], "cancelled", "it was cancelled before: {moved}");
+    assert_eq!((&results[2]["became"], &results[3]["error"]["code"]), (&json!(null), &json!("invalid_version")));
+    let gone = api.delete(&format!("{MESSAGES}/c")).await;
+    assert_eq!((gone.status.as_u16(), &gone.json()["outcome"]), (404, &json!("moved")));
+    assert_eq!(gone.json()["became"]["version"], c);
+    assert_eq!(api.get(&format!("{MESSAGES}/c")).await.json()["became"]["outcome"], "cancelled_before");
+    for bad in [json!({"ids": ["a"], "if_versions": []}), json!({"ids": ["a"], "moved": true})] {
+        assert_eq!(cancel(bad).await["code"], "invalid_version");
+    }
 }
 
 #[tokio::test]
@@ -226,12 +264,15 @@ async fn cancel_and_reschedule_answer_what_became_of_the_message() {
     api.advance("1m");
     assert_eq!(api.post("/v1/topics/orders/claim", "").await.json()["messages"][0]["headers"], json!({"Trace": "1"}));
     let held = api.call("PATCH", path, "application/json", r#"{"delay":"1m"}"#).await;
-    assert_eq!((held.status.as_u16(), &held.json()["outcome"]), (409, &json!("in_flight")));
+    assert_eq!((held.problem(), &held.json()["outcome"]), ((409, "in_flight".to_owned()), &json!("in_flight")));
+    assert!(held.text.contains("nothing was changed"), "{}", held.text);
     let gone = api.delete(path).await;
-    assert_eq!((gone.status.as_u16(), &gone.json()["outcome"]), (409, &json!("in_flight")));
+    assert_eq!((gone.problem(), &gone.json()["outcome"]), ((409, "in_flight".to_owned()), &json!("in_flight")));
     let unknown = api.delete(path).await;
-    assert_eq!((unknown.status.as_u16(), &unknown.json()["outcome"]), (404, &json!("unknown")));
-    assert_eq!(api.get(path).await.problem(), (404, "unknown_message".to_owned()));
+    assert_eq!((unknown.problem(), &unknown.json()["id"]), ((404, "unknown_message".to_owned()), &json!("o-1")));
+    assert_eq!(unknown.json()["outcome"], "unknown");
+    let read = api.get(path).await;
+    assert_eq!((read.problem(), read.json().get("outcome")), ((404, "unknown_message".to_owned()), None));
     api.advance("1h");
     assert_eq!(api.drain().await, vec![], "a cancelled message is not tried again");
 }

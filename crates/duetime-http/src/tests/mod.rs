@@ -11,11 +11,13 @@ mod bulk;
 mod claim_and_ack;
 mod claims;
 mod connections;
+mod consumers;
 mod documented;
 mod drain;
 mod ends;
 mod events;
 mod find;
+mod first_message;
 mod foreign;
 mod list;
 mod messages;
@@ -25,6 +27,7 @@ mod plans;
 mod shares;
 mod sink_access;
 mod sinks;
+mod test_clock;
 mod topics;
 mod trace;
 
@@ -124,6 +127,7 @@ impl Answer {
         assert_eq!(body["status"], self.status.as_u16());
         assert_eq!(body["type"], "about:blank");
         assert!(body["title"].is_string() && !body["detail"].as_str().unwrap().is_empty());
+        assert!(body["retryable"].is_boolean(), "{body}");
         (self.status.as_u16(), body["code"].as_str().unwrap().to_owned())
     }
 }
@@ -183,6 +187,7 @@ impl TestApi {
             consumers: Arc::new(consumers),
             sinks,
             clock: clock.clone(),
+            test_clock: None,
             meters,
             auth,
             options: HttpOptions::default(),
@@ -220,6 +225,7 @@ impl TestApi {
         let response = self.api.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         documented(&method, &path, parts.status, &parts.headers);
+        assert!(parts.headers.contains_key("x-request-id"), "{method} {path}");
         let mut text = Vec::new();
         let mut chunks = body.into_data_stream();
         while let Some(chunk) = chunks.next().await {

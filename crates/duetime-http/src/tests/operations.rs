@@ -37,7 +37,13 @@ impl StoreLayer for Faulty {
         made: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         if FAILING.contains(&call.op) {
-            let of_none = Shard { topic: TopicName::new("none").unwrap(), index: 0, epoch: 1, change_id: ChangeId(1) };
+            let of_none = Shard {
+                topic: TopicName::new("none").unwrap(),
+                index: 0,
+                epoch: 1,
+                change_id: ChangeId(1),
+                memory: duetime_core::Memory::default(),
+            };
             (self.fault.lock())(call.shards.first().unwrap_or(&of_none)).map_or(Ok(()), Err)?;
         }
         made.await

@@ -1,8 +1,8 @@
 //! Is the other side up, and how do deliveries go?
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, BREAKER_OPENS, CLAIM_BATCH_SIZE, CLAIM_DELAY, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, DELIVERY, MESSAGES,
-    RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL, SINK_ERRORS,
+    BREAKER_OPEN, BREAKER_OPENS, CLAIM_BATCH_SIZE, CLAIM_DELAY, CLAIMS_EXPIRED, CLAIMS_UNANSWERED, CONSUMER_CLAIM_AGE,
+    DELIVERY, FAILURES_UNDECIDED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL, SINK_ERRORS,
 };
 
 use crate::board::Board;
@@ -13,25 +13,6 @@ pub(super) fn board() -> Board {
     let of = |event: &str| rate(&MESSAGES, "topic", &format!(r#"{TOPICS},event="{event}""#), WINDOW);
     Board::new("delivery", "Delivery", "Is the other side up, and how do deliveries go?")
         .row(
-            "Sinks",
-            vec![
-                Panel::new(Shape::Lines, "Time of a delivery, p50", "s", "Half of the deliveries of a batch take no longer.")
-                    .query(quantile(0.5, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
-                Panel::new(Shape::Lines, "Time of a delivery, p99", "s",
-                    "Above the sink's time-out nothing gets through. Near the visibility timeout duplicates are likely.")
-                    .query(quantile(0.99, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
-                Panel::new(Shape::Lines, "Deliveries a second", "cps", "Batches, not messages.")
-                    .query(count_rate(&SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
-                Panel::new(Shape::Stacked, "Messages not accepted, by kind", "cps",
-                    "retry and rejected are answers about a message; unavailable and timeout are about the target.")
-                    .query(rate(&SINK_ERRORS, "sink, kind", NODES, WINDOW), "{{sink}} {{kind}}"),
-                Panel::new(Shape::States, "Sinks taken to be down", "short", "Red while the circuit breaker of a topic is open.")
-                    .warn(0.5, 1.0)
-                    .wide(24)
-                    .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
-            ],
-        )
-        .row(
             "Where lateness comes from",
             vec![
                 Panel::new(Shape::Lines, "From the due time to the claim, p99", "s",
@@ -39,17 +20,46 @@ pub(super) fn board() -> Board {
                     .query(quantile(0.99, &CLAIM_DELAY, "topic", TOPICS, WINDOW), "{{topic}}"),
                 Panel::new(Shape::Lines, "From the claim to the delivery, p99", "s", "The sink; for a consumer, the answer to its claim.")
                     .query(quantile(0.99, &DELIVERY, "topic", TOPICS, WINDOW), "{{topic}}"),
+                Panel::new(Shape::Lines, "Since a consumer asked last", "s",
+                    "At the node that was asked last. It grows while no consumer of the topic claims; 0 where a sink is delivered to.")
+                    .runbook("ConsumersGone")
+                    .query(format!("min by (topic) ({})", series(&CONSUMER_CLAIM_AGE, TOPICS)), "{{topic}}"),
+                Panel::new(Shape::Lines, "Messages of a claim, p50", "short",
+                    "Near 1 the work is a trickle; near 256 there is a backlog.")
+                    .query(quantile(0.5, &CLAIM_BATCH_SIZE, "topic", TOPICS, WINDOW), "{{topic}}"),
+            ],
+        )
+        .row(
+            "Sinks",
+            vec![
+                Panel::new(Shape::States, "Sinks taken to be down", "short", "Red while the circuit breaker of a topic is open: claims are stopped, and no attempt is used up.")
+                    .wide(24)
+                    .red_from(1.0)
+                    .runbook("SinkDown")
+                    .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
+                Panel::new(Shape::Lines, "Time of a delivery, p50", "s", "Half of the deliveries of a batch take no longer.")
+                    .query(quantile(0.5, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
+                Panel::new(Shape::Lines, "Time of a delivery, p99", "s",
+                    "Above the sink's time-out nothing gets through. Near the visibility timeout duplicates are likely.")
+                    .query(quantile(0.99, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
+                Panel::new(Shape::Lines, "Batches given to sinks a second", "cps", "Of up to 256 messages each.")
+                    .query(count_rate(&SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
+                Panel::new(Shape::Stacked, "Messages not accepted, by kind", "cps",
+                    "retry, refused and rejected are about a message; unavailable and no_answer are about the target.")
+                    .query(rate(&SINK_ERRORS, "sink, kind", NODES, WINDOW), "{{sink}} {{kind}}"),
                 Panel::new(Shape::Lines, "Breakers opened within an hour", "short",
                     "More than a few: the sink goes and comes. `duetime sink outages` has when and why.")
                     .query(increase(&BREAKER_OPENS, "topic", TOPICS, "1h"), "{{topic}}"),
-                Panel::new(Shape::Lines, "Since a consumer asked last", "s",
-                    "At the node that was asked last. It grows while no consumer of the topic claims; 0 where a sink is delivered to.")
-                    .query(format!("min by (topic) ({})", series(&CONSUMER_CLAIM_AGE, TOPICS)), "{{topic}}"),
+                Panel::new(Shape::Lines, "Failures not decided yet", "cps",
+                    "Whether they are the message's or the sink's takes longer to tell than two seconds: the sink is slow.")
+                    .query(rate(&FAILURES_UNDECIDED, "topic", TOPICS, WINDOW), "{{topic}}"),
             ],
         )
         .row(
             "Attempts",
             vec![
+                Panel::new(Shape::Lines, "Messages delivered a second", "cps", "Accepted by a sink, or acknowledged by a consumer.")
+                    .query(of("delivered"), "{{topic}}"),
                 Panel::new(Shape::Lines, "Retries for each delivery", "short",
                     "Above 0.1 for long: many messages need more than one attempt.")
                     .query(format!("{} / ({} > 0)", of("retried"), of("delivered")), "{{topic}}"),
@@ -57,18 +67,15 @@ pub(super) fn board() -> Board {
                     "Given back for another attempt whose time has not come. It grows while a sink refuses messages.")
                     .query(sum(&RETRIES_WAITING, "topic", TOPICS), "{{topic}}"),
                 Panel::new(Shape::Lines, "Dead letters a second", "cps", "Messages that were given up.")
+                    .runbook("DeadLettersGrow")
                     .query(of("dead"), "{{topic}}"),
-                Panel::new(Shape::Lines, "Claims that ended without a verdict", "cps",
-                    "A holder crashed, or the visibility timeout is shorter than a slow delivery: duplicates are likely.")
-                    .query(rate(&CLAIMS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
-                Panel::new(Shape::Lines, "Verdicts that came too late", "cps",
-                    "The claim had ended before its verdict came: the message is delivered again.")
-                    .query(rate(&SETTLEMENTS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}"),
-                Panel::new(Shape::Lines, "Messages of a claim, p50", "short",
-                    "Near 1 the work is a trickle; near 256 there is a backlog.")
-                    .query(quantile(0.5, &CLAIM_BATCH_SIZE, "topic", TOPICS, WINDOW), "{{topic}}"),
-                Panel::new(Shape::Lines, "Deliveries a second", "cps", "Accepted by a sink, or acknowledged by a consumer.")
-                    .query(of("delivered"), "{{topic}}"),
+                Panel::new(Shape::Lines, "Claims that ended before their verdict", "cps",
+                    "A holder crashed, or the visibility timeout is shorter than a slow delivery: duplicates are likely. At most once, what was claimed is gone instead.")
+                    .wide(24)
+                    .runbook("ClaimsExpire")
+                    .query(rate(&CLAIMS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}, without a verdict")
+                    .query(rate(&SETTLEMENTS_EXPIRED, "topic", TOPICS, WINDOW), "{{topic}}, the verdict came later")
+                    .query(rate(&CLAIMS_UNANSWERED, "topic", TOPICS, WINDOW), "{{topic}}, at most once and unanswered"),
             ],
         )
 }

@@ -3,11 +3,11 @@
 use duetime_metrics::table::{AUTH_REFUSED, REQUEST_SECONDS, REQUESTS};
 
 use crate::board::Board;
-use crate::expr::{NODES, WINDOW, increase, quantile, rate};
+use crate::expr::{NODES, WINDOW, quantile, rate};
 use crate::panel::{Panel, Shape};
 
 pub(super) fn board() -> Board {
-    let of = |status: &str| format!(r#"{NODES},status=~"{status}""#);
+    let not_served = format!(r#"{NODES},status=~"5..""#);
     Board::new("http", "HTTP API", "What do clients ask, and what are they answered?").row(
         "Requests",
         vec![
@@ -35,28 +35,22 @@ pub(super) fn board() -> Board {
             )
             .query(quantile(0.99, &REQUEST_SECONDS, "route", NODES, WINDOW), "{{route}}"),
             Panel::new(
-                Shape::Lines,
+                Shape::Stacked,
                 "Requests that a node could not serve",
                 "reqps",
                 "503: the store is away or the node is busy. 507: the store is full.",
             )
             .query(
-                format!("{} or vector(0)", rate(&REQUESTS, "route, status", &of("5.."), WINDOW)),
+                format!("{} or vector(0)", rate(&REQUESTS, "route, status", &not_served, WINDOW)),
                 "{{status}} {{route}}",
             ),
             Panel::new(
-                Shape::Lines,
+                Shape::Stacked,
                 "Requests that were refused",
                 "reqps",
-                "401 and 403: tokens. 429: a token's limit.",
+                "For their token. 401: none, or unknown. 403: without the right. 429: over its rate or its topics.",
             )
-            .query(format!("{} or vector(0)", rate(&REQUESTS, "status", &of("401|403|421|429"), WINDOW)), "{{status}}"),
-            Panel::new(Shape::Lines, "Tokens refused", "reqps", "By why: none, unknown, without the right, over its rate or its topics.")
-                .wide(24)
-                .query(rate(&AUTH_REFUSED, "reason", NODES, WINDOW), "{{reason}}"),
-            Panel::new(Shape::Table, "Requests of an hour", "short", "By route and status.")
-                .wide(24)
-                .query(increase(&REQUESTS, "route, status", NODES, "1h"), ""),
+            .query(rate(&AUTH_REFUSED, "reason", NODES, WINDOW), "{{reason}}"),
         ],
     )
 }

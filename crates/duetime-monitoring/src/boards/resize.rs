@@ -19,6 +19,7 @@ pub(super) fn board() -> Board {
                     "short",
                     "0 when nothing moves. Flat above 0: `duetime shards get TOPIC` says what blocks it.",
                 )
+                .runbook("ResizeStuck")
                 .query(remaining(), "{{topic}}"),
                 Panel::new(
                     Shape::Lines,
@@ -46,15 +47,15 @@ pub(super) fn board() -> Board {
         .row(
             "Shards",
             vec![
-                Panel::new(Shape::Lines, "Shards of a topic", "short", "The number that new messages are spread over.")
-                    .query(max(&SHARDS, "topic", TOPICS), "{{topic}}"),
                 Panel::new(
                     Shape::Lines,
-                    "Shards that are scanned",
+                    "Shards of a topic, and those that are scanned",
                     "short",
-                    "By all nodes together. Below the line beside it: some shard has no owner.",
+                    "New messages are spread over the first number. Fewer scanned by all nodes together: some shard has no owner.",
                 )
-                .query(sum(&SHARDS_OWNED, "topic", TOPICS), "{{topic}}"),
+                .wide(24)
+                .query(max(&SHARDS, "topic", TOPICS), "{{topic}}")
+                .query(sum(&SHARDS_OWNED, "topic", TOPICS), "{{topic}}, scanned"),
             ],
         )
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_core::TopicConfig;
+use reqwest::header::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 
+use crate::became::Became;
 use crate::error::Problem;
 use crate::pause::TopicPause;
 use crate::sink::SinkIssue;
@@ -77,6 +79,18 @@ impl<T> Answer<T> {
             Self::Refused(_) => None,
         }
     }
+
+    /// What became of it, or why nothing did.
+    ///
+    /// # Errors
+    ///
+    /// Why this item was refused or failed.
+    pub fn into_result(self) -> Result<T, ItemProblem> {
+        match self {
+            Self::Done(done) => Ok(done),
+            Self::Refused(refused) => Err(refused.error),
+        }
+    }
 }
 
 /// An item that was refused or failed.
@@ -99,6 +113,9 @@ pub struct ItemProblem {
     pub field: Option<String>,
     /// What is wrong and what to do, for people.
     pub detail: String,
+    /// The same item may be done later, without anybody doing anything else.
+    #[serde(default)]
+    pub retryable: bool,
     /// Which item it was, from 0.
     #[serde(default)]
     pub index: u64,
@@ -140,6 +157,24 @@ pub struct Placed {
     /// How many milliseconds later than asked for it falls due, where its topic has a `smear`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smeared_ms: Option<u64>,
+    /// What became of the message that had this id, where it is gone and its topic remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub became: Option<Became>,
+    /// An earlier try of this call may have been carried out: a `duplicate` may be this very message. Said by the client.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
+}
+
+impl Placed {
+    /// The same with what the client knows: whether an earlier try may have been carried out, and whether it made the id.
+    pub(crate) fn told(mut self, repeated: bool, is_made: bool) -> Self {
+        self.repeated = repeated;
+        if repeated && is_made && self.outcome == "duplicate" {
+            // Nobody else has an id that was made here: an earlier try stored it.
+            "scheduled".clone_into(&mut self.outcome);
+        }
+        self
+    }
 }
 
 /// What became of one cancel, reschedule or settlement.
@@ -150,6 +185,9 @@ pub struct Outcome {
     pub id: Option<String>,
     /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `already`, `expired`, `gone` …
     pub outcome: String,
+    /// Of a cancel, what became of the message before, where its topic remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub became: Option<Became>,
     /// The due time it has now. After a reschedule only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
@@ -165,6 +203,10 @@ pub struct Outcome {
     /// Replicas of Redis that have it, where `store.durability` waits for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+    /// Of a cancel: an earlier try of this call may have been carried out, so with `unknown` it may have cancelled the
+    /// message. Said by the client.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// Why and when a message died.
@@ -188,6 +230,9 @@ pub struct Message {
     /// When it may be claimed (again).
     #[serde(default)]
     pub visible_at: i64,
+    /// Until when it may be handed over; absent: it does not expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
     /// How many times it was claimed.
     pub attempts: u8,
     /// How many times it was redriven; a redrive sets `attempts` back.
@@ -207,6 +252,9 @@ pub struct Message {
     pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
+    /// What it is now, for [`cancel_if`](crate::Client::cancel_if); absent while it is claimed, and of a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Of a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
@@ -298,6 +346,30 @@ impl ClaimedMessage {
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         bytes_of(self.payload.as_deref(), self.payload_base64.as_deref())
+    }
+
+    /// The headers of the span that handling it belongs to, for a propagator of OpenTelemetry: `traceparent`, and the
+    /// `tracestate` of its producer where that belongs to the same span. Empty where there is none.
+    #[must_use]
+    pub fn trace_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let Some(traceparent) = &self.traceparent else { return headers };
+        let mut insert = |name: &'static str, text: &str| {
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(name, value);
+            }
+        };
+        insert("traceparent", traceparent);
+        // A delivery that the node records is a span of its own, of which the tracestate of the producer says nothing. The
+        // flags, of which the node keeps those that it knows, are no part of a span's name.
+        let span = |traceparent: &str| traceparent.rsplit_once('-').map(|(span, _)| span.to_owned());
+        let producer = self.headers.get("traceparent").and_then(|producer| span(producer));
+        if let Some(state) =
+            self.headers.get("tracestate").filter(|_| producer.is_some() && producer == span(traceparent))
+        {
+            insert("tracestate", state);
+        }
+        headers
     }
 }
 

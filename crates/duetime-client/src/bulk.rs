@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::call::{ANSWER_MAX, Client, part};
+use crate::call::{Client, part};
 use crate::error::ClientError;
 
 /// What is to be done to which messages. Absent fields are left out.
@@ -150,7 +150,7 @@ impl Client {
     ///
     /// See [`ClientError`]; so with all calls.
     pub async fn plan_bulk(&self, topic: &str, ask: &BulkAsk) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::POST, &path(topic, ""))?.timeout(ANSWER_MAX).json(ask)).await
+        self.call(self.request(Method::POST, &path(topic, ""))?.timeout(self.answer_max).json(ask)).await
     }
 
     /// The plans of a topic, the newest first.
@@ -177,7 +177,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn start_bulk(&self, topic: &str, id: &str, how: BulkStart) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::POST, &path(topic, &format!("/{}/start", part(id))))?.json(&how)).await
+        self.send_json(Method::POST, &path(topic, &format!("/{}/start", part(id))), &how).await
     }
 
     /// Stops a plan.
@@ -186,7 +186,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn stop_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::POST, &path(topic, &format!("/{}/stop", part(id))))?.json(&json!({}))).await
+        self.send_json(Method::POST, &path(topic, &format!("/{}/stop", part(id))), &json!({})).await
     }
 
     /// Forgets a plan that does not run.
@@ -195,6 +195,7 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn forget_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
-        self.call(self.request(Method::DELETE, &path(topic, &format!("/{}", part(id))))?).await
+        let path = path(topic, &format!("/{}", part(id)));
+        self.call(self.request(Method::DELETE, &path)?.timeout(self.answer_max)).await
     }
 }

@@ -6,18 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use duetime_core::names::is_dots;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Request, Response, StatusCode};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
-use crate::error::{ClientError, Problem};
+use crate::error::{ClientError, Problem, is_passing};
 
 /// Longest wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Longest wait for an ordinary answer.
-pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for an ordinary answer, unless the client is told another.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Longest pause that is taken from a node or a balancer.
+const RETRY_AFTER_MAX_S: u64 = 24 * 60 * 60;
 
 /// Idle connections kept per node.
 const IDLE_MAX: usize = 256;
@@ -41,11 +44,24 @@ const IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'&').ad
 #[derive(Clone, Copy)]
 struct Changes(bool);
 
+/// A problem document. One that says what became of a message is an outcome, and no error.
+#[derive(Deserialize)]
+struct Refused {
+    #[serde(flatten)]
+    problem: Problem,
+    outcome: Option<IgnoredAny>,
+}
+
+type Inject = Arc<dyn Fn(&mut HeaderMap) + Send + Sync>;
+
 /// A client of one node. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: String,
+    pub(crate) retry_for: Duration,
+    pub(crate) answer_max: Duration,
+    inject: Option<Inject>,
     /// How far the node's clock is before ours, in milliseconds, as its last answer had it.
     ahead_ms: Arc<AtomicI64>,
 }
@@ -79,6 +95,13 @@ pub(crate) fn value(text: &str) -> String {
 /// An address as it may be shown: what stands before an `@` may be a password.
 fn shown(address: &str) -> String {
     address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, place)| format!("***@{place}"))
+}
+
+/// How many seconds to wait before the next request, as an answer says; a number that does not fit is the longest.
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX).min(RETRY_AFTER_MAX_S))
 }
 
 /// An answer, read whole.
@@ -125,7 +148,25 @@ impl Client {
             .no_proxy()
             .build()
             .map_err(|_| address())?;
-        Ok(Self { http, base, ahead_ms: Arc::default() })
+        let (retry_for, answer_max) = (Duration::ZERO, ANSWER_MAX);
+        Ok(Self { http, base, retry_for, answer_max, inject: None, ahead_ms: Arc::default() })
+    }
+
+    /// The same client, which waits so long for an ordinary answer, 30 s unless it is told. A claim waits as much longer
+    /// as it asks the node to.
+    #[must_use]
+    pub fn timeout(mut self, longest: Duration) -> Self {
+        self.answer_max = longest;
+        self
+    }
+
+    /// The same client, which has `inject` add the trace of the caller to the headers of each request, as a propagator of
+    /// OpenTelemetry does. It is called in the task that makes the call, for each try. For a worker's handlers see
+    /// [`ClaimedMessage::trace_headers`](crate::ClaimedMessage::trace_headers).
+    #[must_use]
+    pub fn tracing(mut self, inject: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Self {
+        self.inject = Some(Arc::new(inject));
+        self
     }
 
     /// The address of the node.
@@ -150,7 +191,10 @@ impl Client {
     /// Sends a request, which says until when it is waited for: the node begins nothing of it later. One that was
     /// refused because the clocks are apart is sent again once, by the node's clock.
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, ClientError> {
-        let request = request.build().map_err(|error| ClientError::from_transport(&self.base, false, &error))?;
+        let mut request = request.build().map_err(|error| ClientError::from_transport(&self.base, false, &error))?;
+        if let Some(inject) = &self.inject {
+            inject(request.headers_mut());
+        }
         let changes = !request.method().is_safe();
         let transport = |error| ClientError::from_transport(&self.base, changes, &error);
         let again = request.try_clone();
@@ -172,6 +216,13 @@ impl Client {
         request
     }
 
+    /// How far the node's clock is before this machine's, in milliseconds, as its last answer had it; 0: they agree within
+    /// seconds, or it was not asked yet.
+    #[must_use]
+    pub fn ahead_ms(&self) -> i64 {
+        self.ahead_ms.load(Ordering::Relaxed)
+    }
+
     fn look_at_clock(&self, response: &Response) {
         let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
         let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return };
@@ -181,17 +232,24 @@ impl Client {
         self.ahead_ms.store(ahead, Ordering::Relaxed);
     }
 
-    /// Reads the answer; a problem document becomes an error.
+    /// Reads the answer; a problem document becomes an error, unless it says what became of a message, and so does an
+    /// answer of what stands before a node that is away.
     pub(crate) async fn whole(&self, response: Response) -> Result<Whole, ClientError> {
         let status = response.status().as_u16();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let (is_problem, is_json) = (kind.starts_with("application/problem+json"), kind.contains("json"));
         let changes = response.extensions().get().is_some_and(|Changes(changes)| *changes);
+        let retry_after = retry_after(response.headers());
         let bytes = response.bytes().await.map_err(|error| ClientError::from_transport(&self.base, changes, &error))?;
         if is_problem {
-            let mut problem: Problem = self.read(&bytes)?;
-            problem.status = status;
-            return Err(ClientError::Refused(Box::new(problem)));
+            let mut refused: Refused = self.read(&bytes)?;
+            if refused.outcome.is_none() {
+                (refused.problem.status, refused.problem.retry_after) = (status, retry_after);
+                return Err(ClientError::Refused(Box::new(refused.problem)));
+            }
+        } else if is_passing(status) {
+            let title = format!("status {status} from what stands before the node");
+            return Err(ClientError::Refused(Box::new(Problem { status, title, retry_after, ..Problem::default() })));
         }
         Ok(Whole { bytes, is_json, status })
     }
@@ -206,16 +264,24 @@ impl Client {
 
     /// Sends a request and reads the JSON of its answer, whatever its status.
     pub(crate) async fn call<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, ClientError> {
+        self.call_once(request).await.map(|(answer, _)| answer)
+    }
+
+    /// The same, with the status.
+    pub(crate) async fn call_once<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<(T, u16), ClientError> {
         let whole = self.whole(self.send(request).await?).await?;
         if !whole.is_json {
             let text = String::from_utf8_lossy(&whole.bytes[..whole.bytes.len().min(SHOWN_MAX)]).trim().to_owned();
             return Err(self.foreign(format!("status {}, {text:?}", whole.status)));
         }
-        self.read(&whole.bytes)
+        Ok((self.read(&whole.bytes)?, whole.status))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.call(self.request(Method::GET, path)?.timeout(ANSWER_MAX)).await
+        self.call_again(self.request(Method::GET, path)?.timeout(self.answer_max)).await
     }
 
     pub(crate) async fn send_json<T: DeserializeOwned>(
@@ -224,7 +290,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.call(self.request(method, path)?.timeout(ANSWER_MAX).json(body)).await
+        self.call(self.request(method, path)?.timeout(self.answer_max).json(body)).await
     }
 }
 
@@ -276,6 +342,16 @@ mod tests {
         assert_eq!(Client::new("localhost:3830/", None).unwrap().base(), "http://localhost:3830");
         assert!(!format!("{client:?} {:?}", client.http).contains("canary"));
         assert!(matches!(Client::new("http://x", Some("a\nb".to_owned())), Err(ClientError::Token)));
+    }
+
+    #[test]
+    fn a_pause_is_not_longer_than_a_day_whatever_a_balancer_asks_for() {
+        let asked = |text: &str| {
+            let value = HeaderValue::from_str(text).unwrap();
+            retry_after(&HeaderMap::from_iter([(RETRY_AFTER, value)]))
+        };
+        assert_eq!((asked("7"), asked(""), asked("+7"), asked("soon")), (Some(7), None, None, None));
+        assert_eq!([asked("99999999999"), asked(&"9".repeat(400))], [Some(86_400); 2]);
     }
 
     #[tokio::test]

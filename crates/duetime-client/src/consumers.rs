@@ -3,30 +3,62 @@
 use std::time::Duration;
 
 use crate::answers::{Answer, Claimed, Outcome};
-use crate::call::{ANSWER_MAX, Client, part};
+use crate::call::{Client, part};
 use crate::error::ClientError;
 use crate::message::millis;
-use crate::messages::Results;
 use reqwest::Method;
+use serde::{Deserialize, Serialize};
+
+/// Longest reason that a node takes.
+const REASON_CHARS_MAX: usize = 400;
 
 /// What a consumer asks for.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Most messages.
     pub max: usize,
-    /// How long to wait for something due.
+    /// How long to wait for something due, 60 s at most.
     pub wait: Duration,
     /// How long they stay hidden; `None`: as the topic says.
     pub visibility: Option<Duration>,
     /// Receipts of earlier claims whose messages are done: they are acked before anything is claimed. If one of them is
     /// neither `ok` nor `already`, the claim does not wait.
     pub ack: Vec<String>,
+    /// The name of the consumer in [`Client::consumers`], for people, in 100 bytes.
+    pub consumer: Option<String>,
 }
 
 impl Default for Claim {
     fn default() -> Self {
-        Self { max: 1, wait: Duration::ZERO, visibility: None, ack: Vec::new() }
+        Self { max: 1, wait: Duration::ZERO, visibility: None, ack: Vec::new(), consumer: None }
     }
+}
+
+/// A consumer that names itself, as a node sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Consumer {
+    /// Its name.
+    pub consumer: String,
+    /// When it claimed last, milliseconds since the Unix epoch.
+    pub last_claim_at: i64,
+    /// Its claims in the last minute.
+    pub claims_per_minute: u32,
+    /// Messages that it claimed at the node and that nobody settled there.
+    pub held: usize,
+    /// When the last of their visibility timeouts ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<i64>,
+}
+
+/// Who claims from a topic.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Consumers {
+    /// `node`: of the node that answers.
+    pub scope: String,
+    /// The node that answers.
+    pub node: String,
+    /// By name.
+    pub consumers: Vec<Consumer>,
 }
 
 /// What is to become of messages that were not done.
@@ -34,14 +66,15 @@ impl Default for Claim {
 pub struct Nack {
     /// When to try again; `None`: after the topic's backoff.
     pub delay: Option<Duration>,
-    /// Why; kept with the dead letter if this makes it one.
+    /// Why; kept with the dead letter if this makes it one. The first 400 characters of it.
     pub reason: Option<String>,
     /// A dead letter at once, whatever attempts are left. Not together with `delay`.
     pub dead: bool,
 }
 
 impl Client {
-    /// Acks what is done, then takes messages that are due, or waits for some.
+    /// Acks what is done, then takes messages that are due, or waits for some. An ack that failed is not tried again here,
+    /// and neither is a claim that failed after the acks ([`Claimed::error`]).
     ///
     /// # Errors
     ///
@@ -54,9 +87,21 @@ impl Client {
         if !ask.ack.is_empty() {
             body["ack"] = ask.ack.as_slice().into();
         }
+        if let Some(consumer) = &ask.consumer {
+            body["consumer"] = consumer.as_str().into();
+        }
         let path = format!("/v1/topics/{}/claim", part(topic));
-        let request = self.request(Method::POST, &path)?.timeout(ANSWER_MAX + ask.wait).json(&body);
-        self.call(request).await
+        let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&body);
+        self.call_again(request).await
+    }
+
+    /// Who claims from a topic at the node that answers.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn consumers(&self, topic: &str) -> Result<Consumers, ClientError> {
+        self.get(&format!("/v1/topics/{}/consumers", part(topic))).await
     }
 
     async fn settle(
@@ -66,12 +111,16 @@ impl Client {
         receipts: &[String],
         extra: Vec<(&str, serde_json::Value)>,
     ) -> Result<Vec<Answer<Outcome>>, ClientError> {
-        let mut body = serde_json::json!({ "receipts": receipts });
-        for (name, value) in extra {
-            body[name] = value;
-        }
         let path = format!("/v1/topics/{}/{verb}", part(topic));
-        self.send_json::<Results<_>>(Method::POST, &path, &body).await.map(|answer| answer.results)
+        let request = |places: &[usize]| {
+            let some: Vec<&String> = places.iter().map(|place| &receipts[*place]).collect();
+            let mut body = serde_json::json!({ "receipts": some });
+            for (name, value) in &extra {
+                body[*name] = value.clone();
+            }
+            Ok(self.request(Method::POST, &path)?.timeout(self.answer_max).json(&body))
+        };
+        self.many_again(receipts.len(), request).await
     }
 
     /// Done: `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
@@ -96,7 +145,8 @@ impl Client {
     ) -> Result<Vec<Answer<Outcome>>, ClientError> {
         let mut extra = Vec::new();
         extra.extend(how.delay.map(|delay| ("delay", millis(delay).into())));
-        extra.extend(how.reason.as_ref().map(|reason| ("reason", reason.as_str().into())));
+        let reason = how.reason.as_ref().map(|reason| reason.chars().take(REASON_CHARS_MAX).collect::<String>());
+        extra.extend(reason.map(|reason| ("reason", reason.into())));
         extra.extend(how.dead.then(|| ("dead", true.into())));
         self.settle(topic, "nack", receipts, extra).await
     }

@@ -3,7 +3,7 @@
 use reqwest::Method;
 
 use crate::answers::{DeadDone, DeadPage};
-use crate::call::{ANSWER_MAX, Client, part, value};
+use crate::call::{Client, part, value};
 use crate::dead_groups::DeadGroups;
 use crate::error::ClientError;
 use crate::message_lines::MessageLines;
@@ -73,7 +73,7 @@ impl Client {
         if let Some(cursor) = cursor {
             path += &format!("&cursor={}", value(cursor));
         }
-        self.call(self.request(Method::GET, &path)?.timeout(ANSWER_MAX)).await
+        self.call(self.request(Method::GET, &path)?.timeout(self.answer_max)).await
     }
 
     /// Schedules dead letters at once with all attempts given back.
@@ -105,7 +105,7 @@ impl Client {
             DeadChoice::All => serde_json::json!({ "all": true }),
         };
         // A sweep takes its time; the node bounds it.
-        self.call(self.request(method, path)?.timeout(ANSWER_MAX * 2).json(&body)).await
+        self.call(self.request(method, path)?.timeout(self.answer_max * 2).json(&body)).await
     }
 }
 

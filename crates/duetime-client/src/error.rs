@@ -1,6 +1,10 @@
 //! Why a call was not answered as hoped.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+use crate::became::Became;
 
 /// A refusal of the node: RFC 9457 problem details.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +24,15 @@ pub struct Problem {
     /// The field to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// The same request may be done later, without anybody doing anything else.
+    #[serde(default)]
+    pub retryable: bool,
+    /// After how many seconds at the earliest, where the node says so.
+    #[serde(skip)]
+    pub retry_after: Option<u64>,
+    /// What became of the message that is not there, where its topic remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub became: Option<Became>,
 }
 
 impl std::fmt::Display for Problem {
@@ -90,12 +103,55 @@ impl ClientError {
         }
     }
 
+    /// Whether the same call may succeed later, without anybody doing anything else: nobody was there or answered, or
+    /// the answer was 429, 502, 503, 504 or that it came too late.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
+            // What came too late was not done, and has a later end the next time.
+            Self::Refused(problem) => is_passing(problem.status) || problem.code == "deadline_exceeded",
+            _ => false,
+        }
+    }
+
+    /// Whether the node may have carried out a request that ended so, and that changes something.
+    pub(crate) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Lost { changes, .. } => *changes,
+            // Without a code it is of what stands before the node.
+            Self::Refused(problem) => match problem.code.as_str() {
+                "" | "store_unavailable" | "timeout" => is_passing(problem.status),
+                _ => matches!(problem.status, 502 | 504),
+            },
+            _ => false,
+        }
+    }
+
+    /// The same, after an earlier try that may have been carried out.
+    pub(crate) fn after_another(self) -> Self {
+        match self {
+            Self::Unreachable { base, reason } => Self::Lost { base, reason, changes: true },
+            other => other,
+        }
+    }
+
+    /// How long the node asks to wait before the next try.
+    pub(crate) fn retry_after(&self) -> Duration {
+        Duration::from_secs(self.problem().and_then(|problem| problem.retry_after).unwrap_or(0))
+    }
+
     /// `changes`: whether the request was one that changes something.
     pub(crate) fn from_transport(base: &str, changes: bool, error: &reqwest::Error) -> Self {
         let base = base.to_owned();
         let reason = innermost(error);
         if error.is_connect() { Self::Unreachable { base, reason } } else { Self::Lost { base, reason, changes } }
     }
+}
+
+/// Whether an answer with this status may be another one later.
+pub(crate) fn is_passing(status: u16) -> bool {
+    matches!(status, 429 | 502 | 503 | 504)
 }
 
 fn advice(changes: bool) -> &'static str {

@@ -3,15 +3,19 @@
 //! Upstream: the command line, the benches, anybody's Rust program. Downstream: the API of a node.
 //! Connections are kept and used again. Knows no store.
 
+mod again;
 mod answers;
 mod backup;
+mod became;
 mod bulk;
 mod call;
+mod consume;
 mod consumers;
 mod dead;
 mod dead_groups;
 mod error;
 mod forecast;
+mod handled;
 mod list;
 mod message;
 mod message_lines;
@@ -24,25 +28,33 @@ mod recent;
 mod shards;
 mod sink;
 mod topics;
+mod verify;
 
 pub use answers::{
     Answer, Claimed, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
     Placed, Refused, Topic,
 };
 pub use backup::BackupDownload;
+pub use became::Became;
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};
 pub use call::Client;
-pub use consumers::{Claim, Nack};
+pub use consumers::{Claim, Consumer, Consumers, Nack};
 pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
+pub use duetime_core::names::MessageId;
+pub use duetime_core::routing::shard_of;
+pub use duetime_core::units::parse_duration;
+pub use duetime_core::{Due, Expiry, OnConflict, Timestamp, TopicConfig};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd};
+pub use handled::{ConsumeOptions, ConsumerEvent, Handled};
 pub use list::{FindFailure, Found, FoundPage, ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use message_lines::MessageLines;
 pub use ndjson::Placements;
-pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals};
+pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals, TestClock};
 pub use pause::TopicPause;
 pub use recent::{AuditFilter, AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView};
+pub use verify::{TOLERANCE, VerifyError, verify};

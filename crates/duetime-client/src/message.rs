@@ -5,13 +5,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use duetime_core::{Due, OnConflict};
+use duetime_core::{Due, Expiry, OnConflict};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// A message to be scheduled.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
-    /// `None`: the node makes one.
+    /// `None`: the node makes one, or the client, if it sends [again](crate::Client::retrying).
     pub id: Option<String>,
     /// When; `None`: after the `delay` of the topic.
     pub due: Option<Due>,
@@ -21,19 +21,35 @@ pub struct NewMessage {
     pub headers: Vec<(String, String)>,
     /// What to do when the id is already there.
     pub on_conflict: OnConflict,
+    /// It is handed over no later than then; `None`: it does not expire.
+    pub expires: Option<Expiry>,
 }
 
 impl NewMessage {
     /// A message without id and headers, due after the `delay` of its topic.
     #[must_use]
     pub fn new(payload: impl Into<Bytes>) -> Self {
-        Self { id: None, due: None, payload: payload.into(), headers: Vec::new(), on_conflict: OnConflict::Reject }
+        Self {
+            id: None,
+            due: None,
+            payload: payload.into(),
+            headers: Vec::new(),
+            on_conflict: OnConflict::Reject,
+            expires: None,
+        }
     }
 
     /// The same, with this id.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// The same, handed over no later than then.
+    #[must_use]
+    pub fn expires(mut self, expires: Expiry) -> Self {
+        self.expires = Some(expires);
         self
     }
 
@@ -45,9 +61,10 @@ impl NewMessage {
     }
 }
 
-/// A duration in whole milliseconds, as the API takes it.
+/// A duration in whole milliseconds, as the API takes it. A part of one counts as one, so that nothing is due before it
+/// was asked for.
 pub(crate) fn millis(span: Duration) -> String {
-    format!("{}ms", span.as_millis())
+    format!("{}ms", span.as_nanos().div_ceil(1_000_000))
 }
 
 impl Serialize for NewMessage {
@@ -61,18 +78,36 @@ impl Serialize for NewMessage {
             Some(Due::At(at)) => map.serialize_entry("due_at", &at.as_millis())?,
             None => {}
         }
-        match std::str::from_utf8(&self.payload) {
-            Ok(text) => map.serialize_entry("payload", text)?,
-            Err(_) => map.serialize_entry("payload_base64", &STANDARD.encode(&self.payload))?,
+        match text_of(&self.payload) {
+            Some(text) => map.serialize_entry("payload", text)?,
+            None => map.serialize_entry("payload_base64", &STANDARD.encode(&self.payload))?,
         }
         if !self.headers.is_empty() {
             map.serialize_entry("headers", &Headers(&self.headers))?;
         }
-        if self.on_conflict == OnConflict::Replace {
-            map.serialize_entry("on_conflict", "replace")?;
+        if self.on_conflict != OnConflict::Reject {
+            map.serialize_entry("on_conflict", &self.on_conflict)?;
+        }
+        match self.expires {
+            Some(Expiry::After(after)) => map.serialize_entry("expires", &millis(after))?,
+            Some(Expiry::At(at)) => map.serialize_entry("expires_at", &at.as_millis())?,
+            None => {}
         }
         map.end()
     }
+}
+
+/// A payload as text, where that is not longer in JSON than base64: a control character takes six bytes there.
+fn text_of(payload: &[u8]) -> Option<&str> {
+    let more: usize = payload
+        .iter()
+        .map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+            0..0x20 => 5,
+            _ => 0,
+        })
+        .sum();
+    std::str::from_utf8(payload).ok().filter(|_| more <= payload.len() / 3)
 }
 
 struct Headers<'a>(&'a [(String, String)]);
@@ -94,9 +129,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_part_of_a_millisecond_counts_as_one_so_that_nothing_is_due_before_it_was_asked_for() {
+        let asked =
+            [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(1), Duration::from_nanos(1_000_001)];
+        assert_eq!(asked.map(millis), ["0ms", "1ms", "1ms", "2ms"]);
+    }
+
+    #[test]
     fn bytes_that_are_no_text_travel_as_base64_and_defaults_are_left_out() {
         let text = serde_json::to_string(&NewMessage::new("pay")).unwrap();
         assert_eq!(text, r#"{"payload":"pay"}"#);
+        let text = serde_json::to_string(&NewMessage::new("a\nb\0 and more of it")).unwrap();
+        assert_eq!(text, r#"{"payload":"a\nb\u0000 and more of it"}"#);
+        let text = serde_json::to_string(&NewMessage::new("\u{1}\u{1}")).unwrap();
+        assert_eq!(text, r#"{"payload_base64":"AQE="}"#, "what JSON makes six times as long");
         let mut message = NewMessage::new(vec![0xff, 0]).id("a").due(Due::At(Timestamp::from_millis(5)));
         message.headers = vec![("k".to_owned(), "v".to_owned())];
         message.on_conflict = OnConflict::Replace;

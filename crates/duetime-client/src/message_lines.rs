@@ -4,7 +4,7 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, Response};
 
-use crate::call::{ANSWER_MAX, Client};
+use crate::call::Client;
 use crate::error::ClientError;
 
 const NDJSON: &str = "application/x-ndjson";
@@ -33,7 +33,7 @@ impl MessageLines {
 impl Client {
     /// Asks for a page as lines.
     pub(crate) async fn lines(&self, path: &str) -> Result<MessageLines, ClientError> {
-        let request = self.request(Method::GET, path)?.header(ACCEPT, NDJSON).timeout(ANSWER_MAX);
+        let request = self.request(Method::GET, path)?.header(ACCEPT, NDJSON).timeout(self.answer_max);
         let response = self.send(request).await?;
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(NDJSON)) {

@@ -23,6 +23,15 @@ pub struct DrainAnswer {
     pub draining: bool,
 }
 
+/// The clock of a node for tests.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TestClock {
+    /// What it shows, milliseconds since the Unix epoch.
+    pub now: i64,
+    /// By how much that is ahead of the machine's clock, in milliseconds.
+    pub ahead_ms: i64,
+}
+
 /// One node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {

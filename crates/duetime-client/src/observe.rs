@@ -1,11 +1,15 @@
 //! What operators look at: nodes, health, metrics.
 
+use std::time::Duration;
+
+use duetime_core::Timestamp;
+use duetime_core::units::show_duration;
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::call::{ANSWER_MAX, Client, part, value};
+use crate::call::{Client, part, value};
 use crate::error::ClientError;
-use crate::nodes::{DrainAnswer, NodeView};
+use crate::nodes::{DrainAnswer, NodeView, TestClock};
 use crate::recent::{AuditFilter, AuditLog, Me, Rates};
 
 impl Client {
@@ -30,6 +34,33 @@ impl Client {
     pub async fn drain_node(&self, id: &str, draining: bool) -> Result<DrainAnswer, ClientError> {
         let path = format!("/v1/nodes/{}/{}", part(id), if draining { "drain" } else { "undrain" });
         self.send_json(Method::POST, &path, &serde_json::json!({})).await
+    }
+
+    /// What the test clock of the node shows.
+    ///
+    /// # Errors
+    ///
+    /// The node refuses with the code `no_test_clock`: it goes by its machine's clock.
+    pub async fn test_clock(&self) -> Result<TestClock, ClientError> {
+        self.get("/v1/test-clock").await
+    }
+
+    /// Moves the test clock of the node ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::test_clock`].
+    pub async fn advance_test_clock(&self, by: Duration) -> Result<TestClock, ClientError> {
+        self.send_json(Method::POST, "/v1/test-clock", &serde_json::json!({"advance": show_duration(by)})).await
+    }
+
+    /// Moves the test clock of the node ahead to this moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::test_clock`]; the moment has passed by this clock.
+    pub async fn move_test_clock_to(&self, to: Timestamp) -> Result<TestClock, ClientError> {
+        self.send_json(Method::POST, "/v1/test-clock", &serde_json::json!({"to": to.as_millis()})).await
     }
 
     /// What this client's token is for.
@@ -96,7 +127,8 @@ impl Client {
     ///
     /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<String, ClientError> {
-        let whole = self.whole(self.send(self.request(Method::GET, "/metrics")?.timeout(ANSWER_MAX)).await?).await?;
+        let whole =
+            self.whole(self.send(self.request(Method::GET, "/metrics")?.timeout(self.answer_max)).await?).await?;
         if whole.status != 200 {
             return Err(self.foreign(format!("status {} to /metrics", whole.status)));
         }

@@ -98,6 +98,10 @@ pub struct Shards {
     pub mode: String,
     /// Each.
     pub shards: Vec<ShardView>,
+    /// Keys of the streams of shards that it had and has no more: nothing is appended to them, and what was may still
+    /// be unread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired_streams: Vec<String>,
     /// Absent: none is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,

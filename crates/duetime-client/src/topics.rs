@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::answers::{Outcome, Topic};
-use crate::call::{ANSWER_MAX, Client, part, value};
+use crate::call::{Client, part, value};
 use crate::error::ClientError;
 use crate::forecast::Forecast;
 use crate::message::millis;
@@ -41,16 +41,17 @@ impl Client {
         self.get(&format!("/v1/topics/{}", part(name))).await
     }
 
-    /// Creates a topic or changes the given settings of the one that is there; true: it was created.
+    /// Creates a topic or changes the given settings of the one that is there; true: it was created by this request. Where
+    /// an earlier try lost its answer, that one may have done it.
     ///
     /// # Errors
     ///
     /// A setting is refused.
     pub async fn put_topic(&self, name: &str, change: &Map<String, Value>) -> Result<(Topic, bool), ClientError> {
         let path = format!("/v1/topics/{}", part(name));
-        let request = self.request(Method::PUT, &path)?.timeout(ANSWER_MAX).json(change);
-        let whole = self.whole(self.send(request).await?).await?;
-        Ok((self.read(&whole.bytes)?, whole.status == 201))
+        let request = self.request(Method::PUT, &path)?.timeout(self.answer_max).json(change);
+        let told = self.call_told(request).await?;
+        Ok((told.answer, told.status == 201))
     }
 
     /// Removes a topic; with `force`, also one that holds messages.
@@ -61,7 +62,8 @@ impl Client {
     /// messages.
     pub async fn delete_topic(&self, name: &str, force: bool) -> Result<Outcome, ClientError> {
         let force = if force { "?force=true" } else { "" };
-        self.call(self.request(Method::DELETE, &format!("/v1/topics/{}{force}", part(name)))?).await
+        let path = format!("/v1/topics/{}{force}", part(name));
+        self.call(self.request(Method::DELETE, &path)?.timeout(self.answer_max)).await
     }
 
     /// Pauses a topic. Without a `reason`, one that is paused keeps the reason it has.
@@ -117,7 +119,7 @@ impl Client {
         if let Some(settings) = settings {
             ask["settings"] = Value::Object(settings.clone());
         }
-        let request = self.request(Method::POST, &path)?.timeout(ANSWER_MAX).json(&ask);
+        let request = self.request(Method::POST, &path)?.timeout(self.answer_max).json(&ask);
         let whole = self.whole(self.send(request).await?).await?;
         self.read(&whole.bytes)
     }

@@ -98,7 +98,9 @@ impl LoadTarget for Straight {
         let outcome = |answer| match answer {
             Edited::Cancelled => CancelOutcome::Cancelled,
             Edited::InFlight => CancelOutcome::InFlight,
-            Edited::Rescheduled(_) | Edited::Dead | Edited::Unknown => CancelOutcome::Unknown,
+            Edited::Rescheduled(_) | Edited::Dead | Edited::Unknown | Edited::Changed | Edited::Gone(_) => {
+                CancelOutcome::Unknown
+            }
         };
         Ok(answers.into_iter().map(outcome).collect())
     }

@@ -28,8 +28,12 @@ pub fn spell_id(original: &[u8]) -> String {
     if encoded.len() <= ID_BYTES_MAX {
         return encoded;
     }
-    let digest = Sha256::digest(original);
-    digest.iter().fold(HASHED.to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    hashed(original)
+}
+
+/// `sha256:` and the hash of these bytes, in hex.
+pub(crate) fn hashed(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(HASHED.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

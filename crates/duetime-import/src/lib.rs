@@ -1,8 +1,10 @@
-//! Delayed messages of other systems that live in Redis, read page by page; nothing in the source is changed.
+//! Delayed messages of other systems: of those that live in Redis, read page by page, where nothing is changed; and of
+//! those that cannot be listed, taken out batch by batch.
 //!
-//! Upstream: `duetime import --from`. Downstream: the Redis of the other system. Each kind of system is one file under
-//! `kinds`, which says which keys it reads and which it leaves.
+//! Upstream: `duetime import --from`. Downstream: the other system. Each kind that is read is one file under `kinds`,
+//! which says which keys it reads and which it leaves; each kind that is drained, one under `drain`.
 
+mod drain;
 mod fingerprint;
 mod id;
 mod item;
@@ -12,6 +14,9 @@ mod options;
 mod reader;
 mod source;
 
+pub use drain::{
+    Drain, DrainKind, HOLD, PUT_AT, PUT_AT_SLACK_S, Place as TakenPlace, Removal, Sameness, Taken, Waiting,
+};
 pub use fingerprint::Fingerprint;
 pub use id::spell_id;
 pub use item::Item;

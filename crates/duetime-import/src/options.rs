@@ -1,5 +1,7 @@
 //! Which system is read, what it needs to be found, and why it could not be.
 
+use std::time::Duration;
+
 use duetime_redis::LinkError;
 
 /// The systems that are read.
@@ -57,6 +59,8 @@ pub struct SourceOptions {
     pub payloads: Option<String>,
     /// What its scores count; seconds, if absent.
     pub unit: Option<ScoreUnit>,
+    /// How long messages of a queue wait that do not say it themselves.
+    pub ttl: Option<Duration>,
 }
 
 /// Why a source could not be read.
@@ -69,6 +73,12 @@ pub enum SourceError {
     /// Redis could not be asked.
     #[error("the source: {0}")]
     Link(#[from] LinkError),
+    /// What is drained could not be reached, or said no.
+    #[error("the source: {0}")]
+    Peer(String),
+    /// A key of the system holds something else.
+    #[error("the source: {0} is of another type than this system has there; see --from, --queue and --prefix")]
+    OtherType(String),
     /// Redis answered what the command does not promise.
     #[error("the source answered oddly: {0}; is it a Redis server?")]
     Odd(String),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use duetime_redis::{Link, LinkConfig, RedisUrl};
-use redis::{Pipeline, Value, cmd};
+use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
+use redis::{Cmd, Pipeline, Value, cmd};
 
 use crate::options::SourceError;
 
@@ -75,9 +75,21 @@ fn number<T: std::str::FromStr>(value: Value) -> Result<T, SourceError> {
     text.parse().map_err(|_| odd("a number was expected"))
 }
 
+fn is_of_another_type(error: &LinkError) -> bool {
+    matches!(error, LinkError::Refused { code, .. } if code == "WRONGTYPE")
+}
+
 impl Reader {
     pub fn new(url: &str) -> Result<Self, SourceError> {
         Ok(Self { link: Link::new(LinkConfig::new(RedisUrl::parse(url)?))? })
+    }
+
+    /// What a command answered; a key of another type than the system has there is named.
+    fn of(key: &str, answer: Result<Value, LinkError>) -> Result<Value, SourceError> {
+        answer.map_err(|error| match is_of_another_type(&error) {
+            true => SourceError::OtherType(key.to_owned()),
+            false => error.into(),
+        })
     }
 
     /// Entries of one step from `place` on, and the place of the next step; `None`: these were the last. What is there
@@ -102,7 +114,7 @@ impl Reader {
     ) -> Result<(Vec<Entry>, Option<StepPlace>), SourceError> {
         let mut scan = cmd(command);
         scan.arg(key).arg(place.0).arg("COUNT").arg(STEP);
-        let [next, found] = <[Value; 2]>::try_from(array(self.link.command("scan", &scan).await?)?)
+        let [next, found] = <[Value; 2]>::try_from(array(Self::of(key, self.link.command("scan", &scan).await)?)?)
             .map_err(|_| odd("a cursor and entries were expected"))?;
         let next: u64 = number(next)?;
         let (mut entries, mut found) = (Vec::new(), array(found)?.into_iter());
@@ -124,20 +136,42 @@ impl Reader {
         let mut range = cmd("LRANGE");
         let at = i64::try_from(place.0).map_err(|_| odd("a place beyond any list"))?;
         range.arg(key).arg(-at - STEP as i64).arg(-at - 1);
-        let found = array(self.link.command("lrange", &range).await?)?;
+        let found = array(Self::of(key, self.link.command("lrange", &range).await)?)?;
         let next = (found.len() == STEP).then_some(StepPlace(place.0 + STEP as u64));
         let entry = |name: Value| Ok(Entry { name: bytes(name)?, score: 0.0, value: Vec::new() });
         Ok((found.into_iter().map(entry).collect::<Result<_, SourceError>>()?, next))
     }
 
-    /// The same `fields` of each of `keys`; `None`: there is no such field.
+    /// The same `fields` of each of `keys`; `None`: there is no such field, or the key is no hash.
     pub async fn fields(&self, keys: &[Vec<u8>], fields: &[&str]) -> Result<Vec<Vec<Option<Vec<u8>>>>, SourceError> {
-        let mut asks = Pipeline::new();
-        for key in keys {
-            asks.cmd("HMGET").arg(key).arg(fields);
+        let asks = keys.iter().map(|key| cmd("HMGET").arg(key).arg(fields).clone()).collect();
+        let answers = self.each("hmget", asks).await?;
+        answers.into_iter().map(|answer| answer.map_or_else(|| Ok(vec![None; fields.len()]), optional)).collect()
+    }
+
+    /// The answers to these commands; `None`: its key is of another type. One such key does not keep the others back.
+    async fn each(&self, name: &'static str, asks: Vec<Cmd>) -> Result<Vec<Option<Value>>, SourceError> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
         }
-        let answers = if keys.is_empty() { Vec::new() } else { self.link.pipeline("hmget", &asks).await? };
-        answers.into_iter().map(optional).collect()
+        let mut all = Pipeline::new();
+        for ask in &asks {
+            all.add_command(ask.clone());
+        }
+        match self.link.pipeline(name, &all).await {
+            Ok(answers) => return Ok(answers.into_iter().map(Some).collect()),
+            Err(error) if is_of_another_type(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(match self.link.command(name, &ask).await {
+                Ok(answer) => Some(answer),
+                Err(error) if is_of_another_type(&error) => None,
+                Err(error) => return Err(error.into()),
+            });
+        }
+        Ok(answers)
     }
 
     /// Some fields of one hash.
@@ -145,19 +179,14 @@ impl Reader {
         if fields.is_empty() {
             return Ok(Vec::new());
         }
-        optional(self.link.command("hmget", cmd("HMGET").arg(key).arg(fields)).await?)
+        optional(Self::of(key, self.link.command("hmget", cmd("HMGET").arg(key).arg(fields)).await)?)
     }
 
-    /// The strings at `keys`.
+    /// The strings at `keys`; `None`: there is none, or the key holds something else.
     pub async fn strings(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, SourceError> {
-        let mut asks = Pipeline::new();
-        for key in keys {
-            asks.cmd("GET").arg(key);
-        }
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        optional(Value::Array(self.link.pipeline("get", &asks).await?))
+        let asks = keys.iter().map(|key| cmd("GET").arg(key).clone()).collect();
+        let answers = self.each("get", asks).await?;
+        optional(Value::Array(answers.into_iter().map(|answer| answer.unwrap_or(Value::Nil)).collect()))
     }
 
     /// How many entries a key has; none where there is no such key.
@@ -167,7 +196,7 @@ impl Reader {
             Counted::Hash => "HLEN",
             Counted::List => "LLEN",
         };
-        number(self.link.command("count", cmd(name).arg(key)).await?)
+        number(Self::of(key, self.link.command("count", cmd(name).arg(key)).await)?)
     }
 }
 

@@ -98,7 +98,11 @@ impl Source {
     pub async fn left(&self) -> Result<Vec<Left>, SourceError> {
         let mut left = Vec::new();
         for (what, counted, key) in self.layout.left() {
-            let count = self.reader.count(counted, &key).await?;
+            let count = match self.reader.count(counted, &key).await {
+                // No part of the system, then.
+                Err(SourceError::OtherType(_)) => 0,
+                count => count?,
+            };
             if count > 0 {
                 left.push(Left { what, count });
             }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    backup, bulk, consume, dead, enqueue, events, export, find, forecast, import, list, man, message, monitoring,
-    observe, pause, shards, sink, sizing, token, topic,
+    apply, backup, bulk, consume, context, dead, docs, enqueue, events, export, find, forecast, import, init, list,
+    man, message, monitoring, move_topic, observe, pause, shards, sink, sizing, test_clock, token, topic,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
@@ -35,15 +35,24 @@ pub struct Cli {
 pub enum Command {
     /// Runs a node.
     Serve(ServeArgs),
+    /// Writes a configuration file to begin with.
+    Init(init::InitArgs),
+    /// Keeps nodes and where their tokens are under names, and uses one of them.
+    #[command(subcommand)]
+    Context(context::ContextCommand),
     /// Creates, changes, shows and deletes topics.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
+    /// Creates and changes topics so that they are as a file declares them; shows what differs first.
+    Apply(apply::ApplyArgs),
     /// Schedules a message, or a whole file of them.
     Enqueue(enqueue::EnqueueArgs),
     /// Writes the messages of a topic with their payloads, one JSON object a line, while the node serves.
     Export(export::ExportArgs),
     /// Brings messages into a topic: lines of an export, or what another system keeps in Redis.
     Import(import::ImportArgs),
+    /// Moves the pending messages of a topic to another Duetime, while both serve.
+    Move(move_topic::MoveArgs),
     /// Cancels messages: what answers `cancelled` is never delivered.
     Cancel(message::IdsArgs),
     /// Shows messages.
@@ -60,6 +69,8 @@ pub enum Command {
     Reschedule(message::RescheduleArgs),
     /// Takes messages that are due, to be settled with ack, nack, release or extend.
     Claim(consume::ClaimArgs),
+    /// Lists the consumers of a topic that name themselves, at one node.
+    Consumers(consume::ConsumersArgs),
     /// Settles claimed messages: done.
     Ack(consume::AckArgs),
     /// Settles claimed messages: try again later, or never.
@@ -106,6 +117,8 @@ pub enum Command {
     Events(events::EventsArgs),
     /// Shows the topics live; q quits.
     Top(observe::TopArgs),
+    /// Shows and moves ahead the clock of a node that was started with `serve --test-clock`.
+    TestClock(test_clock::TestClockArgs),
     /// Measures a node or a store.
     Bench(duetime_bench::Args),
     /// Writes Grafana dashboards into a folder.
@@ -129,6 +142,8 @@ pub enum Command {
         #[command(flatten)]
         flags: ConfigFlags,
     },
+    /// Shows the documents of this version, which are in the program: a list of them, a page, or where a word is.
+    Docs(docs::DocsArgs),
     /// Prints the completions of a shell: `duetime completions bash > /etc/bash_completion.d/duetime`.
     Completions {
         /// The shell.
@@ -148,6 +163,9 @@ pub struct Before {
     /// The token to show to the node, also behind the command.
     #[arg(long = "token", id = "token_before", value_name = "TOKEN")]
     token: Option<String>,
+    /// The node and the token that are kept under this name, also behind the command.
+    #[arg(long = "context", id = "context_before", value_name = "NAME")]
+    context: Option<String>,
     /// Print JSON for programs instead of tables for people, also behind the command.
     #[arg(long = "json", id = "json_before")]
     json: bool,
@@ -160,6 +178,7 @@ impl Before {
         let mut behind = Vec::new();
         behind.extend(option("node", &self.node));
         behind.extend(option("token", &self.token));
+        behind.extend(option("context", &self.context));
         behind.extend(self.json.then(|| "--json".to_owned()));
         (!behind.is_empty()).then_some(behind)
     }

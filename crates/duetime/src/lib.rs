@@ -7,6 +7,7 @@ mod clock;
 mod commands;
 mod config;
 mod connection;
+mod contexts;
 mod disk;
 mod drain;
 mod flags;
@@ -24,6 +25,7 @@ mod rates;
 mod run;
 mod serve;
 mod stores;
+mod test_clock;
 mod traces;
 mod version;
 
@@ -36,12 +38,11 @@ use std::sync::Arc;
 use duetime_resize::{NoSteps, Steps};
 use futures::future::LocalBoxFuture;
 
+use crate::run::REFUSED;
+
 /// Many small bodies come and go; the system's allocator is slower at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Refused or failed; wrong use is 2, and clap's.
-const REFUSED: u8 = 1;
 
 /// The program.
 #[must_use]
@@ -64,14 +65,13 @@ pub fn main_watched(steps: Arc<dyn Steps>) -> ExitCode {
         }
     };
     // Boxed, for a future is compiled anew for each place that polls it, and this one holds all others.
-    let run: LocalBoxFuture<'_, anyhow::Result<bool>> = Box::pin(run::run(cli, steps));
+    let run: LocalBoxFuture<'_, anyhow::Result<u8>> = Box::pin(run::run(cli, steps));
     let answer = runtime.block_on(run);
     // Blocking reads of stdin may be under way; they must not hold the end up.
     runtime.shutdown_background();
     logs::flush();
     match answer {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(REFUSED),
+        Ok(status) => ExitCode::from(status),
         Err(error) => {
             commands::output::report(&error);
             ExitCode::from(REFUSED)

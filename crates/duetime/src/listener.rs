@@ -133,6 +133,7 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
             .transpose()
             .map_err(|(key, fault)| anyhow!(lines.complaint_at(&["node", "tls"], Some(key), fault)))?,
         topics: Arc::new(config.topics.clone()),
+        first_messages: Arc::new(config.first_messages()),
         ..HttpOptions::default()
     })
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use duetime_http::{AUDIT_KEPT, AUDIT_TARGET};
 use duetime_lines::{Importance, LineWriter, Output};
+use duetime_request::RequestName;
 use serde::Deserialize;
 use tracing::field::Field;
 use tracing::{Event, Metadata, Subscriber, warn};
-use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::field::{MakeExt as _, RecordFields};
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::format::{Format, Json, JsonFields, Writer, debug_fn, format};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields, MakeWriter};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -108,7 +109,17 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     if name == "id" && !is_one_word { write!(writer, "{text:?}") } else { writer.write_str(&text) }
 }
 
-/// One JSON object a line, in which the fields of the spans that it is said in stand beside its own.
+/// The fields of a line, and after them those that name the request it is said for.
+struct NamingRequest<F>(F);
+
+impl<'writer, F: for<'a> FormatFields<'a>> FormatFields<'writer> for NamingRequest<F> {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer.by_ref(), fields)?;
+        RequestName::write_fields(|name, value| write!(writer, " {name}={value:?}"))
+    }
+}
+
+/// One JSON object a line, in which what names the request that it is said for stands beside its own fields.
 struct Flat(Format<Json>);
 
 impl Flat {
@@ -131,14 +142,8 @@ where
         self.0.format_event(ctx, Writer::new(&mut line), event)?;
         let line = line.trim_end();
         writer.write_str(line.strip_suffix('}').unwrap_or(line))?;
-        for span in ctx.event_scope().into_iter().flatten() {
-            let extensions = span.extensions();
-            let fields = extensions.get::<FormattedFields<JsonFields>>().map_or("{}", |fields| fields.as_str());
-            let fields = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).unwrap_or_default();
-            if !fields.is_empty() {
-                write!(writer, ",{fields}")?;
-            }
-        }
+        // Ids are plain words, and need no escapes.
+        RequestName::write_fields(|name, value| write!(writer, ",\"{name}\":\"{value}\""))?;
         writer.write_str("}\n")
     }
 }
@@ -211,7 +216,7 @@ pub fn start(format: LogFormat) -> std::io::Result<()> {
     match format {
         LogFormat::Text => {
             let ansi = std::io::stderr().is_terminal();
-            let fields = debug_fn(write_field).delimited(" ");
+            let fields = NamingRequest(debug_fn(write_field).delimited(" "));
             all.with(lines.with_ansi(ansi).with_target(false).fmt_fields(fields).with_filter(kept)).init();
         }
         LogFormat::Json => all.with(lines.json().event_format(Flat::new()).with_filter(kept)).init(),

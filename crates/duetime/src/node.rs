@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use duetime_core::tracer::Tracer;
-use duetime_core::{Clock as _, ClusterNodes, Draw, Member, Ownership, StoreError, TopicName};
+use duetime_core::{Clock, ClusterNodes, Draw, Member, Ownership, StoreError, TestClock, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
-use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, NodeInfo, PlanAudit};
+use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, MovedClock, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
-use duetime_router::{Catalog, CatalogError, ConsistencyChecker, Metering, Plans, RoutedStore, Router};
+use duetime_router::{Catalog, CatalogError, ConsistencyChecker, Metering, Plans, RoutedStore, Router, TopicChange};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
@@ -41,7 +41,19 @@ pub struct Listeners {
     pub console: Option<TcpListener>,
 }
 
-/// Starts a node.
+impl Listeners {
+    /// The addresses.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say.
+    pub fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let all = [Some(&self.listener), self.console.as_ref()].into_iter().flatten();
+        all.map(|one| one.local_addr().context("asking where we listen")).collect()
+    }
+}
+
+/// Starts a node; with a clock that users move where `has_test_clock` says so.
 ///
 /// # Errors
 ///
@@ -52,8 +64,9 @@ pub async fn start(
     steps: Arc<dyn Steps>,
     auth: &Auth,
     options: &HttpOptions,
+    has_test_clock: bool,
 ) -> anyhow::Result<Running> {
-    let base = NodeBase::new(config, &listeners)?;
+    let base = NodeBase::new(config, &listeners, has_test_clock)?;
     let store = open_store(&base).await?;
     let routing = open_routing(&base, &store, steps, &options.audit).await?;
     let started = start_engine(&base, &store, &routing)?;
@@ -67,7 +80,9 @@ pub async fn start(
 /// What all steps share.
 struct NodeBase<'a> {
     config: &'a Config,
-    clock: Arc<SystemClock>,
+    clock: Arc<dyn Clock>,
+    /// The same, where users move it.
+    test_clock: Option<Arc<TestClock>>,
     meters: Arc<Meters>,
     /// Watches over every loop of the node, those of its store too.
     supervisor: Supervisor,
@@ -78,11 +93,16 @@ struct NodeBase<'a> {
 }
 
 impl<'a> NodeBase<'a> {
-    fn new(config: &'a Config, listeners: &Listeners) -> anyhow::Result<Self> {
+    fn new(config: &'a Config, listeners: &Listeners, has_test_clock: bool) -> anyhow::Result<Self> {
         let address = listeners.listener.local_addr().context("asking where we listen")?;
         let meters = Arc::new(Meters::new().with_process());
-        let (clock, supervisor) = (Arc::new(SystemClock), Supervisor::new(meters.clone()));
-        Ok(Self { config, clock, meters, supervisor, shutdown: CancellationToken::new(), address })
+        let supervisor = Supervisor::new(meters.clone());
+        let test_clock = has_test_clock.then(|| TestClock::new(Arc::new(SystemClock)));
+        let clock: Arc<dyn Clock> = match &test_clock {
+            Some(clock) => clock.clone(),
+            None => Arc::new(SystemClock),
+        };
+        Ok(Self { config, clock, test_clock, meters, supervisor, shutdown: CancellationToken::new(), address })
     }
 
     /// Starts a loop that runs beside the engine and ends with the listener.
@@ -100,6 +120,10 @@ impl<'a> NodeBase<'a> {
 /// The store, whose calls are metered.
 async fn open_store(base: &NodeBase<'_>) -> anyhow::Result<Opened> {
     let opened = stores::open_patiently(&base.config.store, base.meters.clone(), &base.supervisor).await?;
+    if let (Some(_), Some(folder)) = (&base.test_clock, &opened.folder) {
+        crate::test_clock::mark(folder)?;
+        warn!("this node has a TEST CLOCK, which is moved by hand: it is for tests alone, never for production");
+    }
     let store = Metering::of(opened.store.clone(), base.meters.clone());
     Ok(Opened { store, ..opened })
 }
@@ -120,7 +144,8 @@ async fn open_routing(
     audit: &Audit,
 ) -> anyhow::Result<NodeRouting> {
     let (store, clock) = (&opened.store, &base.clock);
-    let sinks = SinkRegistry::new(base.config.sinks.clone(), clock.clone(), &base.config.store.namespace());
+    // Targets of sinks go by the machine's clock: signatures and the dates in their answers are compared with it.
+    let sinks = SinkRegistry::new(base.config.sinks.clone(), Arc::new(SystemClock), &base.config.store.namespace());
     let sinks = sinks.map_err(anyhow::Error::msg)?;
     let draw = Draw::new(rand::random::<u64>);
     let catalog = Catalog::open(store.clone(), clock.clone(), draw).await.context("reading the topics")?;
@@ -165,7 +190,7 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
     };
     let ownership = ownership::open(base.config, parts)?;
     let flush = CancellationToken::new();
-    let tracer = traces::start(&me_id, meters, supervisor, &flush)?;
+    let tracer = traces::start(&me_id, clock.clone(), meters, supervisor, &flush)?;
     let routed = RoutedStore::new(routing.router.clone());
     let engine = Engine::start(EngineParts {
         store: routed,
@@ -197,7 +222,7 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
 
 /// Starts the loops that run beside the engine.
 fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, started: &NodeEngine) {
-    let NodeBase { clock, meters, .. } = base;
+    let meters = &base.meters;
     let NodeRouting { catalog, router, .. } = routing;
     let NodeEngine { engine, ownership, resizer, .. } = started;
     let signs = [engine.stale_topics(), resizer.changed()];
@@ -228,8 +253,8 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
     base.start("log", log_rate::OURS.clone(), log_rate::LogRate::run);
     let begun = tokio::time::Instant::now();
     base.start("rates", meters.clone(), move |meters, stop| rates::sample(meters, begun, stop));
-    let (clocks, has_clock) =
-        ((opened.store.clone(), clock.clone(), ownership.clone(), meters.clone()), opened.has_clock);
+    let machine: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (clocks, has_clock) = ((opened.store.clone(), machine, ownership.clone(), meters.clone()), opened.has_clock);
     base.start("clock", clocks, move |(store, clock, ownership, meters), stop| {
         ownership::watch_clock(store, clock, ownership, meters, has_clock, stop)
     });
@@ -276,7 +301,9 @@ fn serve_http(
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     // Before the first request is answered: who waits for that finds it printed.
     if config.node.log_format == LogFormat::Text {
-        banner::print((*address, shown_at), &opened.shown, !auth.is_open(), options.tls.is_some(), has_topics);
+        let test = if base.test_clock.is_some() { "; TEST CLOCK, never for production" } else { "" };
+        let store = format!("{}{test}", opened.shown);
+        banner::print((*address, shown_at), &store, !auth.is_open(), options.tls.is_some(), has_topics);
     }
     let http = supervisor.start_once("listener", shutdown, async move {
         let console = async {
@@ -303,7 +330,7 @@ fn http_parts(
     auth: &Auth,
     options: &HttpOptions,
 ) -> HttpParts {
-    let NodeBase { config, clock, meters, supervisor, shutdown, address } = base;
+    let NodeBase { config, clock, test_clock, meters, supervisor, shutdown, address } = base;
     let NodeRouting { catalog, router, .. } = routing;
     let NodeEngine { engine, ownership, resizer, tracer, .. } = started;
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
@@ -325,6 +352,7 @@ fn http_parts(
         sinks: engine.sinks(),
         resizing: Arc::new(resizer.clone()),
         clock: clock.clone(),
+        test_clock: test_clock.clone().map(|clock| MovedClock { clock, moved: engine.polls() }),
         meters: meters.clone(),
         auth: auth.clone(),
         options: HttpOptions { tracer: tracer.clone(), ..options.clone() },
@@ -362,7 +390,7 @@ async fn count_nodes(
 async fn create_topics(config: &Config, catalog: &Catalog, audit: &Audit) -> anyhow::Result<()> {
     for (name, topic) in &config.topics {
         let topic_name = TopicName::new(name)?;
-        let created = match catalog.create_if_absent(&topic_name, topic).await {
+        let created = match catalog.create(&topic_name, &TopicChange::whole(topic)).await {
             // The node is not ready and says why; other topics are served.
             Err(CatalogError::Store(error @ (StoreError::Vanished { .. } | StoreError::Damaged(_)))) => {
                 tracing::error!(topic = %topic_name, %error, "topic of the configuration is not created");
@@ -370,8 +398,8 @@ async fn create_topics(config: &Config, catalog: &Catalog, audit: &Audit) -> any
             }
             created => created.with_context(|| format!("creating the topic of [topics.{name}]"))?,
         };
-        if created {
-            audit.topic_made(SystemClock.now(), topic_name.as_str());
+        if created.created {
+            audit.topic_made(SystemClock.now(), topic_name.as_str(), "topic of the configuration");
             info!(topic = %topic_name, "topic is created as configured");
         }
     }

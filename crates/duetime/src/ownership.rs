@@ -157,7 +157,8 @@ pub async fn watch_clock(
             is_apart = true;
             let then = if alone { "nothing is delivered" } else { "its shards go to others" };
             error!(apart_ms, "this node's clock and the store's are apart, {then}; set both by NTP");
-            ownership.set_unhealthy(Some(format!("clock is {apart_ms} ms behind the store's; set both by NTP"))).await;
+            let (ms, side) = (apart_ms.unsigned_abs(), if apart_ms < 0 { "ahead of" } else { "behind" });
+            ownership.set_unhealthy(Some(format!("clock is {ms} ms {side} the store's; set both by NTP"))).await;
         } else if is_apart && apart < NEAR {
             is_apart = false;
             info!(apart_ms, "clocks agree again, this node takes its share");

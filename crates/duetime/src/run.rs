@@ -10,24 +10,32 @@ use duetime_supervisor::Supervisor;
 use crate::cli::{Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
-    backup, bulk, check_config, consume, dead, enqueue, events, export, find, forecast, import, list, man, message,
-    monitoring, observe, output, pause, shards, sink, sizing, token, top, topic,
+    apply, backup, bulk, check_config, consume, context, dead, docs, enqueue, events, export, find, forecast, import,
+    init, list, man, message, monitoring, move_topic, observe, output, pause, shards, sink, sizing, test_clock, token,
+    top, topic,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
 
-/// Runs what was typed; false: it was done, and the answer is no.
+/// Refused or failed; wrong use is 2, and clap's.
+pub const REFUSED: u8 = 1;
+
+/// Runs what was typed; the exit status.
 ///
 /// # Errors
 ///
 /// What kept it from being done, for people.
-pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
-    match cli.command {
+pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<u8> {
+    let done: anyhow::Result<bool> = match cli.command {
+        Command::Apply(args) => return apply::run(args).await,
         Command::Serve(args) => serve::run(&args, steps).await,
         Command::Topic(command) => topic::run(command).await,
         Command::Enqueue(args) => enqueue::run(args).await,
+        Command::Context(command) => context::run(command),
+        Command::Init(args) => init::run(&args),
         Command::Export(args) => export::run(args).await,
         Command::Import(args) => import::run(args).await,
+        Command::Move(args) => move_topic::run(args).await,
         Command::Cancel(args) => message::cancel(args).await,
         Command::Get(args) => message::get(args).await,
         Command::Explain(args) => message::explain(args).await,
@@ -36,6 +44,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Peek(args) => list::peek(args).await,
         Command::Reschedule(args) => message::reschedule(args).await,
         Command::Claim(args) => consume::claim(args).await,
+        Command::Consumers(args) => consume::consumers(args).await,
         Command::Ack(args) => consume::ack(args).await,
         Command::Nack(args) => consume::nack(args).await,
         Command::Release(args) => consume::release(args).await,
@@ -57,12 +66,14 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
         Command::Status(connection) => observe::status(&connection).await,
         Command::Events(args) => events::run(args).await,
         Command::Top(args) => top::run(args).await,
+        Command::TestClock(args) => test_clock::run(args).await,
         Command::Bench(args) => bench(args).await,
         Command::Dashboards(args) => monitoring::dashboards(&args),
         Command::Alerts(args) => monitoring::alerts(&args),
         Command::Sizing(args) => sizing::run(&args),
         Command::Token(command) => token::run(&command),
         Command::CheckConfig { file, offline, flags } => check_config::run(&file, offline, &flags).await,
+        Command::Docs(args) => docs::run(&args),
         Command::Man(args) => man::run(Cli::command(), &args),
         Command::Completions { shell } => {
             let mut out = Vec::new();
@@ -70,7 +81,8 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
             output::raw(&out)?;
             Ok(true)
         }
-    }
+    };
+    Ok(if done? { 0 } else { REFUSED })
 }
 
 async fn bench(args: duetime_bench::Args) -> anyhow::Result<bool> {

@@ -19,6 +19,7 @@ use crate::flags::ConfigFlags;
 use crate::listener::{self, Reloader};
 use crate::logs;
 use crate::node::{self, Listeners};
+use crate::test_clock::{self, Reach};
 use crate::{manager, panics};
 
 /// How long the end waits for the audit log to be written.
@@ -32,6 +33,11 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub flags: ConfigFlags,
+    /// For tests of your programs, never in production: time is moved ahead by `duetime test-clock`, messages are kept
+    /// in a new folder, and only programs of this machine can reach the node, unless it says `=exposed`.
+    #[arg(long, value_enum, value_name = "REACH", num_args = 0..=1, require_equals = true,
+        default_missing_value = "loopback")]
+    pub test_clock: Option<Reach>,
 }
 
 /// `duetime serve`.
@@ -40,7 +46,17 @@ pub struct ServeArgs {
 ///
 /// Whatever keeps the node from starting, with what to do about it.
 pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
-    let ReadConfig { config, lines } = match config::load(args.config.as_deref(), &args.flags.overlays()) {
+    let mut overlays = args.flags.overlays();
+    // Removed when the node has ended.
+    let own_folder = match args.test_clock {
+        Some(_) if args.flags.store.is_none() => {
+            let (folder, overlay) = test_clock::own_folder()?;
+            overlays.push(overlay);
+            Some(folder)
+        }
+        _ => None,
+    };
+    let ReadConfig { config, lines } = match config::load(args.config.as_deref(), &overlays) {
         Ok(loaded) => loaded,
         Err(complaints) => {
             for complaint in &complaints {
@@ -52,6 +68,9 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     panics::hide(config.secrets());
     logs::start(config.node.log_format).context("starting the log")?;
     hide_memory();
+    if args.test_clock.is_some() {
+        test_clock::check_store(&config)?;
+    }
     let signals = drain::Signals::listen().context("listening for signals")?;
     let hangup = listener::hangup().context("listening for signals")?;
     let listener = listen(&config.node.address()).await?;
@@ -59,14 +78,18 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
         Some(address) => Some(listen(&address).await?),
         None => None,
     };
+    let listeners = Listeners { listener, console };
+    if let Some(reach) = args.test_clock {
+        listeners.addresses()?.into_iter().try_for_each(|address| test_clock::check_address(reach, address))?;
+    }
     let auth = Auth::load(&config.auth).map_err(anyhow::Error::msg)?;
     let options = listener::options(&config, &lines)?;
     // It has the whole text of the configuration.
     drop(lines);
-    let running = node::start(&config, Listeners { listener, console }, steps, &auth, &options).await?;
+    let running = node::start(&config, listeners, steps, &auth, &options, args.test_clock.is_some()).await?;
     let audit = options.audit.clone();
     let (file, meters) = (args.config.as_deref(), running.meters.clone());
-    let reloader = Reloader::new(file, args.flags.overlays(), config.clone(), auth, options, meters, hangup);
+    let reloader = Reloader::new(file, overlays, config.clone(), auth, options, meters, hangup);
     let (reloader, stop) = (Arc::new(Mutex::new(reloader)), running.shutdown.clone());
     running.supervisor.start("reload", Policy::RestartOrEnd, &running.shutdown, move || {
         let (reloader, stop) = (reloader.clone(), stop.clone());
@@ -79,6 +102,7 @@ pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool
     if unwritten > 0 {
         error!(lines = unwritten, "the audit log takes no lines, and these are lost with the end of the program");
     }
+    drop(own_folder);
     Ok(is_wanted)
 }
 

@@ -15,7 +15,7 @@ use duetime_supervisor::Supervisor;
 use tracing::info;
 
 use crate::config::StoreConfig;
-use crate::manager;
+use crate::{manager, test_clock};
 
 /// An open store.
 #[derive(Debug)]
@@ -91,6 +91,7 @@ pub async fn open(config: &StoreConfig, meters: Arc<Meters>, supervisor: &Superv
             })
         }
         StoreConfig::Embedded(config) => {
+            test_clock::refuse_marked(&config.folder)?;
             // Opening reads the index of what is there, from the disk.
             let (of, folder) = (config.folder.clone(), config.folder.clone());
             let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&of, meters)).await;

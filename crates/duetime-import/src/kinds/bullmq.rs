@@ -50,7 +50,10 @@ impl Layout for BullMq {
         let jobs = reader.fields(&keys, &["name", "data"]).await?;
         let item = |(entry, job): (Entry, Vec<Option<Vec<u8>>>)| {
             let Ok([name, Some(data)]) = <[_; 2]>::try_from(job) else {
-                return refused(&entry.name, "its job has no data; it was removed, or the prefix is another");
+                return refused(
+                    &entry.name,
+                    "its job has no data: it was removed, is no job, or the prefix is another",
+                );
             };
             let mut message = message(&entry.name, (entry.score / COUNTED).floor() as i64, data);
             header(&mut message, "bullmq-name", &name.unwrap_or_default());

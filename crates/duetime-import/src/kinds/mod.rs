@@ -19,6 +19,7 @@ pub(crate) fn layout(kind: Kind, options: &SourceOptions) -> Result<Box<dyn Layo
         ("--key", !is_zset && options.key.is_some()),
         ("--payloads", !is_zset && options.payloads.is_some()),
         ("--unit", !is_zset && options.unit.is_some()),
+        ("--ttl", options.ttl.is_some()),
     ])?;
     Ok(match kind {
         Kind::Zset => Box::new(zset::Zset::new(options)?),

@@ -6,10 +6,9 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use duetime_client::{BulkAsk, BulkPlan, BulkStart, Client};
-use duetime_core::units::parse_time;
 
 use super::output;
-use crate::connection::NodeArgs;
+use crate::connection::{NodeArgs, moment};
 
 /// How often the progress of a running plan is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -110,16 +109,12 @@ pub struct LiveArgs {
     /// Only messages in this state.
     #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
-    /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
+    /// Only those that may be claimed from this moment on: milliseconds since the Unix epoch, RFC 3339, or "in 1h".
     #[arg(long, value_name = "TIME")]
     due_from: Option<String>,
     /// Only those that may be claimed before this moment.
     #[arg(long, value_name = "TIME")]
     due_to: Option<String>,
-}
-
-fn moment(text: Option<&str>) -> anyhow::Result<Option<i64>> {
-    text.map(|text| parse_time(text).map(|at| at.as_millis())).transpose().map_err(anyhow::Error::msg)
 }
 
 /// Runs one.

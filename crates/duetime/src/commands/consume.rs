@@ -33,8 +33,41 @@ pub struct ClaimArgs {
     /// Ack this receipt of an earlier claim before anything is claimed; may be repeated.
     #[arg(long, value_name = "RECEIPT")]
     ack: Vec<String>,
+    /// Who claims, for `duetime consumers`.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
     #[command(flatten)]
     connection: NodeArgs,
+}
+
+/// `duetime consumers`
+#[derive(Debug, Args)]
+pub struct ConsumersArgs {
+    /// The topic.
+    topic: String,
+    #[command(flatten)]
+    connection: NodeArgs,
+}
+
+/// `duetime consumers`.
+pub async fn consumers(args: ConsumersArgs) -> anyhow::Result<bool> {
+    let found = args.connection.client()?.consumers(&args.topic).await?;
+    if args.connection.json {
+        output::json(&found)?;
+        return Ok(true);
+    }
+    let rows = found.consumers.iter().map(|one| {
+        vec![
+            one.consumer.clone(),
+            output::away(one.last_claim_at),
+            one.claims_per_minute.to_string(),
+            one.held.to_string(),
+            one.held_until.map_or_else(String::new, output::away),
+        ]
+    });
+    let none = format!("no consumer that names itself has claimed at node {} since it started", found.node);
+    output::table(&["consumer", "last claim", "claims a minute", "holds", "until"], rows.collect(), &none)?;
+    Ok(true)
 }
 
 /// Claims by their receipts.
@@ -95,7 +128,8 @@ pub struct ExtendArgs {
 /// Acks what `--ack` names, then claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
 /// closed output, is released: nobody has begun to handle it.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
-    let ask = Claim { max: args.max, wait: args.wait, visibility: args.visibility_timeout, ack: args.ack };
+    let ClaimArgs { max, wait, visibility_timeout: visibility, ack, consumer, .. } = args;
+    let ask = Claim { max, wait, visibility, ack, consumer };
     let client = args.connection.client()?;
     let claim = client.claim(&args.topic, &ask);
     tokio::pin!(claim);

@@ -7,14 +7,14 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use clap::Args;
 use duetime_client::{Answer, NewMessage, Placed};
-use duetime_core::OnConflict;
+use duetime_core::{Expiry, OnConflict};
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::ReaderStream;
 
 use super::output;
-use crate::connection::{NodeArgs, When};
+use crate::connection::{NodeArgs, When, read_delay};
 
 /// Refusals that are shown one by one; the rest is counted.
 const REFUSALS_SHOWN: u64 = 20;
@@ -41,6 +41,9 @@ pub struct EnqueueArgs {
     /// Take the place of a message of the same id instead of being refused.
     #[arg(long, conflicts_with = "ndjson")]
     replace: bool,
+    /// Hand it over no later than this long after its due time; then it is ended as the on_expiry of its topic says.
+    #[arg(long, value_name = "DURATION", conflicts_with = "ndjson", value_parser = read_delay)]
+    expires: Option<Duration>,
     /// Messages, one JSON object a line, from a file or - for standard input.
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["delay", "at"])]
     ndjson: Option<String>,
@@ -81,18 +84,16 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
         let (name, value) = header.split_once('=').context("--header is written NAME=VALUE")?;
         message.headers.push((name.to_owned(), value.to_owned()));
     }
+    message.expires = args.expires.map(Expiry::After);
     if args.replace {
         message.on_conflict = OnConflict::Replace;
     }
     let placed = args.connection.client()?.enqueue(&args.topic, &message).await?;
-    let duplicate = placed.outcome == "duplicate";
+    let duplicate = ["duplicate", "cancelled_before"].contains(&&*placed.outcome);
     if args.connection.json {
         output::json(&placed)?;
     } else if duplicate {
-        output::complain(&format!(
-            "{} is there already; nothing was changed (take its place with --replace)",
-            placed.id
-        ));
+        output::complain(&format!("{} {}", placed.id, why_not(&placed)));
     } else {
         let due = placed.due_at.map(|at| format!(", due {}", output::moment(at))).unwrap_or_default();
         let smeared = output::smeared(placed.smeared_ms);
@@ -100,6 +101,21 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
         output::line(&format!("{} {}{due}{smeared}{held}", placed.id, placed.outcome))?;
     }
     Ok(!duplicate)
+}
+
+/// Why nothing was scheduled, and what to do.
+fn why_not(placed: &Placed) -> String {
+    match (placed.outcome.as_str(), &placed.became) {
+        ("cancelled_before", _) => {
+            "was cancelled before it came, as its topic remembers; nothing was scheduled (--replace does so all the same)"
+                .to_owned()
+        }
+        (_, Some(became)) => format!(
+            "was there before, and is {} now, as its topic remembers; nothing was scheduled (--replace does so all the same)",
+            became.outcome
+        ),
+        _ => "is there already; nothing was changed (take its place with --replace)".to_owned(),
+    }
 }
 
 #[derive(Default, serde::Serialize)]
@@ -120,7 +136,7 @@ impl Tally {
             Answer::Refused(_) => self.refused += 1,
             Answer::Done(placed) => match placed.outcome.as_str() {
                 "replaced" => self.replaced += 1,
-                "duplicate" => self.duplicate += 1,
+                "duplicate" | "cancelled_before" => self.duplicate += 1,
                 _ => self.scheduled += 1,
             },
         }
@@ -188,4 +204,21 @@ async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
         ))?;
     }
     Ok(tally.refused == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duplicate_says_whether_the_message_is_there_or_what_became_of_it() {
+        let why = |outcome: &str, became: serde_json::Value| {
+            let placed = serde_json::json!({"id": "a", "outcome": outcome, "shard": 0, "became": became});
+            why_not(&serde_json::from_value(placed).unwrap())
+        };
+        let gone = serde_json::json!({"outcome": "delivered", "at": 1});
+        assert!(why("duplicate", serde_json::Value::Null).starts_with("is there already"));
+        assert!(why("duplicate", gone.clone()).starts_with("was there before, and is delivered now"));
+        assert!(why("cancelled_before", gone).starts_with("was cancelled before it came"));
+    }
 }

@@ -10,15 +10,13 @@ use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
 use duetime_client::{Client, ClientError, ListFilter, MessageLines};
-use duetime_core::units::parse_time;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use super::output;
-use super::patience::Patience;
-use crate::connection::{NodeArgs, read_delay};
+use crate::connection::{NodeArgs, moment, read_delay};
 
 /// Messages of one page.
 const PAGE: usize = 500;
@@ -40,7 +38,7 @@ pub struct ExportArgs {
     /// are live.
     #[arg(long, value_parser = ["scheduled", "due", "in_flight", "retrying", "dead"])]
     state: Option<String>,
-    /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
+    /// Only those that may be claimed from this moment on: milliseconds since the Unix epoch, RFC 3339, or "in 1h".
     #[arg(long, value_name = "TIME")]
     due_from: Option<String>,
     /// Only those that may be claimed before this moment.
@@ -173,21 +171,11 @@ struct Export<'a> {
 }
 
 impl Export<'_> {
-    async fn ask<T>(&self, ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<T, ClientError> {
-        let mut patience = Patience::new(self.args.retry_for);
-        loop {
-            match ask().await {
-                Err(error) if patience.again(&error).await => {}
-                answer => return answer,
-            }
-        }
-    }
-
     /// The shards, once they are at rest.
     async fn at_rest(&self) -> anyhow::Result<(u64, u64)> {
         let mut said = false;
         loop {
-            let shards = self.ask(async || self.client.shards(&self.args.topic).await).await?;
+            let shards = self.client.shards(&self.args.topic).await?;
             if shards.resize.is_none() {
                 return Ok((shards.incarnation, shards.epoch));
             }
@@ -199,13 +187,16 @@ impl Export<'_> {
         }
     }
 
-    async fn request(&self, place: &Place) -> Result<MessageLines, ClientError> {
+    async fn request_once(&self, place: &Place) -> Result<MessageLines, ClientError> {
         let (topic, cursor) = (&self.args.topic, place.cursor.as_deref());
-        self.ask(async || match place.part {
+        match place.part {
             Part::Live => self.client.list_lines(topic, &self.filter, cursor, PAGE).await,
             Part::Dead => self.client.dead_lines(topic, self.args.reason.as_deref(), cursor, PAGE).await,
-        })
-        .await
+        }
+    }
+
+    async fn request(&self, place: &Place) -> Result<MessageLines, ClientError> {
+        self.client.again(async || self.request_once(place).await).await
     }
 
     /// The place behind a page; `None`: that was all.
@@ -219,10 +210,10 @@ impl Export<'_> {
     /// The lines of a page; one whose connection is cut is asked for again.
     async fn lines(&self, place: &Place, page: MessageLines) -> Result<Bytes, ClientError> {
         match page.bytes().await {
-            Err(error) if Patience::new(self.args.retry_for).again(&error).await => {}
+            Err(error) if error.is_passing() => {}
             lines => return lines,
         }
-        self.ask(async || self.request(place).await?.bytes().await).await
+        self.client.again(async || self.request_once(place).await?.bytes().await).await
     }
 
     /// Writes all from `place` on. The next page is asked for while one is read and written. Answers where it stopped,
@@ -322,10 +313,7 @@ async fn open(args: &ExportArgs, filter: &ListFilter) -> anyhow::Result<(Target,
 
 /// Runs it.
 pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
-    let moment = |text: &Option<String>| {
-        text.as_deref().map(|text| parse_time(text).map(|at| at.as_millis())).transpose().map_err(anyhow::Error::msg)
-    };
-    let (due_from, due_to) = (moment(&args.due_from)?, moment(&args.due_to)?);
+    let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
     let state = args.state.clone().filter(|state| state != DEAD);
     let filter = ListFilter { state, due_from, due_to, prefix: args.prefix.clone() };
     ensure!(
@@ -342,11 +330,12 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
     bar.enable_steady_tick(TICK);
     let begun = Instant::now();
     let before = target.messages;
-    let mut export = Export { client: args.connection.client()?, args: &args, filter, target, bar };
-    let me = export.ask(async || export.client.me().await).await?;
+    let mut export =
+        Export { client: args.connection.client()?.retrying(args.retry_for), args: &args, filter, target, bar };
+    let me = export.client.me().await?;
     ensure!(
         me.name.is_none() || me.scopes.iter().any(|scope| matches!(scope.as_str(), "produce" | "admin")),
-        "the token is shown no payloads, and an export without them is none; give it the scope `produce` beside `view`"
+        "the token is shown no payloads, and an export without them is none; it needs the scopes `view` and `produce`"
     );
     let first = if args.state.as_deref() == Some(DEAD) { Part::Dead } else { Part::Live };
     let mut shards = export.at_rest().await?;

@@ -2,11 +2,10 @@
 
 use clap::Args;
 use duetime_client::{Client, ClientError, ListFilter, Listed, Message};
-use duetime_core::units::parse_time;
 use serde_json::json;
 
 use super::{message, output};
-use crate::connection::NodeArgs;
+use crate::connection::{NodeArgs, moment};
 
 /// Messages of one page.
 const PAGE_MAX: usize = 500;
@@ -19,7 +18,7 @@ pub struct ListArgs {
     /// Only messages in this state.
     #[arg(long, value_parser = duetime_router::ListedState::WORDS)]
     state: Option<String>,
-    /// Only those that may be claimed from this moment on: RFC 3339, or milliseconds since the Unix epoch.
+    /// Only those that may be claimed from this moment on: milliseconds since the Unix epoch, RFC 3339, or "in 1h".
     #[arg(long, value_name = "TIME")]
     due_from: Option<String>,
     /// Only those that may be claimed before this moment.
@@ -74,10 +73,6 @@ async fn find(client: &Client, topic: &str, filter: &ListFilter, limit: usize) -
             return Ok(found);
         }
     }
-}
-
-fn moment(text: Option<&str>) -> anyhow::Result<Option<i64>> {
-    text.map(|text| parse_time(text).map(|at| at.as_millis())).transpose().map_err(anyhow::Error::msg)
 }
 
 fn say_changing(changing: bool) -> anyhow::Result<()> {

@@ -90,6 +90,7 @@ fn meaning(outcome: &str) -> &'static str {
     match outcome {
         "in_flight" => " (being delivered, or was without an answer; it will not be tried again if it was cancelled)",
         "unknown" => " (never enqueued, cancelled, or delivered already)",
+        "delivered" => " (delivered already; nothing was cancelled)",
         "expired" => " (its claim is over: it is due again, in other hands or a dead letter)",
         "already" => " (an earlier request did it)",
         "gone" => " (not there any more; whether it was settled or cancelled is not known)",
@@ -142,6 +143,7 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("state", message.state.clone()),
             ("due", output::moment(message.due_at)),
             ("visible", output::moment(message.visible_at)),
+            ("expires", message.expires_at.map_or_else(|| "never".to_owned(), output::moment)),
             ("attempts", message.attempts.to_string()),
             ("redrives", message.redrives.to_string()),
             ("shard", message.shard.to_string()),

@@ -1,28 +1,33 @@
 //! The commands: one file per family. Each answers whether all went well; errors are for people.
 
+pub mod apply;
 pub mod backup;
 pub mod bulk;
 pub mod check_config;
 pub mod consume;
+pub mod context;
 pub mod dead;
+pub mod docs;
 pub mod enqueue;
 pub mod events;
 pub mod export;
 pub mod find;
 pub mod forecast;
 pub mod import;
+pub mod init;
 pub mod list;
 pub mod man;
 pub mod message;
 pub mod monitoring;
+pub mod move_topic;
 pub mod observe;
 pub mod output;
-pub(crate) mod patience;
 pub mod pause;
 pub mod settings;
 pub mod shards;
 pub mod sink;
 pub mod sizing;
+pub mod test_clock;
 pub mod token;
 pub mod top;
 pub mod top_screen;

@@ -17,6 +17,9 @@ pub struct DashboardsArgs {
     /// The folder to write them to; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Where the runbooks can be read; panels link to it.
+    #[arg(long, value_name = "URL", default_value = duetime_monitoring::RUNBOOKS)]
+    pub runbooks: String,
 }
 
 /// What is promised.
@@ -35,7 +38,7 @@ pub struct AlertsArgs {
     #[arg(long, value_name = "NAME", default_value = duetime_monitoring::JOB)]
     pub job: String,
     /// Where the runbooks can be read; the alerts link to it.
-    #[arg(long, value_name = "URL", default_value = "docs/RUNBOOKS.md")]
+    #[arg(long, value_name = "URL", default_value = duetime_monitoring::RUNBOOKS)]
     pub runbooks: String,
 }
 
@@ -44,7 +47,7 @@ pub fn dashboards(args: &DashboardsArgs) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("making the folder {}", args.out.display()))?;
     for board in boards() {
         let path = args.out.join(format!("{}.json", board.name));
-        std::fs::write(&path, board.file()).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, board.file(&args.runbooks)).with_context(|| format!("writing {}", path.display()))?;
         output::line(&path.display().to_string())?;
     }
     Ok(true)

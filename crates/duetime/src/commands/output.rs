@@ -7,10 +7,10 @@ use anyhow::{Context as _, ensure};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use duetime_client::ClientError;
-use duetime_core::{Clock as _, Timestamp, units};
+use duetime_core::{Timestamp, units};
 use serde::Serialize;
 
-use crate::clock::SystemClock;
+use crate::connection::now;
 use crate::logs::{escaped, misleads};
 
 /// How much of a payload a table shows.
@@ -90,7 +90,7 @@ pub fn smeared(millis: Option<u64>) -> String {
 
 /// `30m from now`, `5s ago`.
 pub fn away(millis: i64) -> String {
-    let (at, now) = (Timestamp::from_millis(millis), SystemClock.now());
+    let (at, now) = (Timestamp::from_millis(millis), now());
     if at > now { format!("in {}", rounded(at.since(now))) } else { format!("{} ago", rounded(now.since(at))) }
 }
 

@@ -116,6 +116,29 @@ impl SettingOption {
 #[derive(Debug)]
 pub struct Settings(pub Map<String, Value>);
 
+impl Settings {
+    /// Makes it these settings, changed as was given.
+    pub fn add_to(&mut self, mut whole: Map<String, Value>) {
+        for (name, value) in std::mem::take(&mut self.0) {
+            match (whole.get_mut(&name).and_then(Value::as_object_mut), value) {
+                // A sink is given as a whole, of other objects only what is named.
+                (Some(object), Value::Object(inner)) if name != SINK => object.extend(inner),
+                (_, value) => drop(whole.insert(name, value)),
+            }
+        }
+        self.0 = whole;
+    }
+}
+
+/// The settings of a topic for another one, which is not paused.
+pub fn copy_of(topic: &Topic) -> anyhow::Result<Map<String, Value>> {
+    let Value::Object(mut settings) = serde_json::to_value(&topic.config)? else {
+        anyhow::bail!("the settings of a topic are no object");
+    };
+    settings.remove("paused");
+    Ok(settings)
+}
+
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {
         let options = SettingOption::all();
@@ -200,6 +223,12 @@ fn shown(kind: &Kind, value: Option<&Value>) -> String {
     }
 }
 
+/// The value of the setting `name` for people.
+pub fn value_of(name: &str, value: Option<&Value>) -> String {
+    let setting = TopicConfig::SETTINGS.iter().find(|setting| setting.name == name);
+    setting.map_or_else(String::new, |setting| shown(&setting.kind, value))
+}
+
 /// Every setting of a topic with its value for people.
 pub fn rows(topic: &Topic) -> anyhow::Result<Vec<(String, String)>> {
     let config = serde_json::to_value(&topic.config)?;
@@ -237,6 +266,21 @@ mod tests {
         assert_eq!(read(&words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>()), Ok(change));
         let none = json!({"sink": null, "rate_limit": null, "max_messages": null});
         assert_eq!(read(&["--sink", "none", "--rate-limit", "none", "--max-messages", "none"]), Ok(none));
+    }
+
+    #[test]
+    fn a_copy_of_settings_is_changed_by_what_is_named() {
+        let whole =
+            json!({"retry": {"max_attempts": 5, "factor": 2.0}, "sink": {"name": "a", "path": "/x"}, "smear": "1s"});
+        let Value::Object(whole) = whole else { unreachable!() };
+        let given = json!({"retry": {"max_attempts": 9}, "sink": {"name": "b"}, "delay": "1m", "smear": null});
+        let Value::Object(given) = given else { unreachable!() };
+        let mut settings = Settings(given);
+        settings.add_to(whole);
+        let made = json!({
+            "retry": {"max_attempts": 9, "factor": 2.0}, "sink": {"name": "b"}, "delay": "1m", "smear": null,
+        });
+        assert_eq!(Value::Object(settings.0), made);
     }
 
     #[test]

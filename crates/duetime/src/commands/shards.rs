@@ -170,5 +170,32 @@ async fn get(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
     });
     let head = ["shard", "slot", "owner", "scheduled", "due", "in flight", "dead", "oldest due"];
     output::table(&head, rows.collect(), "no shards")?;
+    if let Some(resize) = &shards.resize {
+        output::line(&progress(resize))?;
+    }
     Ok(true)
+}
+
+/// How far a change of the shard count is, and why it does not go on.
+fn progress(resize: &Resize) -> String {
+    let Resize { from, to, moved, remaining, .. } = resize;
+    let progress = format!("from {from} to {to} shards: {moved} moved, {remaining} to be moved");
+    let words = words(resize);
+    if words.is_empty() { progress } else { format!("{progress}, {words}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_says_how_far_it_is_and_why_it_does_not_go_on() {
+        let of = |resize: Value| progress(&serde_json::from_value::<Resize>(resize).unwrap());
+        let begun = json!({"from": 2, "to": 8, "moved": 0, "remaining": 40});
+        assert_eq!(of(begun), "from 2 to 8 shards: 0 moved, 40 to be moved");
+        let blocked = json!({"from": 2, "to": 8, "moved": 30, "remaining": 10, "blocked": "a master is away"});
+        assert_eq!(of(blocked), "from 2 to 8 shards: 30 moved, 10 to be moved, waiting: a master is away");
+    }
 }

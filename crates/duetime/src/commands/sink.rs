@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use duetime_client::{ClientError, Outage, Probed, Scanner, SinkIssue, SinkTopics, SinkView};
+use duetime_client::{Client, ClientError, Outage, Probed, Scanner, SinkIssue, SinkTopics, SinkView};
 use duetime_core::units::show_duration;
 
 use super::{output, pause};
@@ -152,14 +152,15 @@ async fn all_of(connection: &NodeArgs, ask: impl AsyncFn() -> Result<SinkTopics,
 
 /// Tries the sink of a topic from every node that scans shards of it; false: one finds it down, or does not answer.
 async fn probe_all(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let first = connection.client()?;
+    let (address, token) = connection.target()?;
+    let first = Client::new(&address, token.clone())?;
     let view = first.sink(topic).await?;
     let mut tried = vec![(view.node.clone(), first.probe_sink(topic).await)];
+    // All nodes of a cluster are spoken to as the first one is.
+    let scheme = if address.starts_with("https://") { "https" } else { "http" };
     for Scanner { id, address, .. } in view.other_nodes {
-        // All nodes of a cluster are spoken to as the first one is.
-        let scheme = if connection.node.starts_with("https://") { "https" } else { "http" };
-        let other = NodeArgs { node: format!("{scheme}://{address}"), ..connection.clone() };
-        tried.push((id, other.client()?.probe_sink(topic).await));
+        let other = Client::new(&format!("{scheme}://{address}"), token.clone())?;
+        tried.push((id, other.probe_sink(topic).await));
     }
     let mut is_up = true;
     let mut rows = Vec::new();

@@ -13,7 +13,7 @@ use crate::connection::NodeArgs;
 #[derive(Debug, Subcommand)]
 pub enum TopicCommand {
     /// Creates a topic; refused if it is there.
-    Create(SettingsArgs),
+    Create(CreateArgs),
     /// Changes settings of a topic; what is not named stays.
     Set(SettingsArgs),
     /// Shows a topic's settings and counts.
@@ -60,6 +60,16 @@ pub struct DeleteArgs {
     connection: NodeArgs,
 }
 
+/// A topic to be created.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// With the settings of this topic, where none is named here; whether it is paused is not copied.
+    #[arg(long, value_name = "TOPIC")]
+    like: Option<String>,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
 /// A topic's settings.
 #[derive(Debug, Args)]
 pub struct SettingsArgs {
@@ -74,7 +84,7 @@ pub struct SettingsArgs {
 /// Runs one.
 pub async fn run(command: TopicCommand) -> anyhow::Result<bool> {
     match command {
-        TopicCommand::Create(args) => put(args, true).await,
+        TopicCommand::Create(args) => create(args).await,
         TopicCommand::Set(args) => put(args, false).await,
         TopicCommand::Get(NameArgs { topic, connection }) => {
             show(&connection.client()?.topic(&topic).await?, &connection)?;
@@ -108,6 +118,14 @@ async fn adopt(AdoptArgs { accept_loss, settings }: AdoptArgs) -> anyhow::Result
         ))?;
     }
     Ok(adopted.lost.is_empty())
+}
+
+async fn create(CreateArgs { like, mut settings }: CreateArgs) -> anyhow::Result<bool> {
+    if let Some(like) = like {
+        let model = settings.connection.client()?.topic(&like).await?;
+        settings.change.add_to(settings::copy_of(&model)?);
+    }
+    put(settings, true).await
 }
 
 async fn put(args: SettingsArgs, create: bool) -> anyhow::Result<bool> {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::names::refuse_dots;
-use duetime_core::{SinkBinder as _, TopicName};
-use duetime_sinks::{SinkConfig, SinkRegistry};
+use duetime_core::{SinkBinder as _, TopicConfig, TopicName};
+use duetime_sinks::{SinkConfig, SinkFault, SinkRegistry};
 
+use super::first_message;
 use super::read::ConfigFault;
 use super::{Config, OwnershipMode};
 use crate::clock::SystemClock;
@@ -35,6 +36,12 @@ pub fn faults(config: &Config, wrong: &[Vec<String>]) -> Vec<KeyedFault> {
     rules.console();
     rules.sinks_and_topics();
     rules.found
+}
+
+/// The sinks of the file that can be made, and what is wrong with the others.
+struct CheckedSinks<'a> {
+    sinks: &'a SinkRegistry,
+    faulty: &'a [(String, SinkFault)],
 }
 
 struct ConfigRules<'a> {
@@ -192,27 +199,37 @@ impl ConfigRules<'_> {
                 self.add(&["sinks", name], fault.to_string());
             }
         }
+        let sinks = CheckedSinks { sinks: &sinks, faulty: &faults };
         for (name, topic) in &config.topics {
-            for (key, fault) in topic.faults() {
-                self.add(&["topics", name, key], fault);
+            self.topic(&["topics", name], TopicName::new(name).ok(), topic, &sinks);
+        }
+        for (name, pattern) in &config.topic_patterns {
+            self.topic(&["topics", name], first_message::example_of(name).ok(), &pattern.config, &sinks);
+        }
+        self.topic(&["topics_default"], TopicName::new("x").ok(), &config.topics_default.pattern.config, &sinks);
+    }
+
+    /// Checks the settings of a topic in the section `path`; `name`: its own, or one that it may have.
+    fn topic(&mut self, path: &[&str], name: Option<TopicName>, topic: &TopicConfig, sinks: &CheckedSinks<'_>) {
+        for (key, fault) in topic.faults() {
+            self.add(&[path, &[key]].concat(), fault);
+        }
+        let Some(sink) = &topic.sink else { return };
+        let path = [path, &["sink"]].concat();
+        let Some(named) = self.config.sinks.get(&sink.name) else {
+            if self.is_sound(&["sinks", &sink.name]) {
+                self.add(&path, format!("no [sinks.{}] is configured", sink.name));
             }
-            let Some(sink) = &topic.sink else { continue };
-            let path = ["topics", name, "sink"];
-            let Some(named) = config.sinks.get(&sink.name) else {
-                if self.is_sound(&["sinks", &sink.name]) {
-                    self.add(&path, format!("no [sinks.{}] is configured", sink.name));
-                }
-                continue;
-            };
-            if SinkConfig::is_in_place(named) && self.is_unshared() {
-                self.add(&path, format!("it {IN_PLACE_NEEDS_STREAMS}"));
-            }
-            let is_good = !faults.iter().any(|(faulty, _)| *faulty == sink.name);
-            if let (true, Ok(topic)) = (is_good, TopicName::new(name))
-                && let Err(fault) = sinks.bind(&topic, sink)
-            {
-                self.add(&path, fault.to_string());
-            }
+            return;
+        };
+        if SinkConfig::is_in_place(named) && self.is_unshared() {
+            self.add(&path, format!("it {IN_PLACE_NEEDS_STREAMS}"));
+        }
+        let is_good = !sinks.faulty.iter().any(|(faulty, _)| *faulty == sink.name);
+        if let (true, Some(topic)) = (is_good, name)
+            && let Err(fault) = sinks.sinks.bind(&topic, sink)
+        {
+            self.add(&path, fault.to_string());
         }
     }
 }

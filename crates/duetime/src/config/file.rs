@@ -12,12 +12,14 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 use zeroize::Zeroizing;
 
+use super::first_message::{self, is_pattern};
 use super::read::{self, ConfigFault};
 use super::store::{self, DEFAULT_STORE};
 use super::{Config, OwnershipConfig, OwnershipMode, check};
 
 /// The sections that a file may have.
-pub const SECTIONS: [&str; 8] = ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics"];
+pub const SECTIONS: [&str; 9] =
+    ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics", "topics_default"];
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,37 @@ pub struct ConfigLines {
 }
 
 impl ConfigLines {
+    /// Reads a file.
+    pub(super) fn read(file: &Path) -> Result<Self, Vec<Complaint>> {
+        let text = std::fs::read_to_string(file).map(Zeroizing::new).map_err(|error| {
+            let text = format!("cannot read the configuration file {}: {error}", file.display());
+            vec![Complaint { origin: Origin::Whole, text }]
+        })?;
+        Ok(Self { file: file.to_owned(), text, overlays: Vec::new() })
+    }
+
+    /// The keys of the file.
+    pub(super) fn table(&self) -> Result<Table, Vec<Complaint>> {
+        self.text.parse().map_err(|error: toml::de::Error| {
+            let span = error.span().unwrap_or_default();
+            let origin = self.at(span.start);
+            vec![Complaint { origin, text: read::not_toml(error.message(), self.text.get(span).unwrap_or_default()) }]
+        })
+    }
+
+    /// Every section that a file does not have.
+    pub(super) fn check_sections(&self, table: &Table) -> Result<(), Vec<Complaint>> {
+        let source = self.source();
+        let unknown = table.keys().filter(|key| !SECTIONS.contains(&key.as_str()));
+        let complaints: Vec<Complaint> = unknown
+            .map(|key| Complaint {
+                origin: source.origin(std::slice::from_ref(key)),
+                text: suggest::unknown("section", key, &SECTIONS),
+            })
+            .collect();
+        if complaints.is_empty() { Ok(()) } else { Err(complaints) }
+    }
+
     /// That `fault` is wrong with the value at `path`.
     #[must_use]
     pub fn complaint(&self, path: &[&str], fault: impl Into<String>) -> Complaint {
@@ -180,12 +213,18 @@ impl SectionsRead<'_> {
         }
     }
 
-    fn named<T>(&mut self, section: &str, read: impl Fn(&Table) -> read::Read<T>) -> BTreeMap<String, T> {
+    /// The sections of a section that `is_one` of these takes by their names.
+    fn named<T>(
+        &mut self,
+        section: &str,
+        is_one: impl Fn(&str) -> bool,
+        read: impl Fn(&Table) -> read::Read<T>,
+    ) -> BTreeMap<String, T> {
         let mut all = BTreeMap::new();
         match self.table.get(section) {
             None => {}
             Some(Value::Table(table)) => {
-                for (name, value) in table {
+                for (name, value) in table.iter().filter(|(name, _)| is_one(name)) {
                     let Value::Table(table) = value else {
                         self.note(
                             &[section, name],
@@ -253,29 +292,33 @@ fn sink(table: &Table) -> read::Read<SinkConfig> {
 ///
 /// Every complaint, in the order of the file.
 pub fn load(file: Option<&Path>, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
-    let text = match file {
-        None => Zeroizing::default(),
-        Some(file) => std::fs::read_to_string(file).map(Zeroizing::new).map_err(|error| {
-            let text = format!("cannot read the configuration file {}: {error}", file.display());
-            vec![Complaint { origin: Origin::Whole, text }]
-        })?,
-    };
-    parse(&text, file.map(Path::to_owned).unwrap_or_default(), overlays)
+    let lines = file.map(ConfigLines::read).transpose()?;
+    let lines =
+        lines.unwrap_or_else(|| ConfigLines { file: PathBuf::new(), text: Zeroizing::default(), overlays: Vec::new() });
+    parse_lines(ConfigLines { overlays: overlays.to_vec(), ..lines })
 }
 
-/// Reads what the file says, and says all that is wrong.
+/// Whether a node would take a file of this text.
+///
+/// # Errors
+///
+/// Every complaint, in the order of the file.
+pub fn check_text(text: &str, file: PathBuf) -> Result<(), Vec<Complaint>> {
+    parse(text, file, &[]).map(drop)
+}
+
+/// Reads what a file says that is not there.
 ///
 /// # Errors
 ///
 /// Every complaint, in the order of the file.
 pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConfig, Vec<Complaint>> {
-    let lines = ConfigLines { file, text: text.to_owned().into(), overlays: overlays.to_vec() };
-    let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let span = error.span().unwrap_or_default();
-        let origin = lines.at(span.start);
-        vec![Complaint { origin, text: read::not_toml(error.message(), text.get(span).unwrap_or_default()) }]
-    })?;
-    for overlay in overlays {
+    parse_lines(ConfigLines { file, text: text.to_owned().into(), overlays: overlays.to_vec() })
+}
+
+fn parse_lines(lines: ConfigLines) -> Result<ReadConfig, Vec<Complaint>> {
+    let mut table = lines.table()?;
+    for overlay in &lines.overlays {
         let (section, key) = overlay.key;
         let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
         if let Some(section) = section.as_table_mut() {
@@ -287,11 +330,7 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         store.entry("url").or_insert_with(|| Value::String(DEFAULT_STORE.to_owned()));
     }
     let source = lines.source();
-    let mut complaints = Vec::new();
-    for key in table.keys().filter(|key| !SECTIONS.contains(&key.as_str())) {
-        let text = suggest::unknown("section", key, &SECTIONS);
-        complaints.push(Complaint { origin: source.origin(std::slice::from_ref(key)), text });
-    }
+    let mut complaints = lines.check_sections(&table).err().unwrap_or_default();
     let mut reading = SectionsRead { table: &table, faults: Vec::new() };
     let mut config = Config {
         node: reading.section("node"),
@@ -300,12 +339,19 @@ pub fn parse(text: &str, file: PathBuf, overlays: &[Overlay]) -> Result<ReadConf
         resize: reading.section("resize"),
         console: reading.section("console"),
         auth: reading.section("auth"),
-        sinks: reading.named("sinks", sink),
-        topics: reading.named("topics", read::section),
+        sinks: reading.named("sinks", |_| true, sink),
+        topics: reading.named("topics", |name| !is_pattern(name), read::section),
+        topic_patterns: reading.named("topics", is_pattern, first_message::pattern),
+        topics_default: reading.section_by("topics_default", first_message::topics_default),
     };
     for name in table.get("topics").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
-        if let Err(error) = duetime_core::TopicName::new(name).and_then(|topic| topic.check_new()) {
-            reading.note(&["topics", name], vec![(Vec::new(), error.to_string())]);
+        let checked = if is_pattern(name) {
+            first_message::example_of(name).map(drop)
+        } else {
+            duetime_core::TopicName::new(name).and_then(|topic| topic.check_new()).map_err(|error| error.to_string())
+        };
+        if let Err(fault) = checked {
+            reading.note(&["topics", name], vec![(Vec::new(), fault)]);
         }
     }
     let wrong: Vec<Vec<String>> = reading.faults.iter().map(|(path, _)| path.clone()).collect();

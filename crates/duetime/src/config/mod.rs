@@ -3,7 +3,9 @@
 //! Each section's struct lies beside its component where there is one; this file puts them together.
 
 mod check;
+mod declared;
 mod file;
+mod first_message;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod read;
@@ -22,7 +24,9 @@ use duetime_resize::ResizeConfig;
 use duetime_sinks::SinkConfig;
 use serde::Deserialize;
 
-pub use file::{ConfigLines, Overlay, ReadConfig, load};
+pub use declared::{DeclaredTopic, declared_topics};
+pub use file::{ConfigLines, Overlay, ReadConfig, check_text, load};
+pub use first_message::{TopicPattern, TopicsDefault};
 pub use store::StoreConfig;
 
 use crate::logs::LogFormat;
@@ -137,6 +141,10 @@ pub struct Config {
     pub sinks: BTreeMap<String, SinkConfig>,
     /// `[topics.NAME]`
     pub topics: BTreeMap<String, TopicConfig>,
+    /// `[topics."BEGINNING*"]`
+    pub topic_patterns: BTreeMap<String, TopicPattern>,
+    /// `[topics_default]`
+    pub topics_default: TopicsDefault,
 }
 
 /// `[console]`

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use duetime_client::NewMessage;
 use duetime_core::limits::PAYLOAD_BYTES_MAX;
 use duetime_import::{Item, Place, Source};
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 
 use super::line;
 
@@ -15,6 +15,8 @@ const LINES: usize = 500;
 const LINES_BYTES: usize = 1 << 20;
 /// No line of a message is longer: its payload in base64 or escaped, and the rest.
 const LINE_BYTES_MAX: u64 = 6 * PAYLOAD_BYTES_MAX + (1 << 20);
+/// What is kept of one that is.
+const BEGINNING: usize = 1000;
 
 /// What became of one entry before it was sent.
 pub(super) enum Entry {
@@ -22,7 +24,7 @@ pub(super) enum Entry {
     Refused {
         /// For people: which it is, and why.
         why: String,
-        /// As it stands in the file.
+        /// As it stands in the file, with why.
         line: Vec<u8>,
     },
     /// A dead letter, or an entry of the source that is not delayed.
@@ -69,11 +71,13 @@ impl Input {
                         break;
                     }
                     *number += 1;
-                    ensure!(
-                        line.ends_with(b"\n") || (read as u64) < LINE_BYTES_MAX,
-                        "line {number} has more than {LINE_BYTES_MAX} bytes; is this a file of lines of JSON?"
-                    );
                     bytes += read;
+                    if !line.ends_with(b"\n") && read as u64 == LINE_BYTES_MAX {
+                        pass_over_the_rest(reader).await.context("reading lines")?;
+                        let why = format!("it has more than {LINE_BYTES_MAX} bytes, which no message has");
+                        entries.push(refused_line(&line[..BEGINNING], *number, &why));
+                        continue;
+                    }
                     if !line.trim_ascii().is_empty() {
                         entries.push(of_line(line, *number, *with_dead));
                     }
@@ -88,23 +92,46 @@ fn of_source(item: Item) -> Entry {
     match item {
         Item::Message(message) => Entry::Message(Box::new(message)),
         Item::Refused { id, why } => {
-            let line = serde_json::json!({ "id": id, "refused": why });
-            Entry::Refused { why: format!("{id}: {why}"), line: line.to_string().into_bytes() }
+            let (why, line) = refusal(&id, &why);
+            Entry::Refused { why, line }
         }
         Item::Other => Entry::Left,
     }
+}
+
+/// What is said of an entry that can be no message, and its line in the file of what was refused.
+pub(super) fn refusal(id: &str, why: &str) -> (String, Vec<u8>) {
+    let line = serde_json::json!({ "id": id, "refused": why });
+    (format!("{id}: {why}"), line.to_string().into_bytes())
 }
 
 fn of_line(line: Vec<u8>, number: u64, with_dead: bool) -> Entry {
     match line::read(&line) {
         Ok(read) if read.dead && !with_dead => Entry::Left,
         Ok(read) => Entry::Message(Box::new(read.message)),
-        Err(why) => Entry::Refused { why: format!("line {number}: {why}"), line: line.trim_ascii_end().to_vec() },
+        Err(why) => refused_line(line.trim_ascii(), number, &why),
+    }
+}
+
+fn refused_line(line: &[u8], number: u64, why: &str) -> Entry {
+    let why = format!("line {number}: {}", line::beginning(why));
+    Entry::Refused { line: line::with_reason(line, &why), why }
+}
+
+/// Reads up to the end of a line, and keeps nothing of it.
+async fn pass_over_the_rest(reader: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<()> {
+    loop {
+        let bytes = reader.fill_buf().await?;
+        let (end, left) = (bytes.iter().position(|byte| *byte == b'\n'), bytes.len());
+        reader.consume(end.map_or(left, |end| end + 1));
+        if end.is_some() || left == 0 {
+            return Ok(());
+        }
     }
 }
 
 /// Lets so many messages a second pass.
-pub(super) struct Rate {
+pub(crate) struct Rate {
     per_second: Option<u32>,
     begun: tokio::time::Instant,
     passed: u64,

@@ -1,16 +1,21 @@
 //! One line of a file: what an export writes of a message, or what `POST …/messages` takes.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_client::NewMessage;
 use duetime_core::units::{parse_duration, parse_time};
-use duetime_core::{Due, OnConflict};
+use duetime_core::{Due, EXPIRES, Expiry, OnConflict, Version};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+/// What is shown of an id or an error at most.
+const SHOWN_CHARS: usize = 300;
 
 /// The fields of both. What an export says of a message's life there is not taken over.
 #[derive(Deserialize)]
@@ -31,6 +36,10 @@ struct Fields<'a> {
     #[serde(default)]
     on_conflict: Option<String>,
     #[serde(default)]
+    expires: Option<Value>,
+    #[serde(default)]
+    expires_at: Option<Value>,
+    #[serde(default)]
     state: Option<String>,
     #[serde(default, rename = "visible_at")]
     _visible_at: Option<IgnoredAny>,
@@ -38,6 +47,8 @@ struct Fields<'a> {
     _attempts: Option<IgnoredAny>,
     #[serde(default, rename = "redrives")]
     _redrives: Option<IgnoredAny>,
+    #[serde(default)]
+    version: Option<String>,
     #[serde(default, rename = "shard")]
     _shard: Option<IgnoredAny>,
     #[serde(default, rename = "death")]
@@ -70,10 +81,14 @@ fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, String)>, D:
 }
 
 /// A message of a line.
-pub(super) struct Line {
+pub(crate) struct Line {
     pub message: NewMessage,
     /// It is a dead letter where it comes from.
     pub dead: bool,
+    /// Where it is in its life there.
+    pub state: Option<String>,
+    /// What it was there.
+    pub version: Option<Version>,
 }
 
 fn text_of(value: Value) -> String {
@@ -83,12 +98,36 @@ fn text_of(value: Value) -> String {
     }
 }
 
+/// What is shown of a text that may be long.
+pub(crate) fn beginning(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// A line that was refused, with why, as one JSON object: its own with a field more, or what stood there as text.
+pub(super) fn with_reason(line: &[u8], why: &str) -> Vec<u8> {
+    let fields = serde_json::from_slice::<BTreeMap<Cow<'_, str>, IgnoredAny>>(line).ok();
+    if fields.as_ref().is_some_and(|fields| fields.contains_key("refused")) {
+        return line.to_vec();
+    }
+    match line.strip_suffix(b"}").filter(|_| fields.is_some()) {
+        Some(open) => {
+            let comma = if open.trim_ascii_end() == b"{" { "" } else { "," };
+            let reason = serde_json::Value::from(why);
+            [open, format!("{comma}\"refused\":{reason}}}").as_bytes()].concat()
+        }
+        None => serde_json::json!({"line": String::from_utf8_lossy(line), "refused": why}).to_string().into_bytes(),
+    }
+}
+
 /// Reads a line.
 ///
 /// # Errors
 ///
 /// A sentence that names the field and the fix.
-pub(super) fn read(line: &[u8]) -> Result<Line, String> {
+pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     let fields: Fields<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let payload = match (fields.payload, fields.payload_base64) {
         (Some(_), Some(_)) => return Err("payload and payload_base64 are both given; give one of them".to_owned()),
@@ -109,17 +148,30 @@ pub(super) fn read(line: &[u8]) -> Result<Line, String> {
         }
         (None, Some(at)) => Some(Due::At(parse_time(&text_of(at)).map_err(|error| format!("due_at: {error}"))?)),
     };
+    let expires = match (fields.expires, fields.expires_at) {
+        // An export has it twice: among the headers as it was given.
+        _ if fields.headers.iter().any(|(name, _)| name == EXPIRES) => None,
+        (Some(_), Some(_)) => return Err("expires and expires_at are both given; give one of them".to_owned()),
+        (None, None) => None,
+        (Some(after), None) => {
+            Some(Expiry::After(parse_duration(&text_of(after)).map_err(|error| format!("expires: {error}"))?))
+        }
+        (None, Some(at)) => Some(Expiry::At(parse_time(&text_of(at)).map_err(|error| format!("expires_at: {error}"))?)),
+    };
     let id =
         fields.id.ok_or("a line without an id would be another message each time it is imported; give it an id")?;
     let mut message = NewMessage::new(payload).id(id);
     message.due = due;
+    message.expires = expires;
     message.headers = fields.headers;
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,
         Some("replace") => OnConflict::Replace,
-        Some(other) => return Err(format!("on_conflict is {other:?}; give \"reject\" or \"replace\"")),
+        Some("return") => OnConflict::Return,
+        Some(other) => return Err(format!("on_conflict is {other:?}; give \"reject\", \"replace\" or \"return\"")),
     };
-    Ok(Line { message, dead: fields.state.as_deref() == Some("dead") })
+    let version = fields.version.and_then(|version| version.parse().ok());
+    Ok(Line { message, dead: fields.state.as_deref() == Some("dead"), state: fields.state, version })
 }
 
 #[cfg(test)]
@@ -130,14 +182,37 @@ mod tests {
 
     #[test]
     fn a_line_of_an_export_and_one_of_the_api_are_read() {
-        let line = br#"{"id":"a","state":"dead","due_at":1924992000123,"visible_at":5,"attempts":3,"redrives":1,
+        let line =
+            br#"{"id":"a","state":"dead","due_at":1924992000123,"visible_at":5,"attempts":3,"redrives":1,"version":"x",
             "payload_base64":"/wA=","headers":{"z":"1","a":"2"},"shard":4,"death":{"at":1,"reason":"x"}}"#;
-        let Line { message, dead } = read(line).unwrap();
+        let Line { message, dead, .. } = read(line).unwrap();
         assert!(dead && message.id.as_deref() == Some("a") && message.payload[..] == [0xff, 0]);
         assert_eq!(message.due, Some(Due::At(Timestamp::from_millis(1_924_992_000_123))));
         assert_eq!(message.headers, [("z".to_owned(), "1".to_owned()), ("a".to_owned(), "2".to_owned())]);
         let line = read(br#"{"id":"b","due_at":"2030-01-01T00:00:00Z","payload":{"order": 1}}"#).unwrap();
         assert_eq!((&line.message.payload[..], line.dead), (&br#"{"order": 1}"#[..], false));
+        let expires = |line: &str| read(line.as_bytes()).unwrap().message.expires;
+        let at = Expiry::At(Timestamp::from_millis(1_924_992_000_123));
+        assert_eq!(expires(r#"{"id":"c","expires_at":1924992000123}"#), Some(at));
+        assert_eq!(expires(r#"{"id":"c","expires":"1s"}"#), Some(Expiry::After(std::time::Duration::from_secs(1))));
+        let exported = r#"{"id":"c","expires_at":1924992000123,"headers":{"duetime-expires":"+1"}}"#;
+        assert_eq!(expires(exported), None, "the header says it");
+    }
+
+    #[test]
+    fn a_refused_line_says_why_and_is_itself_otherwise() {
+        let why = "due_at: \"no\"";
+        for (line, wanted) in [
+            (r#"{"id":"x","payload":{"n":1.50}}"#, r#"{"id":"x","payload":{"n":1.50},"refused":"due_at: \"no\""}"#),
+            (r#"{"refused":"before"}"#, r#"{"refused":"before"}"#),
+            ("{ }", r#"{ "refused":"due_at: \"no\""}"#),
+            (r#"{"id":"#, r#"{"line":"{\"id\":","refused":"due_at: \"no\""}"#),
+            ("[1]", r#"{"line":"[1]","refused":"due_at: \"no\""}"#),
+        ] {
+            assert_eq!(String::from_utf8(with_reason(line.as_bytes(), why)).unwrap(), wanted);
+        }
+        assert_eq!(beginning("order-1"), "order-1");
+        assert_eq!(beginning(&"ж".repeat(SHOWN_CHARS + 1)).chars().count(), SHOWN_CHARS + 1);
     }
 
     #[test]

@@ -1,11 +1,7 @@
 //! Messages on their way into a topic: in requests of bounded size, repeated where that can help.
 
-use std::time::Duration;
-
-use duetime_client::{Answer, Client, ClientError, NewMessage};
+use duetime_client::{Answer, Client, ClientError, NewMessage, Placed};
 use duetime_core::limits::ENQUEUE_BYTES_MAX;
-
-use crate::commands::patience::{Patience, is_passing};
 
 /// Messages of one request.
 const ITEMS: usize = 500;
@@ -14,9 +10,9 @@ const BYTES: usize = ENQUEUE_BYTES_MAX / 4;
 
 /// What became of one message.
 pub(super) enum Sent {
-    Scheduled,
-    Replaced,
-    Duplicate,
+    Scheduled(Placed),
+    Replaced(Placed),
+    Duplicate(Placed),
     Refused { message: NewMessage, why: String },
 }
 
@@ -42,50 +38,18 @@ pub(super) fn requests(messages: Vec<NewMessage>, per_second: Option<u32>) -> Ve
 ///
 /// # Errors
 ///
-/// The node refuses the request as a whole, or did not answer for `retry_for`.
-pub(super) async fn send(
-    client: &Client,
-    topic: &str,
-    mut messages: Vec<NewMessage>,
-    retry_for: Duration,
-) -> Result<Vec<Sent>, ClientError> {
-    let mut patience = Patience::new(retry_for);
-    let mut sent = Vec::with_capacity(messages.len());
-    loop {
-        let answers = match client.enqueue_many(topic, &messages).await {
-            Ok(answers) if answers.len() == messages.len() => answers,
-            Ok(answers) => {
-                let reason = format!("{} answers to {} messages", answers.len(), messages.len());
-                return Err(ClientError::Foreign { base: client.base().to_owned(), reason });
-            }
-            Err(error) if patience.again(&error).await => continue,
-            Err(error) => return Err(error),
-        };
-        let mut again = Vec::new();
-        for (message, answer) in messages.into_iter().zip(answers) {
-            match answer {
-                Answer::Done(placed) => sent.push(match placed.outcome.as_str() {
-                    "duplicate" => Sent::Duplicate,
-                    "replaced" => Sent::Replaced,
-                    _ => Sent::Scheduled,
-                }),
-                Answer::Refused(refused) if is_passing(&refused.error.code) => again.push((message, refused)),
-                Answer::Refused(refused) => sent.push(Sent::Refused { message, why: why(&refused.error) }),
-            }
-        }
-        if again.is_empty() {
-            return Ok(sent);
-        }
-        if !patience.pause().await {
-            let refused = |(message, refused): (NewMessage, duetime_client::Refused)| Sent::Refused {
-                message,
-                why: why(&refused.error),
-            };
-            sent.extend(again.into_iter().map(refused));
-            return Ok(sent);
-        }
-        messages = again.into_iter().map(|(message, _)| message).collect();
-    }
+/// The node refuses the request as a whole, or did not answer for as long as the client asks again.
+pub(super) async fn send(client: &Client, topic: &str, messages: Vec<NewMessage>) -> Result<Vec<Sent>, ClientError> {
+    let answers = client.enqueue_many(topic, &messages).await?;
+    let sent = |(message, answer): (NewMessage, Answer<Placed>)| match answer {
+        Answer::Done(placed) => match placed.outcome.as_str() {
+            "duplicate" | "cancelled_before" => Sent::Duplicate(placed),
+            "replaced" => Sent::Replaced(placed),
+            _ => Sent::Scheduled(placed),
+        },
+        Answer::Refused(refused) => Sent::Refused { message, why: why(&refused.error) },
+    };
+    Ok(messages.into_iter().zip(answers).map(sent).collect())
 }
 
 fn why(error: &duetime_client::ItemProblem) -> String {

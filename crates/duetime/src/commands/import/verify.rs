@@ -1,7 +1,5 @@
 //! Whether each message of the source is in the topic, as it is in the source.
 
-use std::time::Duration;
-
 use duetime_client::{Client, ClientError, NewMessage};
 use duetime_core::{Clock as _, Due, Timestamp};
 use duetime_import::Fingerprint;
@@ -10,7 +8,6 @@ use futures::StreamExt as _;
 use super::input::{Entry, Input};
 use crate::clock::SystemClock;
 use crate::commands::output;
-use crate::commands::patience::Patience;
 
 /// Messages that are asked for at once.
 const AT_ONCE: usize = 32;
@@ -28,6 +25,8 @@ pub(super) struct Verified {
     gone: u64,
     /// Not there, and not due yet.
     missing: u64,
+    /// What the topic does not take, and so cannot have.
+    refused: u64,
     #[serde(skip)]
     source: Fingerprint,
     #[serde(skip)]
@@ -39,18 +38,14 @@ enum Found {
     Absent,
 }
 
-async fn find(client: &Client, topic: &str, id: &str, retry_for: Duration) -> Result<Found, ClientError> {
-    let mut patience = Patience::new(retry_for);
-    loop {
-        match client.message(topic, id).await {
-            Ok(message) => {
-                let found = NewMessage::new(message.payload()).id(id);
-                return Ok(Found::There(found.due(Due::At(Timestamp::from_millis(message.due_at)))));
-            }
-            Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => return Ok(Found::Absent),
-            Err(error) if patience.again(&error).await => {}
-            Err(error) => return Err(error),
+async fn find(client: &Client, topic: &str, id: &str) -> Result<Found, ClientError> {
+    match client.message(topic, id).await {
+        Ok(message) => {
+            let found = NewMessage::new(message.payload()).id(id);
+            Ok(Found::There(found.due(Due::At(Timestamp::from_millis(message.due_at)))))
         }
+        Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => Ok(Found::Absent),
+        Err(error) => Err(error),
     }
 }
 
@@ -87,10 +82,10 @@ impl Verified {
     }
 
     pub fn shown(&self) -> String {
-        let Self { same, different, gone, missing, source, topic } = self;
+        let Self { same, different, gone, missing, refused, source, topic } = self;
         let (count, whole) = (topic.count, if source == topic { "equal" } else { "not equal" });
         format!(
-            "verified: {same} the same, {different} different, {gone} gone that were due, {missing} missing; \
+            "verified: {same} the same, {different} different, {gone} gone that were due, {missing} missing, {refused} refused; \
              {} in the source with hash {source}, {count} in the topic with {topic}: {whole}",
             source.count
         )
@@ -102,18 +97,22 @@ pub(super) async fn verify(
     client: &Client,
     topic: &str,
     mut input: Input,
-    retry_for: Duration,
+    is_refused: impl Fn(&NewMessage) -> bool,
 ) -> anyhow::Result<Verified> {
     let mut verified = Verified::default();
     while let Some(entries) = input.page().await? {
-        let messages = entries.into_iter().filter_map(|entry| match entry {
-            Entry::Message(message) => Some(*message),
-            Entry::Refused { .. } | Entry::Left => None,
-        });
+        let mut messages = Vec::new();
+        for entry in entries {
+            match entry {
+                Entry::Message(message) if !is_refused(&message) => messages.push(*message),
+                Entry::Message(_) | Entry::Refused { .. } => verified.refused += 1,
+                Entry::Left => {}
+            }
+        }
         let mut found = futures::stream::iter(messages)
             .map(|message| async move {
                 let id = message.id.clone().unwrap_or_default();
-                let found = find(client, topic, &id, retry_for).await?;
+                let found = find(client, topic, &id).await?;
                 Ok::<_, ClientError>((message, found))
             })
             .buffer_unordered(AT_ONCE);

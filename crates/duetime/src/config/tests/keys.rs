@@ -151,6 +151,8 @@ fn no_key_of_the_configuration_goes_unseen() {
         keys_of::<ConsoleConfig>("console"),
         keys_of::<TopicConfig>("topics.NAME"),
         ["ownership.mode", "sinks.NAME.type", "topics.NAME.sink.name"].map(str::to_owned).into(),
+        // Besides those of `topics.NAME`.
+        ["topics.BEGINNING*.create", "topics_default.create", "topics_default.topics_max"].map(str::to_owned).into(),
     ]
     .into_iter()
     .flatten()

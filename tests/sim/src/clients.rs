@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::draw::Dice;
 use crate::mutation::Mutation;
 use crate::net::{NodeNet, Weather};
+use crate::producers::{EXPIRY, FLEETING};
 use crate::witness::{Masterwise, id_of};
 
 /// Ahead of every end.
@@ -50,6 +51,8 @@ pub struct Shared {
     pub weather: Option<Arc<Weather>>,
     /// Whether nodes may stop.
     pub stops: bool,
+    /// Whether the orders are remembered when they are gone.
+    pub remembers: bool,
     /// Ids whose consumers refuse them no more.
     pub healed: Mutex<BTreeSet<MessageId>>,
     /// How long a claim hides its messages at present, in ms.
@@ -68,6 +71,8 @@ pub struct Shared {
     pub holds: Mutex<std::collections::BTreeMap<MessageId, Option<u64>>>,
     /// Messages whose delivery had no answer, each with the number of faults that had begun when it was claimed.
     pub unanswered: Mutex<std::collections::BTreeMap<MessageId, u64>>,
+    /// Messages that a client asked to remove because they live elsewhere.
+    pub moved: Mutex<BTreeSet<MessageId>>,
     /// Due times of messages as they were acknowledged last, by topic and id.
     pub due: Mutex<std::collections::BTreeMap<(TopicName, MessageId), i64>>,
 }
@@ -156,7 +161,8 @@ impl Client {
         let mut open = Vec::new();
         for (place, id) in ids.iter().enumerate() {
             self.note(id, What::Invoked(change));
-            let (headers, payload) = (Headers::default(), text.to_owned().into());
+            let headers = if text == FLEETING { EXPIRY.kept_in(&Headers::default()) } else { Headers::default() };
+            let payload = text.to_owned().into();
             let item = Enqueue { id: id.clone(), due, headers, payload, on_conflict, nonce: Nonce(self.dice().next()) };
             open.push((place, item));
         }
@@ -174,8 +180,9 @@ impl Client {
                     EnqueueOutcome::Scheduled => "scheduled",
                     EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
                     EnqueueOutcome::Duplicate => "duplicate",
+                    EnqueueOutcome::CancelledBefore => "cancelled_before",
                 };
-                if words[place] != "duplicate" {
+                if !matches!(words[place], "duplicate" | "cancelled_before") {
                     self.new_due(&item.id, Some(placed.due_at.as_millis()));
                 }
                 self.answered(&item.id, words[place]);
@@ -227,10 +234,11 @@ impl Client {
                     Edited::InFlight | Edited::Unknown if done && matches!(change, Change::Reschedule { .. }) => {
                         "rescheduled"
                     }
-                    Edited::Unknown if done => "cancelled",
+                    Edited::Unknown | Edited::Gone(_) if done => "cancelled",
                     Edited::InFlight => "in_flight",
                     Edited::Dead => "dead",
-                    Edited::Unknown => "unknown",
+                    Edited::Unknown | Edited::Gone(_) => "unknown",
+                    Edited::Changed => "changed",
                 };
                 match edited {
                     Edited::Rescheduled(at) => self.new_due(id_of(edit), Some(at.as_millis())),
@@ -267,7 +275,8 @@ impl Client {
     pub async fn cancel_all(&self, ids: &[MessageId]) {
         let changes: Vec<_> = ids.iter().map(|id| (Change::Cancel, Edit::Cancel(id.clone()))).collect();
         for (made, id) in self.edit_all(&changes).await.into_iter().zip(ids) {
-            let good = made.answer == Edited::Cancelled || (made.done && made.answer == Edited::Unknown);
+            let good = made.answer == Edited::Cancelled
+                || (made.done && matches!(made.answer, Edited::Unknown | Edited::Gone(_)));
             assert!(good, "{id} at {}: the cancel is answered {:?}", self.now_ms(), made.answer);
         }
     }

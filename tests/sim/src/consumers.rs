@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, Clock as _, DeliveryMode, LeaseClass, Receipt, RetryPolicy, Shard, Timestamp};
+use duetime_core::{
+    ClaimStore as _, Clock as _, DeliveryMode, Expiry, LeaseClass, Receipt, RetryPolicy, Shard, Timestamp,
+};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::at_home::SettledAtHome as _;
-use duetime_testkit::history::{Outcome, What, digest};
+use duetime_testkit::history::{Change, Outcome, What, digest};
 use tokio::time::Instant;
 
 use crate::clients::Client;
@@ -66,6 +68,11 @@ impl Client {
             // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
             let in_time = |message: &ClaimedMessage| self.shared.clock.now() < message.score.visible_at();
             let held: Vec<_> = claim.messages.into_iter().filter(in_time).collect();
+            let has_passed = |message: &ClaimedMessage| Expiry::has_passed(&message.headers, message.due_at, claim.now);
+            let (expired, held): (Vec<_>, Vec<_>) = held.into_iter().partition(has_passed);
+            for message in &expired {
+                self.expire(&shard, message).await;
+            }
             // The consumer has all of them from now on, though it works on one after the other.
             held.iter()
                 .filter(|message| message.payload != SLOW.as_bytes())
@@ -100,6 +107,21 @@ impl Client {
             self.shared.excused.lock().insert((message.id.to_string(), at_ms));
         }
         self.note(&message.id, What::Handed { attempt: message.attempt, payload, until_ms });
+    }
+
+    /// Ends what was not handed over in time, as the engine does: in one try, for it is claimed anew if that fails. To who
+    /// asks it is a cancel.
+    async fn expire(&self, shard: &Shard, message: &ClaimedMessage) {
+        self.note(&message.id, What::Invoked(Change::Cancel));
+        let settle = Settle { id: message.id.clone(), score: message.score, action: Settlement::Expire };
+        let settled = self.door().await.routed.settle(shard, self.shared.clock.now(), &[settle]).await;
+        match settled {
+            // A failover may undo it, as it waits for no replica.
+            Ok(settled) if settled[0] == Settled::Ok && self.shared.deadlines_hold => {
+                self.answered(&message.id, "cancelled");
+            }
+            _ => self.note(&message.id, What::Unanswered),
+        }
     }
 
     /// A claim; what one took whose answer was lost is given to the next claim of its node, or is due again.

@@ -93,7 +93,7 @@ pub async fn comes_to_rest(world: &World, observer: &RedisStore, last: u32) {
 }
 
 /// Everything that is anywhere, and the check that it is at home and nothing is on its way (I11).
-async fn look(observer: &RedisStore, shared: &Shared) -> FinalState {
+pub async fn look(observer: &RedisStore, shared: &Shared) -> FinalState {
     let mut left = Vec::new();
     for record in records(observer).await {
         let topic = &record.name;

@@ -25,6 +25,7 @@ mod lives;
 mod masters;
 mod mutation;
 mod net;
+mod past;
 mod plan;
 mod producers;
 mod same_id;

@@ -5,8 +5,8 @@ use duetime_small_redis::Edit;
 use std::sync::Arc;
 
 use crate::scripts::{
-    CANCEL, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL, SEAL, SETTLE,
-    TAKE, UNMAKE,
+    ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL,
+    SEAL, SETTLE, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -134,9 +134,29 @@ mutations! {
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),
     ];
+    "acks-not-remembered", "the script that takes a message out writes what became of it": [
+        piece(ACK, "if remembers then deliver(A, first, final, score) end", ""),
+    ];
+    "expiries-not-remembered", "the script that ends what expired writes that down": [
+        piece(
+            SETTLE,
+            "if remembers then ended(kind == 'a' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end",
+            "if remembers and kind == 'a' then ended(DELIVERED, id, call('HGET', B, id), claimed) end",
+        ),
+    ];
+    "moved-whatever-it-is", "a message moves as the version that was copied": [
+        piece(CANCEL_IF, "if sub(body, NONCE_AT, NONCE_END) == A[3 * i + 5] then", "if true then"),
+        piece(CANCEL_IF, "if s and tonumber(s) == tonumber(A[3 * i + 4]) and", "if s and"),
+    ];
+    "moved-is-not-remembered", "what moved is remembered as that": [
+        piece(CANCEL_IF, "if remembers then ended(A[5] == 'm' and MOVED or CANCELLED, id, body, s) end", ""),
+    ];
+    "source-remembers-nothing", "a shard that is not the home of an id says what it remembers of it": [
+        piece(SOURCE, "if found[i] == 1 and past[i] then became[i] = past[i] end", ""),
+    ];
     "replacement-of-the-claimed", "a replacement says what it replaced": [
         piece(ENQUEUE, "if class > 0 then outcome[i] = 3 end", ""),
-        piece(ENQUEUE, "if was and (same or byte(A[7], i) == 114) then", "if was and (byte(A[7], i) == 114) then"),
+        piece(ENQUEUE, "if was and (same or byte(A[7], i) ~= 112) then", "if was and (byte(A[7], i) == 114) then"),
     ];
     "copied-not-moved", "what is frozen is nowhere else": [
         piece(TAKE, "if live[1] then call('ZREM', Z, unpack(live)) end", ""),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, Edit, Edited};
-use duetime_core::{MessageId, MessageState, OnConflict};
+use duetime_core::{Expiry, MessageId, MessageState, OnConflict, Version};
 use duetime_testkit::history::{Change, FaultKind, What};
 use tokio::time::Instant;
 
@@ -18,6 +18,10 @@ const BURST_PERMILLE: u64 = 300;
 pub const POISON: &str = "poison";
 /// What a target answers too late.
 pub const SLOW: &str = "slow";
+/// What may be handed over for a short time only, and no later.
+pub const FLEETING: &str = "fleeting";
+/// How long that is.
+pub const EXPIRY: Expiry = Expiry::After(Duration::from_millis(300));
 /// Longest wait of a producer between two ids.
 const PAUSE_MS_MAX: u64 = 3_500;
 /// Longest wait between two changes of one id.
@@ -45,7 +49,7 @@ impl Client {
     pub async fn produce(self, stem: String, lives: u64) {
         for life in 0..lives {
             let name = format!("{stem}-{life}");
-            match self.dice().below(15) {
+            match self.dice().below(17) {
                 0 => self.cancelled_twice(&id(&name)).await,
                 1 => self.moved(&id(&name)).await,
                 2 => self.replaced(&id(&name)).await,
@@ -58,6 +62,10 @@ impl Client {
                 9 => self.replaced_and_cancelled(&id(&name)).await,
                 10 => self.left_alone(&id(&name)).await,
                 11 => self.left_open(&id(&name)).await,
+                12 => self.elsewhere(&id(&name)).await,
+                13 => {
+                    self.enqueue(&id(&name), self.near(), false, FLEETING, OnConflict::Reject).await;
+                }
                 _ => {
                     let near = self.near();
                     let word = self.enqueue(&id(&name), near, false, "first", OnConflict::Reject).await;
@@ -92,11 +100,52 @@ impl Client {
         assert!(!calm || made.answer != Edited::Cancelled, "I3: {id} is cancelled, and its hand-over may still arrive");
     }
 
+    /// The version of a message that is far ahead.
+    async fn version(&self, id: &MessageId) -> Version {
+        let began = Instant::now();
+        loop {
+            if let Some(Ok((_, Some(message)))) =
+                self.door().await.router.get(&self.topic, vec![id.clone()]).await.pop()
+            {
+                return message.version().expect("nobody holds it");
+            }
+            self.again(began, "a look for a version").await;
+        }
+    }
+
+    /// Takes a message away as one that lives elsewhere from now on, and sometimes brings it back; one that was replaced
+    /// meanwhile stays.
+    async fn elsewhere(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        let version = self.version(id).await;
+        let replaced = self.dice().permille(300);
+        if replaced {
+            self.enqueue(id, FAR, false, "second", OnConflict::Replace).await;
+        } else {
+            self.shared.moved.lock().insert(id.clone());
+        }
+        let edit = Edit::CancelIf { id: id.clone(), version, moved: true };
+        let made = self.edit_all(&[(Change::Cancel, edit)]).await.remove(0);
+        let gone = made.answer == Edited::Cancelled || made.done;
+        assert_eq!(gone, !replaced, "{id}: a removal of one version is answered {:?}", made.answer);
+        if gone && self.dice().permille(500) {
+            self.step().await;
+            let back = self.enqueue(id, FAR, false, "back", OnConflict::Return).await;
+            assert_eq!(back, "scheduled", "{id}: it comes back");
+        }
+    }
+
     async fn cancelled_twice(&self, id: &MessageId) {
         self.far(id, "first").await;
         self.cancel(id).await;
         self.step().await;
-        self.far(id, "second").await;
+        if self.shared.remembers && self.topic == crate::world::orders() {
+            self.is_remembered(id).await;
+            let anew = self.enqueue(id, FAR, false, "second", OnConflict::Replace).await;
+            assert_eq!(anew, "scheduled", "{id}");
+        } else {
+            self.far(id, "second").await;
+        }
         self.cancel(id).await;
     }
 

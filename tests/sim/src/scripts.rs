@@ -10,6 +10,9 @@ pub enum Kind {
     Cancel {
         at_source: bool,
     },
+    CancelIf {
+        at_source: bool,
+    },
     Reschedule {
         at_source: bool,
     },
@@ -37,6 +40,7 @@ pub struct File {
 files! {
     ACK: "store-redis/lua/ack.lua";
     CANCEL: "store-redis/lua/cancel.lua";
+    CANCEL_IF: "store-redis/lua/cancel_if.lua";
     CLAIM: "store-redis/lua/claim.lua";
     CREATE: "store-redis/lua/create.lua";
     DEAD: "store-redis/lua/dead.lua";
@@ -51,6 +55,7 @@ files! {
     MEMORY: "store-redis/lua/memory.lua";
     NOT_AFTER: "redis/lua/not_after.lua";
     OUTBOX: "store-redis/lua/outbox.lua";
+    PAST: "store-redis/lua/past.lua";
     PLAN_SWAP: "store-redis/lua/plan_swap.lua";
     PRELUDE: "store-redis/lua/prelude.lua";
     PRESENT: "store-redis/lua/present.lua";
@@ -72,7 +77,7 @@ files! {
 
 /// The name of the script that a loaded text is.
 pub fn name_of(text: &str) -> &'static str {
-    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE];
+    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST];
     let whole = ALL.iter().filter(|file| !parts.contains(file));
     let last = whole.filter_map(|file| Some((text.rfind(file.text)?, file.name))).max();
     last.and_then(|(_, name)| name.rsplit('/').next()?.strip_suffix(".lua")).unwrap_or("script")
@@ -88,6 +93,8 @@ pub fn kind_of(text: &str) -> Kind {
         Kind::Settle { at_source }
     } else if is(CANCEL) {
         Kind::Cancel { at_source }
+    } else if is(CANCEL_IF) {
+        Kind::CancelIf { at_source }
     } else if is(RESCHEDULE) {
         Kind::Reschedule { at_source }
     } else if is(CREATE) || is(FENCE) || is(UNMAKE) {

@@ -120,13 +120,11 @@ impl Masterwise {
 }
 
 pub fn id_of(edit: &Edit) -> &MessageId {
-    match edit {
-        Edit::Cancel(id) | Edit::Reschedule(id, _) => id,
-    }
+    edit.id()
 }
 
 fn cancels(edit: &Edit) -> bool {
-    matches!(edit, Edit::Cancel(_))
+    edit.is_cancel()
 }
 
 fn acks(db: &Db, call: &ScriptCall<'_>) -> Vec<(Bytes, u8)> {
@@ -171,12 +169,17 @@ impl Witness for Masterwise {
                 Pending::Acks(acks.collect())
             }
             Kind::Cancel { at_source } => {
-                let ids = args.get(4 + shift(at_source)..).unwrap_or_default();
+                let ids = args.get(5 + shift(at_source)..).unwrap_or_default();
                 let score = |id: &Bytes| db.score_of(messages, id).or_else(|| db.score_of(&call.keys[2], id));
                 Pending::Edits(
                     ids.iter().map(|id| (id.clone(), score(id))).filter(|one| one.1.is_some()).collect(),
                     true,
                 )
+            }
+            Kind::CancelIf { at_source } => {
+                let items = args.get(5 + shift(at_source)..).unwrap_or_default().chunks_exact(3);
+                let there = items.map(|item| (item[0].clone(), db.score_of(messages, &item[0])));
+                Pending::Edits(there.filter(|one| one.1.is_some()).collect(), true)
             }
             Kind::Reschedule { at_source } => {
                 let items = args.get(7 + shift(at_source)..).unwrap_or_default().chunks_exact(3);

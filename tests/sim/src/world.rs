@@ -27,6 +27,7 @@ use crate::judge;
 use crate::masters::{MasterDeps, Masters};
 use crate::mutation::Mutation;
 use crate::net::{NodeDial, NodeNet, Weather};
+use crate::past::REMEMBERED_FOR;
 use crate::plan::{Part, Plan};
 use crate::trace::Trace;
 use crate::witness::Masterwise;
@@ -118,6 +119,8 @@ pub struct World {
     pub dice: Arc<Dice>,
     pub weather: Arc<Weather>,
     pub trouble: Trouble,
+    /// Whether the orders are remembered when they are gone.
+    pub remembers: bool,
     dozes_permille: u64,
     nodes_made: AtomicU64,
 }
@@ -132,8 +135,12 @@ pub fn drafts() -> TopicName {
 
 /// A topic as its users want it.
 pub fn wanted(shards: u32) -> TopicChange {
-    let config =
-        TopicConfig { shards: ShardCount::Fixed(shards), visibility_timeout: VISIBILITY, ..TopicConfig::default() };
+    wanted_to_remember(shards, Duration::ZERO)
+}
+
+fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
+    let shards = ShardCount::Fixed(shards);
+    let config = TopicConfig { shards, visibility_timeout: VISIBILITY, remember, ..TopicConfig::default() };
     TopicChange::whole(&config)
 }
 
@@ -217,8 +224,14 @@ impl World {
         Arc::new(OwnedShards(each.filter(|_| all || self.dice.permille(400)).collect()))
     }
 
+    /// The topic as its users want it in this world.
+    fn wanted(&self, topic: &TopicName, shards: u32) -> TopicChange {
+        let remembers = self.remembers && *topic == orders();
+        wanted_to_remember(shards, if remembers { REMEMBERED_FOR } else { Duration::ZERO })
+    }
+
     pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
-        while node.door.catalog.put(topic, &wanted(shards)).await.is_err()
+        while node.door.catalog.put(topic, &self.wanted(topic, shards)).await.is_err()
             || node.resizer.ask(topic, ShardCount::Fixed(shards)).await.is_err()
         {
             self.dice.pause(500).await;
@@ -227,7 +240,7 @@ impl World {
 
     /// A change of the number of shards that somebody asks for once.
     pub async fn request_once(&self, node: &Node, topic: &TopicName, shards: u32) {
-        if node.door.catalog.change(topic, &wanted(shards)).await.is_ok() {
+        if node.door.catalog.change(topic, &self.wanted(topic, shards)).await.is_ok() {
             let _ = node.resizer.ask(topic, ShardCount::Fixed(shards)).await;
         }
     }
@@ -295,6 +308,8 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         },
         dice: dice.clone(),
         nodes_made: AtomicU64::new(0),
+        // A topic that is adopted begins a new memory.
+        remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties,
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
@@ -303,7 +318,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
     }
     dice.salt(plan.salt);
     let mut nodes = vec![world.node().await];
-    nodes[0].door.catalog.put(&orders(), &wanted(last)).await.expect("all is well");
+    nodes[0].door.catalog.put(&orders(), &world.wanted(&orders(), last)).await.expect("all is well");
     for _ in 0..most(Part::Nodes, more, 1) {
         nodes.push(world.node().await);
     }
@@ -320,6 +335,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         all_answered: !trouble.network && !trouble.stops && !trouble.failovers && !trouble.empties,
         weather: trouble.network.then(|| world.weather.clone()),
         stops: trouble.stops,
+        remembers: world.remembers,
         healed: Mutex::default(),
         visibility_ms: AtomicU64::new(u64::try_from(before.as_millis()).expect("short")),
         upsets: AtomicU64::new(0),
@@ -327,6 +343,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         excused: Mutex::default(),
         deadlines_hold: !trouble.failovers && !trouble.clocks,
         unanswered: Mutex::default(),
+        moved: Mutex::default(),
         holds: Mutex::default(),
         due: Mutex::default(),
     });
@@ -420,6 +437,10 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         consume(&mut others);
     }
     drop(replicas);
+    if world.remembers {
+        let left = judge::look(&observer, &shared).await;
+        client.judge_past(&world.history.events(), &left).await;
+    }
     nodes.iter().chain(&movers).for_each(|node| node.shutdown.cancel());
     judge::judge(&world, &observer, &shared).await
 }

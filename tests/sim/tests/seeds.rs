@@ -12,7 +12,7 @@ const SEEDS_QUICK: u64 = 10;
 const MISSED_WITHIN: u64 = 1_000;
 /// Worlds that are run twice, from this seed on: so many, and with `DUETIME_TEST_LONG`, which `./test --long` sets.
 const TWICE_FROM: u64 = 1_000;
-const TWICE: u64 = 12;
+const TWICE: u64 = 4;
 const TWICE_LONG: u64 = 50;
 
 #[test]
@@ -68,19 +68,24 @@ macro_rules! missed {
 }
 
 missed! {
-    the_end_of_a_request_is_missed: "requests-without-end";
     the_reply_cache_is_missed: "no-reply-cache";
     the_record_that_a_call_names_is_missed: "any-record";
     that_a_batch_is_put_once_is_missed: "put-twice";
+    what_becomes_of_a_message_is_missed: "acks-not-remembered";
+    what_expired_is_missed: "expiries-not-remembered";
+    the_version_of_what_moves_is_missed: "moved-whatever-it-is";
+    that_it_moved_is_missed: "moved-is-not-remembered";
+    what_another_shard_remembers_is_missed: "source-remembers-nothing";
     the_mark_of_a_hand_over_without_an_answer_is_missed: "unanswered-is-over";
     that_a_deletion_without_force_asks_each_shard_is_missed: "deletion-by-counts";
 }
 
-/// It takes as long as all others together.
+/// They take longer than all others together.
 #[test]
-fn that_what_is_frozen_is_nowhere_else_is_missed() {
+fn that_what_is_frozen_is_nowhere_else_and_that_a_request_has_an_end_is_missed() {
     if std::env::var_os("DUETIME_TEST_LONG").is_some() {
         is_missed("copied-not-moved");
+        is_missed("requests-without-end");
     }
 }
 

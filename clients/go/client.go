@@ -292,11 +292,18 @@ func (t *Topic) Reschedule(ctx context.Context, id string, delay time.Duration, 
 // claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed after the acks
 // (Claimed.Err).
 func (t *Topic) Claim(ctx context.Context, max int, wait, visibility time.Duration, ack ...string) (Claimed, error) {
-	return t.claim(ctx, max, wait, visibility, 0, ack)
+	return t.claim(ctx, "", max, wait, visibility, 0, ack)
+}
+
+// ClaimAs is Claim by a consumer of that name, which is in the list of consumers that a node answers, in 100 bytes.
+func (t *Topic) ClaimAs(
+	ctx context.Context, consumer string, max int, wait, visibility time.Duration, ack ...string,
+) (Claimed, error) {
+	return t.claim(ctx, consumer, max, wait, visibility, 0, ack)
 }
 
 func (t *Topic) claim(
-	ctx context.Context, max int, wait, visibility, retryFor time.Duration, ack []string,
+	ctx context.Context, consumer string, max int, wait, visibility, retryFor time.Duration, ack []string,
 ) (Claimed, error) {
 	if t.err != nil {
 		return Claimed{}, t.err
@@ -307,6 +314,9 @@ func (t *Topic) claim(
 	}
 	if len(ack) > 0 {
 		asked["ack"] = ack
+	}
+	if consumer != "" {
+		asked["consumer"] = consumer
 	}
 	body, err := encode(asked)
 	if err != nil {

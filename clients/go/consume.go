@@ -15,7 +15,9 @@ const (
 	// Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
 	beatShare = 3
 	steps     = 12
-	// A claim with acks waits for this share of the visibility at most: if it is lost, they are sent alone in time.
+	// A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
+	// extended in time. One with acks waits for the smaller share: if it is lost, they are sent alone in time.
+	waitShare    = 3
 	ackWaitShare = 6
 	// How long the release of what is held is tried at a stop, and how long a cancelled handler may take to end.
 	releaseFor = 5 * time.Second
@@ -32,10 +34,13 @@ type ConsumeOptions struct {
 	Concurrency int
 	// Visibility is how long a claim lasts. Each is extended by every third of this; 30 s if zero.
 	Visibility time.Duration
-	// Wait is how long one claim waits for something due, and so how long a stop may take; 5 s if zero.
+	// Wait is how long one claim waits for something due, and so how long a stop may take; 5 s if zero, a third of
+	// Visibility at most.
 	Wait time.Duration
 	// Grace is how long handlers may take to end at the stop, before their context ends; 30 s if zero.
 	Grace time.Duration
+	// Consumer is the name of whoever claims, in the list of consumers that a node answers, in 100 bytes; none if empty.
+	Consumer string
 	// OnLost is called once for a message that is not the handler's any more (SettleCancelled: undo what was done).
 	OnLost func(*Delivery, SettleOutcome)
 	// OnError is called for each error of a handler, and for what could not be claimed, extended or settled, then with
@@ -240,11 +245,14 @@ func (c *consumer) claim(ctx context.Context, count int) ([]ClaimedMessage, erro
 	for _, ack := range acks {
 		receipts = append(receipts, ack.receipt)
 	}
-	wait := c.o.Wait
-	if most := c.o.Visibility / ackWaitShare; len(acks) > 0 && wait > most {
+	wait, most := c.o.Wait, c.o.Visibility/waitShare
+	if len(acks) > 0 {
+		most = c.o.Visibility / ackWaitShare
+	}
+	if wait > most {
 		wait = most
 	}
-	claimed, err := c.topic.claim(ctx, count, wait, c.o.Visibility, -1, receipts)
+	claimed, err := c.topic.claim(ctx, c.o.Consumer, count, wait, c.o.Visibility, -1, receipts)
 	c.acked(acks, claimed.Results)
 	if err == nil && claimed.Err != nil {
 		err = claimed.Err
@@ -492,10 +500,3 @@ func (c *consumer) report(err error, d *Delivery) {
 	}
 	log.Printf("duetime: %v", err)
 }
-
-// detached has the values of a context and not its end.
-type detached struct{ context.Context }
-
-func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (detached) Done() <-chan struct{}       { return nil }
-func (detached) Err() error                  { return nil }

@@ -144,6 +144,38 @@ func TestAHandlerWhoseClaimRunsOutIsStopped(t *testing.T) {
 	equal(t, len(r.requests("/ack"))+len(r.requests("/nack")), 0)
 }
 
+func TestWhatFallsDueLateInAClaimThatWaitsLongerThanItsVisibilityIsKept(t *testing.T) {
+	r := made(t, 0, nil)
+	must(r.beside.Enqueue(ctx, NewMessage{ID: "late", Delay: 2500 * time.Millisecond}))
+	var attempts list[int]
+	handle := func(ctx context.Context, d *Delivery) error {
+		attempts.add(d.Attempt)
+		time.Sleep(500 * time.Millisecond)
+		return ctx.Err()
+	}
+	c := r.consume(handle, ConsumeOptions{Visibility: 1500 * time.Millisecond, Wait: 20 * time.Second})
+	until(t, "it is acked", func() bool { return len(attempts.get()) > 0 && r.isEmpty() })
+	equal(t, c.stop(), nil)
+	equal(t, attempts.get(), []int{1})
+	equal(t, len(c.lost.get()), 0)
+}
+
+func TestAConsumerThatHasANameSaysItInItsClaims(t *testing.T) {
+	r := made(t, 2, nil)
+	handle := func(context.Context, *Delivery) error {
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	}
+	c := r.consume(handle, ConsumeOptions{Concurrency: 1, Consumer: "worker-1"})
+	until(t, "both are acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	claims := r.requests("/claim")
+	must(r.topic.Claim(ctx, 1, 0, 0))
+	for at, claim := range r.requests("/claim") {
+		equal(t, strings.Contains(claim.Body, `"consumer":"worker-1"`), at < len(claims))
+	}
+}
+
 func TestAnAckThatComesAfterACancelSaysSo(t *testing.T) {
 	r := made(t, 1, nil)
 	handle := func(_ context.Context, d *Delivery) error {

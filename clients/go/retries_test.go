@@ -100,8 +100,8 @@ func TestACancelWhoseAnswerIsLostSaysThatItMayHaveBeenDone(t *testing.T) {
 	r := made(t, 0, nil)
 	must(r.topic.Enqueue(ctx, NewMessage{ID: "order-1", Delay: later}))
 	r.fault("cut_answer", "/cancel", nil)
-	equal(t, must(r.topic.Cancel(ctx, "order-1")), Cancelled{"order-1", CancelUnknown, nil, true})
-	equal(t, must(r.topic.Cancel(ctx, "nobody")), Cancelled{"nobody", CancelUnknown, nil, false})
+	equal(t, must(r.topic.Cancel(ctx, "order-1")), Cancelled{ID: "order-1", Outcome: CancelUnknown, Repeated: true})
+	equal(t, must(r.topic.Cancel(ctx, "nobody")), Cancelled{ID: "nobody", Outcome: CancelUnknown})
 }
 
 func TestAnExtensionWhoseAnswerIsLostIsSentAgainAndGivesTheReceiptThatSettles(t *testing.T) {

@@ -269,3 +269,10 @@ func results[T any](
 	}
 	return all, nil
 }
+
+// detached has the values of a context and not its end.
+type detached struct{ context.Context }
+
+func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (detached) Done() <-chan struct{}       { return nil }
+func (detached) Err() error                  { return nil }

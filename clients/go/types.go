@@ -24,10 +24,18 @@ const (
 	EnqueueScheduled EnqueueOutcome = "scheduled"
 	EnqueueReplaced  EnqueueOutcome = "replaced"
 	EnqueueDuplicate EnqueueOutcome = "duplicate"
+	// EnqueueCancelledBefore: its cancel came first, and holds.
+	EnqueueCancelledBefore EnqueueOutcome = "cancelled_before"
 
 	CancelDone     CancelOutcome = "cancelled"
 	CancelInFlight CancelOutcome = "in_flight"
 	CancelUnknown  CancelOutcome = "unknown"
+	// CancelDelivered and CancelDead: it came too late, as a topic with remember knows.
+	CancelDelivered CancelOutcome = "delivered"
+	CancelDead      CancelOutcome = "dead"
+	// CancelMoved: it lives elsewhere; cancel it there.
+	CancelMoved   CancelOutcome = "moved"
+	CancelExpired CancelOutcome = "expired"
 
 	RescheduleDone     RescheduleOutcome = "rescheduled"
 	RescheduleInFlight RescheduleOutcome = "in_flight"
@@ -59,6 +67,28 @@ type NewMessage struct {
 	Headers map[string]string
 	// Replace replaces a message of the same id; else it stays, and the outcome is EnqueueDuplicate.
 	Replace bool
+	// Expires is how long after its due time it may be handed over, zero: it does not expire; not together with
+	// ExpiresAt.
+	Expires time.Duration
+	// ExpiresAt is until when it may be handed over; the zero time: it does not expire.
+	ExpiresAt time.Time
+}
+
+// Became is what became of a message that is gone, as a topic with remember knows.
+type Became struct {
+	// Outcome: delivered, cancelled, cancelled_in_flight (it may have been delivered), dead, expired, cancelled_before
+	// (there was none), or moved (it lives elsewhere).
+	Outcome string
+	// At is when it ended, by the clock of the store.
+	At time.Time
+	// Attempts is how often it was tried; nil where there was no message.
+	Attempts *int
+	// DueAt is the due time it had, the zero time where that is not known.
+	DueAt time.Time
+	// LateBy is how long after its due time it was delivered.
+	LateBy time.Duration
+	// Version is the one that moved, of one that lives elsewhere.
+	Version string
 }
 
 // Enqueued is what became of an enqueue. Of a duplicate the earlier message stays as it was.
@@ -78,6 +108,8 @@ type Enqueued struct {
 	Replicas *int
 	// Repeated: an earlier try of this call may have been carried out, so a duplicate may be this very message.
 	Repeated bool
+	// Became is what became of the message that had its id, where that is gone and the topic remembers.
+	Became *Became
 }
 
 // Cancelled is what became of a cancel.
@@ -87,6 +119,8 @@ type Cancelled struct {
 	Replicas *int
 	// Repeated: an earlier try of this call may have been carried out; with CancelUnknown, it may have cancelled it.
 	Repeated bool
+	// Became is what became of the message before, where it is gone and the topic remembers.
+	Became *Became
 }
 
 // Rescheduled is what became of a reschedule.
@@ -143,6 +177,10 @@ type Message struct {
 	DueAt time.Time
 	// VisibleAt is when it may be claimed (again).
 	VisibleAt time.Time
+	// Version is what it is now: another one after each change. Empty while it is claimed, and of a dead letter.
+	Version string
+	// ExpiresAt is until when it may be handed over; the zero time: it does not expire.
+	ExpiresAt time.Time
 	Attempts  int
 	Redrives  int
 	Shard     int

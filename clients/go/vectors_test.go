@@ -63,6 +63,12 @@ func text(args object, name string) string {
 func newMessage(args object) NewMessage {
 	m := NewMessage{ID: text(args, "id"), Replace: args["on_conflict"] == "replace"}
 	m.Delay, m.DueAt = when(args)
+	if n, ok := args["expires_ms"].(float64); ok {
+		m.Expires = time.Duration(n) * time.Millisecond
+	}
+	if n, ok := args["expires_at"].(float64); ok {
+		m.ExpiresAt = time.UnixMilli(int64(n))
+	}
 	if payload, ok := args["payload_base64"].(string); ok {
 		m.Payload = must(base64.StdEncoding.DecodeString(payload))
 	} else if payload, ok := args["payload_text"]; ok {
@@ -120,7 +126,7 @@ func ask(c *Client, op string, args object) (any, error) {
 		wait, visibility := number("wait_ms"), number("visibility_ms")
 		ack, ok := args["ack"].([]any)
 		if !ok {
-			claimed, err := topic.Claim(ctx, int(args["max"].(float64)), wait, visibility)
+			claimed, err := topic.ClaimAs(ctx, text(args, "consumer"), int(args["max"].(float64)), wait, visibility)
 			return claimed.Messages, err
 		}
 		claimed, err := topic.Claim(ctx, int(args["max"].(float64)), wait, visibility, texts(ack)...)
@@ -205,7 +211,7 @@ func asWire(value reflect.Value) any {
 		fields := object{}
 		for at := 0; at < value.NumField(); at++ {
 			name, field := snake(value.Type().Field(at).Name), value.Field(at)
-			isOmitted := field.IsZero() && (!always[name] || field.Kind() == reflect.Bool)
+			isOmitted := field.IsZero() && (!always[name] || field.Kind() == reflect.Bool || field.Kind() == reflect.Pointer)
 			if name != "raw" && !isOmitted {
 				fields[name] = asWire(field)
 			}
@@ -364,11 +370,12 @@ func TestTheTypesReadTheFieldsOfTheDocument(t *testing.T) {
 		return all
 	}
 	equal(t, fieldsOf(answerItem{}), union("Placed", "OutcomeView", "ItemError"))
+	equal(t, fieldsOf(became{}), union("Became"))
 	equal(t, fieldsOf(answerMessage{}), union("MessageView", "ClaimedView"))
 	equal(t, fieldsOf(answerClaim{}), union("ClaimedViews"))
 	equal(t, fieldsOf(answerTopic{}), union("TopicView"))
-	// The client counts the items itself.
-	equal(t, append(fieldsOf(refusal{}), "index", "line"), union("ItemProblem"))
+	// The client counts the items itself, and goes by the code.
+	equal(t, append(fieldsOf(refusal{}), "index", "line", "retryable"), union("ItemProblem"))
 	var codes []string
 	for code := range retryable {
 		codes = append(codes, code)

@@ -104,6 +104,14 @@ func lineOf(m NewMessage) (line, error) {
 	if m.Headers != nil {
 		fields["headers"] = m.Headers
 	}
+	if m.Expires != 0 && !m.ExpiresAt.IsZero() {
+		return line{}, errors.New("duetime: Expires and ExpiresAt are both given; give one of them")
+	}
+	if m.Expires != 0 {
+		fields["expires"] = millis(m.Expires)
+	} else if !m.ExpiresAt.IsZero() {
+		fields["expires_at"] = moment(m.ExpiresAt)
+	}
 	if m.Replace {
 		fields["on_conflict"] = "replace"
 	}
@@ -162,6 +170,26 @@ type answerItem struct {
 	Receipt   string   `json:"receipt"`
 	Replicas  *int     `json:"replicas"`
 	Error     *refusal `json:"error"`
+	Became    *became  `json:"became"`
+}
+
+type became struct {
+	Outcome  string `json:"outcome"`
+	At       ms     `json:"at"`
+	Attempts *int   `json:"attempts"`
+	DueAt    *ms    `json:"due_at"`
+	LateByMs int64  `json:"late_by_ms"`
+	Version  string `json:"version"`
+}
+
+func (b *became) told() *Became {
+	if b == nil {
+		return nil
+	}
+	return &Became{
+		Outcome: b.Outcome, At: b.At.time(), Attempts: b.Attempts, DueAt: b.DueAt.time(), LateBy: asMillis(b.LateByMs),
+		Version: b.Version,
+	}
 }
 
 type refusal struct {
@@ -188,11 +216,12 @@ func (a answerItem) enqueued(repeated, isMade bool) Enqueued {
 	return Enqueued{
 		ID: a.ID, Outcome: outcome, Shard: a.Shard, DueAt: a.DueAt.time(), Smeared: asMillis(a.SmearedMs),
 		LateBy: asMillis(a.LateByMs), InFlight: a.InFlight, Replicas: a.Replicas, Repeated: repeated,
+		Became: a.Became.told(),
 	}
 }
 
 func (a answerItem) cancelled(id string, repeated bool) Cancelled {
-	return Cancelled{ID: id, Outcome: CancelOutcome(a.Outcome), Replicas: a.Replicas, Repeated: repeated}
+	return Cancelled{ID: id, Outcome: CancelOutcome(a.Outcome), Replicas: a.Replicas, Repeated: repeated, Became: a.Became.told()}
 }
 
 func (a answerItem) rescheduled(id string) Rescheduled {
@@ -214,6 +243,8 @@ type answerMessage struct {
 	Receipt       string            `json:"receipt"`
 	DueAt         *ms               `json:"due_at"`
 	VisibleAt     *ms               `json:"visible_at"`
+	ExpiresAt     *ms               `json:"expires_at"`
+	Version       string            `json:"version"`
 	Deadline      *ms               `json:"deadline"`
 	Attempt       int               `json:"attempt"`
 	Attempts      int               `json:"attempts"`
@@ -240,7 +271,7 @@ func (a answerMessage) payload() []byte {
 func (a answerMessage) message() *Message {
 	m := &Message{
 		ID: a.ID, State: a.State, DueAt: a.DueAt.time(), VisibleAt: a.VisibleAt.time(), Attempts: a.Attempts,
-		Redrives: a.Redrives, Shard: a.Shard, Payload: a.payload(), Headers: a.Headers,
+		Version: a.Version, ExpiresAt: a.ExpiresAt.time(), Redrives: a.Redrives, Shard: a.Shard, Payload: a.payload(), Headers: a.Headers,
 	}
 	if a.Death != nil {
 		m.Death = &Death{At: a.Death.At.time(), Reason: a.Death.Reason}
@@ -320,9 +351,10 @@ func foreign(status int, body []byte) error {
 type problemBody struct {
 	Status                     int
 	Code, Title, Detail, Field string
+	Outcome                    string
 }
 
-// problem returns the refusal that an answer is; nil if it is an outcome.
+// problem returns the refusal that an answer is; nil if it is an outcome, which a refusal about one message is too.
 func problem(status int, headers http.Header, body []byte) error {
 	kind, after := headers.Get("content-type"), time.Duration(0)
 	seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31)
@@ -336,6 +368,9 @@ func problem(status int, headers http.Header, body []byte) error {
 		var p problemBody
 		if err := read(body, &p); err != nil {
 			return err
+		}
+		if p.Outcome != "" {
+			return nil
 		}
 		return &APIError{status, p.Code, p.Title, p.Detail, p.Field, after}
 	}

@@ -28,10 +28,11 @@ def free_port() -> int:
 class Node:
     """`duetime serve`, started when it is made; `DUETIME_BIN` is the program."""
 
-    def __init__(self, config: str = "") -> None:
+    def __init__(self, config: str = "", flags: tuple[str, ...] = ()) -> None:
         binary = os.environ.get("DUETIME_BIN")
         if not binary or not os.access(binary, os.X_OK):
             raise SystemExit("set DUETIME_BIN to the program `duetime`, such as target/debug/duetime")
+        self._flags = flags
         self._binary = str(Path(binary).resolve())
         self.folder = Path(tempfile.mkdtemp(prefix="duetime-clients-"))
         self.port = free_port()
@@ -41,7 +42,7 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        arguments = ["serve", "--config", "duetime.toml", "--listen", f"127.0.0.1:{self.port}"]
+        arguments = ["serve", "--config", "duetime.toml", "--listen", f"127.0.0.1:{self.port}", *self._flags]
         # The settings of this shell are not the node's.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DUETIME_")}
         self._process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Runs a command with a node, and a proxy with faults in front of it; ends with the command's status.
 
-    python3 clients/rig/with_node.py COMMAND …
+    python3 clients/rig/with_node.py [--test-clock] COMMAND …
 
 The command finds `DUETIME_URL` (the proxy), `DUETIME_DIRECT` (the node itself) and `DUETIME_CONTROL` (see proxy.py).
 """
@@ -22,7 +22,8 @@ leave_due_within = "0s"
 
 
 def main() -> int:
-    node = Node(CONFIG)
+    flags, command = ((sys.argv[1],), sys.argv[2:]) if sys.argv[1] == "--test-clock" else ((), sys.argv[1:])
+    node = Node(CONFIG, flags)
     faults = Faults()
 
     def do(what: str) -> None:
@@ -42,7 +43,7 @@ def main() -> int:
     # So that the node ends with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        return subprocess.run(sys.argv[1:], env={**os.environ, **places}, check=False).returncode
+        return subprocess.run(command, env={**os.environ, **places}, check=False).returncode
     finally:
         node.remove()
 

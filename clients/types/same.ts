@@ -44,24 +44,32 @@ type Later = "due_at" | "smeared_ms" | "late_by_ms";
 /** What the client has no field for. */
 type InRaw = keyof Made<"TopicSettings"> | "pause" | "sink_issue" | "unreachable_shards";
 /** Of a union the fields of both parts: either `delay` or `dueAt`. */
-type MessageFields = Pick<client.NewMessage, "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt">;
+type MessageFields = Pick<
+  client.NewMessage,
+  "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt"
+>;
+/** Of a cancel by `if_version`, which the client does not send. */
+type Changed = "changed";
+type Edited = client.CancelOutcome | client.RescheduleOutcome;
 type Deleted = Awaited<ReturnType<client.Topic["delete"]>>;
 
 export type Checked = [
   Check<Fields<client.Enqueued, Made<"Placed">, "repeated">>,
   // An OutcomeView is the answer to several calls: of some an id is always there, and what others answer never is.
   Check<Fields<Omit<client.Cancelled, "id">, Made<"OutcomeView">, "repeated", "id" | "receipt" | Later>>,
-  Check<Fields<Omit<client.Rescheduled, "id">, Made<"OutcomeView">, never, "id" | "receipt">>,
-  Check<Fields<client.Settled, Made<"OutcomeView">, never, Later>>,
+  Check<Fields<Omit<client.Rescheduled, "id">, Made<"OutcomeView">, never, "id" | "receipt" | "became">>,
+  Check<Fields<client.Settled, Made<"OutcomeView">, never, Later | "became">>,
+  Check<Fields<client.Became, Made<"Became">>>,
+  Check<Equal<client.End, Made<"End">>>,
   Check<Fields<client.Message, Made<"MessageView">, Bytes, Bytes>>,
   Check<Fields<NonNullable<client.Message["death"]>, Made<"DeathView">>>,
   Check<Fields<client.ClaimedMessage, Made<"ClaimedView">, Bytes, Bytes>>,
-  Check<Fields<client.ItemError, Made<"ItemProblem">, "outcome" | "id" | "retryable", "line">>,
+  Check<Fields<client.ItemError, Made<"ItemProblem">, "outcome" | "id", "line">>,
   Check<Fields<client.TopicInfo, Made<"TopicView">, "raw", InRaw>>,
   Check<Fields<client.NackOptions, Made<"Nack">, never, "receipts">>,
   Check<Fields<MessageFields, Made<"Message">, never, "payload_base64">>,
   Check<Equal<client.EnqueueOutcome, Made<"PlacedOutcome">>>,
-  Check<Equal<client.CancelOutcome | client.RescheduleOutcome | client.SettleOutcome | Deleted, Made<"Outcome">>>,
+  Check<Equal<Edited | client.SettleOutcome | Deleted | Changed, Made<"Outcome">>>,
   Check<Equal<client.Message["state"], Made<"MessageState">>>,
   Check<Equal<NonNullable<client.MessageOptions["onConflict"]>, Made<"OnConflict">>>,
 ];

@@ -51,12 +51,13 @@ def without(found: dict[str, bool], names: set[str]) -> dict[str, bool]:
         (duetime.Enqueued, "Placed", {"repeated"}, set()),
         # An OutcomeView is the answer to several calls: of some an id is always there.
         (duetime.Cancelled, "OutcomeView", {"id", "repeated"}, {"id", "receipt", *LATER}),
-        (duetime.Rescheduled, "OutcomeView", {"id"}, {"id", "receipt"}),
-        (duetime.Settled, "OutcomeView", set(), LATER),
+        (duetime.Rescheduled, "OutcomeView", {"id"}, {"id", "receipt", "became"}),
+        (duetime.Settled, "OutcomeView", set(), {"became", *LATER}),
+        (duetime.Became, "Became", set(), set()),
         (duetime.Message, "MessageView", {"payload"}, BYTES),
         (duetime.Death, "DeathView", set(), set()),
         (duetime.ClaimedMessage, "ClaimedView", {"payload"}, BYTES),
-        (duetime.ItemError, "ItemProblem", {"id"}, {"line"}),
+        (duetime.ItemError, "ItemProblem", {"id"}, {"line", "retryable"}),
         (duetime.TopicInfo, "TopicView", {"raw"}, IN_RAW),
     ],
 )
@@ -88,7 +89,7 @@ def test_an_outcome_is_one_of_the_words_of_the_document() -> None:
 
     assert words(_types.EnqueueOutcome) == set(SCHEMAS["PlacedOutcome"]["enum"])
     of_messages = words(_types.CancelOutcome, _types.RescheduleOutcome, _types.SettleOutcome)
-    # Those of a topic; `Topic.delete` answers text.
-    assert of_messages | {"deleted", "deleting"} == set(SCHEMAS["Outcome"]["enum"])
+    # Those of a topic (`Topic.delete` answers text), and of a cancel by `if_version`, which the client does not send.
+    assert of_messages | {"deleted", "deleting", "changed"} == set(SCHEMAS["Outcome"]["enum"])
     assert words(get_type_hints(duetime.Message)["state"]) == set(SCHEMAS["MessageState"]["enum"])
     assert words(_types.OnConflict) == set(SCHEMAS["OnConflict"]["enum"])

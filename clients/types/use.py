@@ -37,7 +37,7 @@ def main() -> None:
     cancelled = cancel_message.sync(TOPIC, "a/é", client=node)
     assert isinstance(cancelled, OutcomeView) and cancelled.outcome == "cancelled", cancelled
     unknown = cancel_message.sync(TOPIC, "a/é", client=node)
-    assert isinstance(unknown, OutcomeView) and unknown.outcome == "unknown", unknown
+    assert isinstance(unknown, Problem) and unknown.outcome == "unknown", unknown
     refused = get_message.sync(TOPIC, "a/é", client=node)
     assert isinstance(refused, Problem) and refused.code == "unknown_message", refused
 

@@ -31,19 +31,21 @@ from steps import ALL, CALLS, HOMES, IDS, LATER, PROBLEMS, READER, SLOW  # noqa:
 #: Values of these fields differ from run to run; their types do not.
 VOLATILE = {
     "at", "created_at", "deadline", "delivery_id", "detail", "due_at", "late_by_ms", "oldest_due_at", "receipt",
-    "retry-after", "retry_after", "shard", "visible_at",
+    "retry-after", "retry_after", "shard", "version", "visible_at",
 }
 #: Headers that a client reads.
 HEADERS = ("content-type", "retry-after")
 SECRETS = ["whsec_" + base64.b64encode(bytes([seed]) * 32).decode() for seed in (7, 8, 9)]
 #: Which schemas of the document the clients have types for. Of a topic they read some fields by name.
 SHAPES = [
-    "Claim", "ClaimedView", "ClaimedViews", "DeathView", "Extend", "Ids", "ItemError", "ItemProblem", "Message", "MessageView", "Nack",
-    "OutcomeView", "Placed", "Problem", "Receipts", "Reschedule",
+    "Became", "Claim", "ClaimedView", "ClaimedViews", "DeathView", "Extend", "ItemError", "ItemProblem", "Message",
+    "MessageIds", "MessageView", "Nack", "OutcomeView", "Placed", "Problem", "ReceiptList", "Reschedule",
 ]
 TOPIC_FIELDS = [
     "name", "shard_count", "version", "created_at", "scheduled", "due", "in_flight", "dead", "oldest_due_at",
 ]
+#: What of a refusal about one message a client makes no part of the outcome.
+PROBLEM_FIELDS = {"type", "title", "status", "code", "detail", "retryable"}
 RETRYABLE = ["busy", "clock_skew", "draining", "rate_limited", "routing_changing", "store_unavailable", "timeout"]
 
 CONFIG = """
@@ -106,6 +108,9 @@ def problem_of(found: dict[str, Any]) -> dict[str, Any]:
 def result_of(op: str, status: int, headers: dict[str, str], body: Any) -> Any:
     """What a client makes of an answer, in the names of the API."""
     body = json.loads(json.dumps(body))
+    if "outcome" in body and status >= 400:
+        # A refusal about one message is an outcome.
+        return {name: value for name, value in body.items() if name not in PROBLEM_FIELDS}
     if headers["content-type"] == "application/problem+json":
         if (op, body["code"]) in (("get", "unknown_message"), ("delete", "unknown_topic")):
             return None if op == "get" else "unknown"

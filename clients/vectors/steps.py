@@ -34,10 +34,10 @@ def enqueue(name: str, topic: str, args: dict[str, Any], body: dict[str, Any], *
 
 
 def claim(
-    name: str, topic: str, max: int, visibility_ms: int | None = None, *, wait_ms: int = 5000, **ack: list[str]
+    name: str, topic: str, max: int, visibility_ms: int | None = None, *, wait_ms: int = 5000, **more: list[str] | str
 ) -> Step:
-    args: dict[str, Any] = {"topic": topic, "max": max, "wait_ms": wait_ms, **ack}
-    body: dict[str, Any] = {"max": max, "wait": f"{wait_ms}ms", **ack}
+    args: dict[str, Any] = {"topic": topic, "max": max, "wait_ms": wait_ms, **more}
+    body: dict[str, Any] = {"max": max, "wait": f"{wait_ms}ms", **more}
     if visibility_ms is not None:
         args["visibility_ms"], body["visibility_timeout"] = visibility_ms, f"{visibility_ms}ms"
     return step(name, "claim", args, "POST", f"/v1/topics/{topic}/claim", body)
@@ -76,6 +76,7 @@ def reschedule(name: str, topic: str, id: str, args: Step, body: Step) -> Step:
 
 _SETTINGS = {"shards": 4, "visibility_timeout": "30s", "retry": {"max_attempts": 3}}
 _ONE = {"shards": 1}
+_REMEMBERING = {"shards": 1, "remember": "1h"}
 
 CALLS = [
     step("create a topic", "create", {"topic": "orders", "settings": _SETTINGS}, "PUT", "/v1/topics/orders", _SETTINGS),
@@ -89,9 +90,11 @@ CALLS = [
     ),
     enqueue("JSON", "orders", {"id": "order-2", "payload_json": {"order": 2, "lines": [1, None, "a"]}, "due_at": LATER},
             {"id": "order-2", "payload": {"order": 2, "lines": [1, None, "a"]}, "due_at": LATER}),
-    enqueue("bytes", "orders", {"id": "order-3", "payload_base64": "AP/+gA==", "due_at": LATER},
-            {"id": "order-3", "payload_base64": "AP/+gA==", "due_at": LATER}),
-    enqueue("nothing", "orders", {"id": "order-4", "due_at": LATER}, {"id": "order-4", "due_at": LATER}),
+    enqueue("bytes that expire at a time", "orders",
+            {"id": "order-3", "payload_base64": "AP/+gA==", "due_at": LATER, "expires_at": LATER + 1},
+            {"id": "order-3", "payload_base64": "AP/+gA==", "due_at": LATER, "expires_at": LATER + 1}),
+    enqueue("nothing, which expires", "orders", {"id": "order-4", "due_at": LATER, "expires_ms": 600_000},
+            {"id": "order-4", "due_at": LATER, "expires": "600000ms"}),
     enqueue("after a delay", "orders", {"id": "order-5", "payload_text": "x", "delay_ms": 1_800_000},
             {"id": "order-5", "payload": "x", "delay": "1800000ms"}),
     enqueue("a duplicate", "orders", {"id": "order-1", "payload_text": "y", "due_at": LATER},
@@ -128,7 +131,7 @@ CALLS = [
     settle("ack", "ack", "jobs", ["$extend.results.0.receipt"]),
     settle("ack again", "ack", "jobs", ["$extend.results.0.receipt"]),
     now("w-2"),
-    claim("claim to release", "jobs", 5, 45_000),
+    claim("claim to release", "jobs", 5, 45_000, consumer="worker-1"),
     settle("release", "release", "jobs", ["$claim to release.messages.0.receipt"]),
     claim("claim to nack", "jobs", 5),
     settle("nack", "nack", "jobs", ["$claim to nack.messages.0.receipt"], delay_ms=3_600_000, reason="not yet"),
@@ -153,6 +156,14 @@ CALLS = [
     step("delete with messages", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),
     step("delete all the same", "delete", {"topic": "orders", "force": True}, "DELETE", "/v1/topics/orders?force=true"),
     step("delete again", "delete", {"topic": "orders"}, "DELETE", "/v1/topics/orders"),
+    step("create one that remembers", "create", {"topic": "kept", "settings": _REMEMBERING}, "PUT", "/v1/topics/kept",
+         _REMEMBERING),
+    now("k-1", "kept"),
+    claim("claim what will be remembered", "kept", 1),
+    settle("ack what will be remembered", "ack", "kept", ["$claim what will be remembered.messages.0.receipt"]),
+    cancel("cancel what was delivered, and what comes later", "kept", ["k-1", "k-2"]),
+    now("k-1", "kept"),
+    now("k-2", "kept"),
 ]
 
 _SMALL = {"shards": 1, "max_payload": 10, "max_messages": 1}

@@ -69,6 +69,11 @@ def test_what_is_no_address_is_refused_without_what_it_may_hold(url: str) -> Non
     assert "secret" not in str(refused.value)
 
 
+def test_an_address_that_is_not_set_is_refused_as_one() -> None:
+    with pytest.raises(ValueError, match="address of a node"):
+        duetime.Duetime(None)  # type: ignore[arg-type]
+
+
 def test_a_node_that_is_not_there_did_nothing() -> None:
     with duetime.Duetime("http://127.0.0.1:1", retry_for=0) as node:
         with pytest.raises(duetime.NoAnswer) as lost:

@@ -162,6 +162,36 @@ def test_a_handler_whose_claim_runs_out_is_stopped(rig: Rig, kind: str) -> None:
 
 
 @both
+def test_what_falls_due_late_in_a_claim_that_waits_longer_than_its_visibility_is_kept(rig: Rig, kind: str) -> None:
+    rig.create()
+    rig.beside.enqueue(id="late", delay="2500ms")
+    attempts: list[int] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        attempts.append(delivery.attempt)
+        await pause(0.5)
+
+    with Consumer(kind, rig, handle, visibility=1.5, wait=20.0) as consumer:
+        until(lambda: attempts and is_empty(rig), "it is acked")
+    assert attempts == [1] and consumer.lost == []
+
+
+@both
+def test_a_consumer_that_has_a_name_says_it_in_its_claims(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 2)
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        await pause(0.1)
+
+    with Consumer(kind, rig, handle, concurrency=1, consumer="worker-1"):
+        until(lambda: is_empty(rig), "both are acked")
+    assert {body["consumer"] for body in rig.bodies("/claim")} == {"worker-1"}
+    rig.topic.claim()
+    assert "consumer" not in rig.bodies("/claim")[-1]
+
+
+@both
 def test_an_ack_that_comes_after_a_cancel_says_so(rig: Rig, kind: str) -> None:
     rig.create()
     enqueue(rig, 1)

@@ -49,7 +49,9 @@ export class Duetime {
 
   constructor(url: string, options: DuetimeOptions = {}) {
     const { token, timeoutMs = 10_000, retryForMs = 30_000, fetch, openTelemetry } = options;
-    const base = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
+    // A variable of the environment that is not set is undefined in JavaScript, whatever the type says.
+    const text = url ?? "";
+    const base = (text.includes("://") ? text : `http://${text}`).replace(/\/+$/, "");
     const parsed = URL.canParse(base) ? new URL(base) : undefined;
     if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password) {
       throw new RangeError('this is not the address of a node; write it like "http://127.0.0.1:3830", and give token');
@@ -175,15 +177,22 @@ export class Topic {
    *
    * The receipts of `ack` are acked first, see `results` of what is returned; if one of them is neither `ok` nor
    * `already`, the claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed
-   * after the acks (`error`).
+   * after the acks (`error`). `consumer`: the name of whoever claims, in the list of consumers that a node answers, in
+   * 100 bytes.
    */
   async claim(
     max = 1,
-    options: { waitMs?: number; visibilityMs?: number; ack?: readonly Receipt[]; retryForMs?: number } = {},
+    options: {
+      waitMs?: number;
+      visibilityMs?: number;
+      ack?: readonly Receipt[];
+      consumer?: string | undefined;
+      retryForMs?: number;
+    } = {},
   ): Promise<Claimed> {
-    const { waitMs = 0, visibilityMs, ack = [], retryForMs } = options;
+    const { waitMs = 0, visibilityMs, ack = [], consumer, retryForMs } = options;
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
-    const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }) };
+    const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }), consumer };
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
     const found = await this.transport.json(retryForMs === undefined ? request : { ...request, retryForMs });
     const claimed = wire.claim(found);

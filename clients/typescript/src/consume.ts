@@ -22,6 +22,11 @@ const CLAIM_MAX = 256;
 /** Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it. */
 const BEAT_SHARE = 3;
 const STEPS = 12;
+/**
+ * A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
+ * extended in time.
+ */
+const WAIT_SHARE = 3;
 /** A claim with acks waits for this share of the visibility at most: if it is lost, they are sent alone in time. */
 const ACK_WAIT_SHARE = 6;
 /** How long the release of what is held is tried at a stop, and how long an aborted handler may take to end. */
@@ -32,7 +37,13 @@ const ABORT_MAX_MS = 5_000;
 export interface Claims {
   claim(
     max: number,
-    options: { waitMs: number; visibilityMs: number; ack: readonly Receipt[]; retryForMs: number },
+    options: {
+      waitMs: number;
+      visibilityMs: number;
+      ack: readonly Receipt[];
+      consumer: string | undefined;
+      retryForMs: number;
+    },
   ): Promise<Claimed>;
   settle(
     verb: string,
@@ -52,10 +63,15 @@ export interface ConsumeOptions {
   concurrency?: number;
   /** How long a claim lasts. Each is extended by every third of this; 30 s if absent. */
   visibilityMs?: number;
-  /** How long one claim waits for something due, and so how long a stop may take; 5 s if absent. */
+  /**
+   * How long one claim waits for something due, and so how long a stop may take; 5 s if absent, a third of `visibilityMs`
+   * at most.
+   */
   waitMs?: number;
   /** How long handlers may take to end at the stop, before their signal is aborted; 30 s if absent. */
   graceMs?: number;
+  /** The name of whoever claims, in the list of consumers that a node answers, in 100 bytes. */
+  consumer?: string;
   /** Stops the consumer: no more is claimed, handlers have `graceMs` to end, and the rest is released. */
   signal?: AbortSignal;
   /** Called once for a message that is not the handler's any more (`cancelled`: undo what was done). */
@@ -275,8 +291,9 @@ class Loop {
     let claimed: Claimed | undefined;
     try {
       const ack = acks.map(({ receipt }) => receipt);
-      if (ack.length > 0) waitMs = Math.min(waitMs, Math.floor(this.visibilityMs / ACK_WAIT_SHARE));
-      claimed = await this.topic.claim(count, { waitMs, visibilityMs: this.visibilityMs, ack, retryForMs: 0 });
+      const [{ visibilityMs }, { consumer }] = [this, this.options];
+      waitMs = Math.min(waitMs, Math.floor(visibilityMs / (ack.length > 0 ? ACK_WAIT_SHARE : WAIT_SHARE)));
+      claimed = await this.topic.claim(count, { waitMs, visibilityMs, ack, consumer, retryForMs: 0 });
     } finally {
       this.#acked(acks, claimed?.results ?? []);
     }

@@ -6,6 +6,7 @@ export { shardOf } from "./shards.js";
 export type { OpenTelemetry } from "./trace.js";
 export {
   ApiError,
+  type Became,
   type Cancelled,
   type CancelOutcome,
   type Claimed,
@@ -13,8 +14,10 @@ export {
   type Due,
   DuetimeError,
   type Duration,
+  type End,
   type Enqueued,
   type EnqueueOutcome,
+  type Expiry,
   ForeignAnswer,
   InvalidSignature,
   type ItemError,

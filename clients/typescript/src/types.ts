@@ -11,9 +11,11 @@ declare const receiptBrand: unique symbol;
 export type Receipt = string & { readonly [receiptBrand]: true };
 
 /** What became of an enqueue. */
-export type EnqueueOutcome = "scheduled" | "replaced" | "duplicate";
-/** What became of a cancel. */
-export type CancelOutcome = "cancelled" | "in_flight" | "unknown";
+export type EnqueueOutcome = "scheduled" | "replaced" | "duplicate" | "cancelled_before";
+/** What became of a cancel; `delivered` and `dead`: it came too late; `moved`: it lives elsewhere. */
+export type CancelOutcome = "cancelled" | "in_flight" | "unknown" | "delivered" | "expired" | "dead" | "moved";
+/** How a message ended: `cancelled_in_flight` may have been delivered, of `cancelled_before` there was none. */
+export type End = "delivered" | "cancelled" | "cancelled_in_flight" | "dead" | "cancelled_before" | "expired" | "moved";
 /** What became of a reschedule. */
 export type RescheduleOutcome = "rescheduled" | "in_flight" | "dead" | "unknown";
 /** What became of an ack, nack, release or extend. */
@@ -84,12 +86,15 @@ export class InvalidSignature extends DuetimeError {
 /** When a message falls due; neither: after the `delay` of the topic. */
 export type Due = { delay?: Duration; dueAt?: never } | { delay?: never; dueAt?: Date };
 
+/** Until when a message may be handed over: this long after its due time, or a moment. Neither: it does not expire. */
+export type Expiry = { expires?: Duration; expiresAt?: never } | { expires?: never; expiresAt?: Date };
+
 /** How a message is enqueued. An id is made in the client if none is given. */
 export type MessageOptions = Due & {
   id?: string;
   headers?: Record<string, string>;
-  onConflict?: "reject" | "replace";
-};
+  onConflict?: "reject" | "replace" | "return";
+} & Expiry;
 
 /**
  * A message to enqueue. Bytes and text are delivered as they are, any other value as its JSON; without a payload it
@@ -97,7 +102,25 @@ export type MessageOptions = Due & {
  */
 export type NewMessage = MessageOptions & { payload?: unknown };
 
-/** What became of an enqueue. Of a `duplicate` the earlier message stays as it was. */
+/** What became of a message that is gone, as a topic with `remember` knows. */
+export interface Became {
+  readonly outcome: End;
+  /** When it ended, by the clock of the store. */
+  readonly at: Date;
+  /** How often it was tried; absent where there was no message. */
+  readonly attempts?: number;
+  /** The due time it had, where that is known. */
+  readonly dueAt?: Date;
+  /** How many milliseconds after its due time it was delivered. */
+  readonly lateByMs?: number;
+  /** The version that moved, of one that lives elsewhere. */
+  readonly version?: string;
+}
+
+/**
+ * What became of an enqueue. Of a `duplicate` the earlier message stays as it was; `cancelled_before`: its cancel came
+ * first, and holds.
+ */
 export interface Enqueued {
   readonly id: string;
   readonly outcome: EnqueueOutcome;
@@ -114,6 +137,8 @@ export interface Enqueued {
   readonly replicas?: number;
   /** True if an earlier try of this call may have been carried out: a `duplicate` may be this very message. */
   readonly repeated?: boolean;
+  /** What became of the message that had its id, where that is gone and the topic remembers. */
+  readonly became?: Became;
 }
 
 /** What became of a cancel. After `cancelled` the message is never delivered. */
@@ -123,6 +148,8 @@ export interface Cancelled {
   readonly replicas?: number;
   /** True if an earlier try of this call may have been carried out: with `unknown`, it may have cancelled it. */
   readonly repeated?: boolean;
+  /** What became of the message before, where it is gone and the topic remembers. */
+  readonly became?: Became;
 }
 
 /** What became of a reschedule. */
@@ -179,6 +206,10 @@ export interface Message {
   readonly dueAt: Date;
   /** When it may be claimed (again): its due time, the time of a retry, or the deadline of a claim. */
   readonly visibleAt: Date;
+  /** What it is now: another one after each change. Absent while it is claimed, and of a dead letter. */
+  readonly version?: string;
+  /** Until when it may be handed over; absent: it does not expire. */
+  readonly expiresAt?: Date;
   readonly attempts: number;
   readonly redrives: number;
   readonly shard: number;

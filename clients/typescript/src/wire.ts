@@ -2,11 +2,13 @@
 
 import {
   ApiError,
+  type Became,
   type Cancelled,
   type Claimed,
   type ClaimedMessage,
   type Due,
   type Enqueued,
+  type Expiry,
   ForeignAnswer,
   type ItemError,
   type Message,
@@ -74,6 +76,14 @@ export function dueFields(due: Due): Json {
   return { due_at: millis };
 }
 
+function expiryFields(expiry: Expiry): Json {
+  if (expiry.expires !== undefined) return { expires: expiry.expires };
+  if (expiry.expiresAt === undefined) return {};
+  const millis = expiry.expiresAt.getTime();
+  if (Number.isNaN(millis)) throw new RangeError("expiresAt is an invalid Date");
+  return { expires_at: millis };
+}
+
 function payloadFields(payload: unknown): Json {
   if (payload === undefined) return {};
   if (payload instanceof Uint8Array) return payload.length > 0 ? { payload_base64: encode(payload) } : {};
@@ -89,6 +99,7 @@ export function messageLine(message: NewMessage, id: string): string {
     ...payloadFields(message.payload),
     ...(headers && { headers }),
     ...(onConflict && { on_conflict: onConflict }),
+    ...expiryFields(message),
   });
 }
 
@@ -113,13 +124,14 @@ function foreign(text: string, status?: number): ForeignAnswer {
   return new ForeignAnswer(`this is no answer of a node (${shown}); is the address right?`);
 }
 
-/** The refusal that an answer is; undefined if it is an outcome. */
+/** The refusal that an answer is; undefined if it is an outcome, which a refusal about one message is too. */
 export function problem(status: number, headers: Headers, text: string): ApiError | undefined {
   const kind = headers.get("content-type") ?? "";
   const after = headers.get("retry-after") ?? "";
   const retryAfterMs = /^\d+$/.test(after) ? Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000 : undefined;
   if (kind.startsWith("application/problem+json")) {
     const found = read(text);
+    if (found.outcome !== undefined) return undefined;
     return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, retryAfterMs);
   }
   // A balancer in front of the node.
@@ -160,12 +172,25 @@ export function enqueued(found: Json, repeated: boolean, isMade: boolean): Enque
     inFlight: found.in_flight,
     replicas: found.replicas,
     repeated: repeated || undefined,
+    became: found.became && became(found.became),
+  });
+}
+
+function became(found: Json): Became {
+  return present<Became>({
+    outcome: found.outcome,
+    at: new Date(found.at),
+    attempts: found.attempts,
+    dueAt: time(found.due_at),
+    lateByMs: found.late_by_ms,
+    version: found.version,
   });
 }
 
 export function cancelled(found: Json, id: string, repeated: boolean): Cancelled {
   const { outcome, replicas } = found;
-  return present<Cancelled>({ id, outcome, replicas, repeated: repeated || undefined });
+  const known = found.became && became(found.became);
+  return present<Cancelled>({ id, outcome, replicas, repeated: repeated || undefined, became: known });
 }
 
 export function rescheduled(found: Json, id: string): Rescheduled {
@@ -195,6 +220,8 @@ export function message(found: Json): Message {
     state: found.state,
     dueAt: new Date(found.due_at),
     visibleAt: new Date(found.visible_at),
+    version: found.version,
+    expiresAt: time(found.expires_at),
     attempts: found.attempts,
     redrives: found.redrives,
     shard: found.shard,

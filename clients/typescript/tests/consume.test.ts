@@ -137,6 +137,31 @@ test("a handler whose claim runs out is stopped", async () => {
   assert.deepEqual([await rig.requests("/ack"), await rig.requests("/nack")], [[], []]);
 });
 
+test("what falls due late in a claim that waits longer than its visibility is kept", async () => {
+  const rig = await made(0);
+  await rig.beside.enqueue("x", { id: "late", delay: "2500ms" });
+  const attempts: number[] = [];
+  const handle = async (delivery: Delivery) => {
+    attempts.push(delivery.attempt);
+    await pause(500);
+  };
+  const consumer = rig.consume(handle, { visibilityMs: 1500, waitMs: 20_000 });
+  await until(async () => attempts.length > 0 && (await rig.isEmpty()), "it is acked");
+  await consumer.stop();
+  assert.deepEqual([attempts, consumer.lost], [[1], []]);
+});
+
+test("a consumer that has a name says it in its claims", async () => {
+  const rig = await made(2);
+  const consumer = rig.consume(() => pause(100), { concurrency: 1, consumer: "worker-1" });
+  await until(() => rig.isEmpty(), "both are acked");
+  await consumer.stop();
+  await rig.topic.claim();
+  const names = (await rig.requests("/claim")).map((request) => JSON.parse(request.body).consumer);
+  assert.equal(names.pop(), undefined);
+  assert.deepEqual(new Set(names), new Set(["worker-1"]));
+});
+
 test("an ack that comes after a cancel says so", async () => {
   const rig = await made(1);
   const consumer = rig.consume(async (delivery) => void (await rig.beside.cancel(delivery.id)));

@@ -174,6 +174,7 @@ test("what would be due at another time than meant, and what cannot be in a path
   for (const url of ["", "ftp://x", "http://", "http://user:secret@host"]) {
     assert.throws(() => new Duetime(url), (error: Error) => !error.message.includes("secret"));
   }
+  assert.throws(() => new Duetime(undefined as unknown as string), /address of a node/);
   assert.match(makeId(), /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 

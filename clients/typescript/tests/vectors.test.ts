@@ -16,6 +16,11 @@ const when = ({ delay_ms, due_at }: Json): duetime.Due => {
   return due_at === undefined ? {} : { dueAt: new Date(due_at) };
 };
 
+const expiry = ({ expires_ms, expires_at }: Json): duetime.Expiry => {
+  if (expires_ms !== undefined) return { expires: `${expires_ms}ms` };
+  return expires_at === undefined ? {} : { expiresAt: new Date(expires_at) };
+};
+
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, "base64"));
 
 const payload = (args: Json) =>
@@ -26,6 +31,7 @@ const options = (args: Json): duetime.MessageOptions => ({
   ...(args.headers && { headers: args.headers }),
   ...(args.on_conflict && { onConflict: args.on_conflict }),
   ...when(args),
+  ...expiry(args),
 });
 
 async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
@@ -50,8 +56,8 @@ async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unkno
     case "reschedule":
       return topic.reschedule(args.id, when(args));
     case "claim": {
-      const { max, wait_ms: waitMs, visibility_ms: visibilityMs, ack } = args;
-      const claimed = await topic.claim(max, { waitMs, visibilityMs, ...(ack && { ack }) });
+      const { max, wait_ms: waitMs, visibility_ms: visibilityMs, ack, consumer } = args;
+      const claimed = await topic.claim(max, { waitMs, visibilityMs, ...(ack && { ack }), consumer });
       const { results, error } = claimed;
       return ack ? { messages: [...claimed], results, ...(error && { error }) } : claimed;
     }
@@ -166,18 +172,32 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       inFlight: true,
       replicas: true,
       repeated: true,
+      became: true,
+    }),
+  ],
+  [
+    "Became",
+    [],
+    [],
+    fieldsOf<duetime.Became>({
+      outcome: true,
+      at: true,
+      attempts: true,
+      dueAt: true,
+      lateByMs: true,
+      version: true,
     }),
   ],
   [
     "OutcomeView",
     ["repeated"],
     ["due_at", "smeared_ms", "late_by_ms", "receipt"],
-    fieldsOf<duetime.Cancelled>({ id: true, outcome: true, replicas: true, repeated: true }),
+    fieldsOf<duetime.Cancelled>({ id: true, outcome: true, replicas: true, repeated: true, became: true }),
   ],
   [
     "OutcomeView",
     [],
-    ["receipt"],
+    ["receipt", "became"],
     fieldsOf<duetime.Rescheduled>({
       id: true,
       outcome: true,
@@ -190,7 +210,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
   [
     "OutcomeView",
     [],
-    ["due_at", "smeared_ms", "late_by_ms"],
+    ["due_at", "smeared_ms", "late_by_ms", "became"],
     fieldsOf<duetime.Settled>({ id: true, outcome: true, receipt: true, replicas: true }),
   ],
   [
@@ -202,6 +222,8 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       state: true,
       dueAt: true,
       visibleAt: true,
+      version: true,
+      expiresAt: true,
       attempts: true,
       redrives: true,
       shard: true,
@@ -228,7 +250,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
   ],
   [
     "ItemProblem",
-    ["id", "outcome", "retryable"],
+    ["id", "outcome"],
     ["line"],
     fieldsOf<duetime.ItemError>({
       outcome: true,

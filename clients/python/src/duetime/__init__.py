@@ -7,6 +7,7 @@ from ._shards import shard_of
 from ._sync import Duetime, Topic
 from ._types import (
     ApiError,
+    Became,
     Cancelled,
     CancelOutcome,
     Claimed,
@@ -14,6 +15,7 @@ from ._types import (
     Death,
     DuetimeError,
     Duration,
+    End,
     Enqueued,
     EnqueueOutcome,
     ForeignAnswer,
@@ -36,6 +38,7 @@ __all__ = [
     "AsyncDelivery",
     "AsyncDuetime",
     "AsyncTopic",
+    "Became",
     "CancelOutcome",
     "Cancelled",
     "Claimed",
@@ -45,6 +48,7 @@ __all__ = [
     "Duetime",
     "DuetimeError",
     "Duration",
+    "End",
     "EnqueueOutcome",
     "Enqueued",
     "ForeignAnswer",

@@ -9,6 +9,7 @@ from . import _wire
 from ._types import (
     RETRYABLE,
     ApiError,
+    Became,
     Cancelled,
     Claimed,
     ClaimedMessage,
@@ -42,10 +43,12 @@ def _foreign(content: bytes, status: int | None = None) -> ForeignAnswer:
 
 
 def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError | None:
-    """The refusal that an answer is; None if it is an outcome."""
+    """The refusal that an answer is; None if it is an outcome, which a refusal about one message is too."""
     kind = headers.get("content-type", "")
     if kind.startswith("application/problem+json"):
         found = read(content)
+        if "outcome" in found:
+            return None
         return ApiError(
             status,
             str(found.get("code", "")),
@@ -92,11 +95,19 @@ def enqueued(found: Mapping[str, Any], repeated: bool, is_made: bool) -> Enqueue
         in_flight=found.get("in_flight", False),
         replicas=found.get("replicas"),
         repeated=repeated,
+        became=_became(found),
     )
 
 
 def cancelled(found: Mapping[str, Any], id: str, repeated: bool) -> Cancelled:
-    return Cancelled(id, found["outcome"], found.get("replicas"), repeated)
+    return Cancelled(id, found["outcome"], found.get("replicas"), repeated, _became(found))
+
+
+def _became(found: Mapping[str, Any]) -> Became | None:
+    if (told := found.get("became")) is None:
+        return None
+    at, due_at = _wire.time_of(told["at"]), _time(told, "due_at")
+    return Became(told["outcome"], at, told.get("attempts"), due_at, told.get("late_by_ms"), told.get("version"))
 
 
 def rescheduled(found: Mapping[str, Any], id: str) -> Rescheduled:
@@ -130,6 +141,8 @@ def message(found: Mapping[str, Any]) -> Message:
         shard=found["shard"],
         payload=_wire.payload_of(found),
         headers=found["headers"],
+        version=found.get("version"),
+        expires_at=_time(found, "expires_at"),
         death=death and Death(_wire.time_of(death["at"]), death["reason"]),
     )
 

@@ -118,9 +118,20 @@ class AsyncTopic:
         due_at: datetime | None = None,
         headers: dict[str, str] | None = None,
         on_conflict: OnConflict | None = None,
+        expires: Duration | None = None,
+        expires_at: datetime | None = None,
     ) -> Enqueued:
         """Enqueues one message; see NewMessage. Safe to send again: the id is made here if there is none."""
-        message = NewMessage(payload, id=id, delay=delay, due_at=due_at, headers=headers, on_conflict=on_conflict)
+        message = NewMessage(
+            payload,
+            id=id,
+            delay=delay,
+            due_at=due_at,
+            headers=headers,
+            on_conflict=on_conflict,
+            expires=expires,
+            expires_at=expires_at,
+        )
         return await self._run(self._calls.enqueue(self.name, message))
 
     async def enqueue_many(
@@ -170,14 +181,17 @@ class AsyncTopic:
         wait: timedelta | float = 0.0,
         visibility: Duration | None = None,
         ack: Sequence[str] = (),
+        consumer: str | None = None,
     ) -> Claimed:
         """Claims up to `max` due messages, and waits up to `wait` (60 s at most) for the first to fall due.
 
         The receipts of `ack` are acked first, see `results` of what is returned; if one of them is neither `ok` nor
         `already`, the claim does not wait. An ack that failed is not tried again here, and neither is a claim that
-        failed after the acks (`error`).
+        failed after the acks (`error`). `consumer`: the name of whoever claims, in the list of consumers that a node
+        answers, in 100 bytes.
         """
-        return await self._run(self._calls.claim(self.name, max, _http.seconds(wait), visibility, ack))
+        steps = self._calls.claim(self.name, max, _http.seconds(wait), visibility, ack, consumer)
+        return await self._run(steps)
 
     async def ack(self, receipts: Sequence[str]) -> list[Settled | ItemError]:
         """Done."""
@@ -210,6 +224,7 @@ class AsyncTopic:
         grace: timedelta | float = 30.0,
         stop: asyncio.Event | None = None,
         on_lost: Callable[[AsyncDelivery, SettleOutcome], object] | None = None,
+        consumer: str | None = None,
     ) -> None:
         """Handles what falls due, in up to `concurrency` tasks, until `stop` is set.
 
@@ -217,9 +232,10 @@ class AsyncTopic:
         extended by every third of `visibility`. `on_lost`: called once for a message that is not the handler's any more
         (`cancelled`: undo what was done); the handler is cancelled. At the stop no more is claimed, handlers have
         `grace` to end before they are cancelled, and the rest is released; if the task of this call is cancelled, so it
-        is without `grace`, and after the claim that waits.
+        is without `grace`, and after the claim that waits. A claim waits for a third of `visibility` at most, whatever
+        `wait` says. `consumer`: as `claim` has it.
         """
-        await consume(self, handler, concurrency, visibility, wait, grace, stop or asyncio.Event(), on_lost)
+        await consume(self, handler, concurrency, visibility, wait, grace, stop or asyncio.Event(), on_lost, consumer)
 
 
 async def _each(messages: Iterable[NewMessage] | AsyncIterable[NewMessage]) -> AsyncIterator[NewMessage]:

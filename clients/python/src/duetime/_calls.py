@@ -271,6 +271,7 @@ class Calls:
         wait: float,
         visibility: Duration | None,
         ack: Sequence[str],
+        consumer: str | None = None,
         retry_for: float | None = None,
     ) -> Steps[Claimed]:
         body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
@@ -278,6 +279,8 @@ class Calls:
             body["visibility_timeout"] = _wire.duration(visibility)
         if ack:
             body["ack"] = list(ack)
+        if consumer is not None:
+            body["consumer"] = consumer
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, retry_for=retry_for)
         claimed = _answers.claim(_answers.read(reply.content))

@@ -67,9 +67,10 @@ class _Loop:
         concurrency: int,
         visibility: float,
         on_lost: Callable[[Delivery, SettleOutcome], object] | None,
+        consumer: str | None,
     ) -> None:
         _hold.check(concurrency, visibility)
-        self.visibility = visibility
+        self.visibility, self._consumer = visibility, consumer
         self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
         self._held: set[Delivery] = set()
         self._acks: Acks[Future[SettleOutcome | None]] = Acks()
@@ -152,7 +153,7 @@ class _Loop:
         try:
             receipts = [receipt for receipt, _ in acks]
             wait = _hold.wait_with(acks, wait, self.visibility)
-            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, retry_for=0)
+            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, self._consumer, retry_for=0)
             claimed = self._topic._run(steps)
         finally:
             self._acked(acks, claimed.results)
@@ -256,7 +257,8 @@ def consume(
     grace: timedelta | float,
     stop: Event,
     on_lost: Callable[[Delivery, SettleOutcome], object] | None,
+    consumer: str | None,
 ) -> None:
     """See `Topic.consume`."""
-    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost)
+    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost, consumer)
     loop.run(_wire.seconds(wait), _wire.seconds(grace), stop)

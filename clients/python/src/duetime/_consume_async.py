@@ -69,9 +69,10 @@ class _Loop:
         concurrency: int,
         visibility: float,
         on_lost: Callable[[AsyncDelivery, SettleOutcome], object] | None,
+        consumer: str | None,
     ) -> None:
         _hold.check(concurrency, visibility)
-        self.visibility = visibility
+        self.visibility, self._consumer = visibility, consumer
         self._topic, self._handler, self._concurrency, self._on_lost = topic, handler, concurrency, on_lost
         self._held: set[AsyncDelivery] = set()
         self._acks: Acks[asyncio.Future[SettleOutcome | None]] = Acks()
@@ -167,7 +168,7 @@ class _Loop:
         try:
             receipts = [receipt for receipt, _ in acks]
             wait = _hold.wait_with(acks, wait, self.visibility)
-            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, retry_for=0)
+            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, self._consumer, retry_for=0)
             claimed = await self._topic._run(steps)
         finally:
             self._acked(acks, claimed.results)
@@ -277,7 +278,8 @@ async def consume(
     grace: timedelta | float,
     stop: asyncio.Event,
     on_lost: Callable[[AsyncDelivery, SettleOutcome], object] | None,
+    consumer: str | None,
 ) -> None:
     """See `AsyncTopic.consume`."""
-    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost)
+    loop = _Loop(topic, handler, concurrency, _wire.seconds(visibility), on_lost, consumer)
     await loop.run(_wire.seconds(wait), _wire.seconds(grace), stop)

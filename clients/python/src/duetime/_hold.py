@@ -21,6 +21,9 @@ CLAIM_MAX = 256
 #: Beats begin after this share of the visibility; what is to be done is looked at in so many steps of it.
 BEAT_SHARE = 3
 STEPS = 12
+#: A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
+#: extended in time.
+WAIT_SHARE = 3
 #: A claim with acks waits for this share of the visibility at most: if it is lost, they are sent by themselves in time.
 ACK_WAIT_SHARE = 6
 #: How long the release of what is held is tried at a stop, and how long a handler that is told to end may take.
@@ -117,7 +120,7 @@ class Acks(Generic[T]):
 
 def wait_with(acks: Sequence[object], wait: float, visibility: float) -> float:
     """How long a claim waits that these acks go with."""
-    return min(wait, visibility / ACK_WAIT_SHARE) if acks else wait
+    return min(wait, visibility / (ACK_WAIT_SHARE if acks else WAIT_SHARE))
 
 
 def outcomes(count: int, results: Sequence[Settled | ItemError]) -> list[SettleOutcome | None]:

@@ -18,7 +18,9 @@ seconds = _wire.seconds
 
 def base(url: str) -> str:
     """The address of a node without its last slash. What is none is a ValueError."""
-    text = (url if "://" in url else f"http://{url}").rstrip("/")
+    # A variable of the environment that is not set is None, whatever the type says.
+    text = url or ""
+    text = (text if "://" in text else f"http://{text}").rstrip("/")
     parsed = httpx.URL(text)
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
         raise ValueError("this is not the address of a node; write it like 'http://127.0.0.1:3830', and give token=")

@@ -119,9 +119,20 @@ class Topic:
         due_at: datetime | None = None,
         headers: dict[str, str] | None = None,
         on_conflict: OnConflict | None = None,
+        expires: Duration | None = None,
+        expires_at: datetime | None = None,
     ) -> Enqueued:
         """Enqueues one message; see NewMessage. Safe to send again: the id is made here if there is none."""
-        message = NewMessage(payload, id=id, delay=delay, due_at=due_at, headers=headers, on_conflict=on_conflict)
+        message = NewMessage(
+            payload,
+            id=id,
+            delay=delay,
+            due_at=due_at,
+            headers=headers,
+            on_conflict=on_conflict,
+            expires=expires,
+            expires_at=expires_at,
+        )
         return self._run(self._calls.enqueue(self.name, message))
 
     def enqueue_many(self, messages: Iterable[NewMessage]) -> list[Enqueued | ItemError]:
@@ -163,14 +174,17 @@ class Topic:
         wait: timedelta | float = 0.0,
         visibility: Duration | None = None,
         ack: Sequence[str] = (),
+        consumer: str | None = None,
     ) -> Claimed:
         """Claims up to `max` due messages, and waits up to `wait` (60 s at most) for the first to fall due.
 
         The receipts of `ack` are acked first, see `results` of what is returned; if one of them is neither `ok` nor
         `already`, the claim does not wait. An ack that failed is not tried again here, and neither is a claim that
-        failed after the acks (`error`).
+        failed after the acks (`error`). `consumer`: the name of whoever claims, in the list of consumers that a node
+        answers, in 100 bytes.
         """
-        return self._run(self._calls.claim(self.name, max, _http.seconds(wait), visibility, ack))
+        steps = self._calls.claim(self.name, max, _http.seconds(wait), visibility, ack, consumer)
+        return self._run(steps)
 
     def ack(self, receipts: Sequence[str]) -> list[Settled | ItemError]:
         """Done."""
@@ -203,6 +217,7 @@ class Topic:
         grace: timedelta | float = 30.0,
         stop: Event | None = None,
         on_lost: Callable[[Delivery, SettleOutcome], object] | None = None,
+        consumer: str | None = None,
     ) -> None:
         """Handles what falls due, in `concurrency` threads, until `stop` is set.
 
@@ -210,6 +225,7 @@ class Topic:
         extended by every third of `visibility`. A thread cannot be interrupted: a long handler looks at
         `delivery.is_lost`. `on_lost`: called once for a message that is not the handler's any more (`cancelled`: undo
         what was done); it is to return soon, because heartbeats wait for it. At the stop no more is claimed, handlers
-        have `grace` to end, then `is_lost` is true, and what is not settled within 5 s is released.
+        have `grace` to end, then `is_lost` is true, and what is not settled within 5 s is released. A claim waits for a
+        third of `visibility` at most, whatever `wait` says. `consumer`: as `claim` has it.
         """
-        consume(self, handler, concurrency, visibility, wait, grace, stop or Event(), on_lost)
+        consume(self, handler, concurrency, visibility, wait, grace, stop or Event(), on_lost, consumer)

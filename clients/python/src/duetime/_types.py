@@ -13,15 +13,17 @@ from . import _wire
 Duration: TypeAlias = timedelta | str
 
 #: What became of an enqueue.
-EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "duplicate"]
-#: What became of a cancel.
-CancelOutcome: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
+EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "duplicate", "cancelled_before"]
+#: What became of a cancel; `delivered` and `dead`: it came too late; `moved`: it lives elsewhere.
+CancelOutcome: TypeAlias = Literal["cancelled", "in_flight", "unknown", "delivered", "expired", "dead", "moved"]
 #: What became of a reschedule.
 RescheduleOutcome: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
 #: What became of an ack, nack, release or extend.
 SettleOutcome: TypeAlias = Literal["ok", "already", "cancelled", "expired", "gone"]
+#: How a message ended: `cancelled_in_flight` may have been delivered, of `cancelled_before` there was none.
+End: TypeAlias = Literal["delivered", "cancelled", "cancelled_in_flight", "dead", "cancelled_before", "expired", "moved"]
 #: What an enqueue does where its id is already there.
-OnConflict: TypeAlias = Literal["reject", "replace"]
+OnConflict: TypeAlias = Literal["reject", "replace", "return"]
 
 #: Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again.
 RETRYABLE = frozenset(
@@ -82,7 +84,8 @@ class NewMessage:
     """A message to enqueue. Its id is made here if none is given, so sending it again is a `duplicate`.
 
     `payload`: bytes and text are delivered as they are, any other value as its JSON. Neither `delay` nor `due_at`:
-    due after the `delay` of the topic.
+    due after the `delay` of the topic. `expires` (this long after its due time) or `expires_at`: it is not handed over
+    later, and ends as the `on_expiry` of its topic says.
     """
 
     def __init__(
@@ -94,6 +97,8 @@ class NewMessage:
         due_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         on_conflict: OnConflict | None = None,
+        expires: Duration | None = None,
+        expires_at: datetime | None = None,
     ) -> None:
         #: The id; one that the client made if none was given.
         self.id = _wire.make_id() if id is None else id
@@ -104,13 +109,32 @@ class NewMessage:
             fields["headers"] = dict(headers)
         if on_conflict is not None:
             fields["on_conflict"] = on_conflict
+        fields |= _wire.expiry(expires, expires_at)
         #: The message as JSON, in UTF-8 and on one line.
         self.line = _wire.dumps(fields)
 
 
 @dataclass(frozen=True, slots=True)
+class Became:
+    """What became of a message that is gone, as a topic with `remember` knows."""
+
+    outcome: End
+    #: When it ended, by the clock of the store.
+    at: datetime
+    #: How often it was tried; None where there was no message.
+    attempts: int | None = None
+    #: The due time it had, where that is known.
+    due_at: datetime | None = None
+    #: How many milliseconds after its due time it was delivered.
+    late_by_ms: int | None = None
+    #: The version that moved, of one that lives elsewhere.
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of an enqueue. Of a `duplicate` the earlier message stays as it was."""
+    """What became of an enqueue. Of a `duplicate` the earlier message stays as it was; `cancelled_before`: its cancel
+    came first, and holds."""
 
     id: str
     outcome: EnqueueOutcome
@@ -127,6 +151,8 @@ class Enqueued:
     replicas: int | None = None
     #: True if an earlier try of this call may have been carried out: a `duplicate` may be this very message.
     repeated: bool = False
+    #: What became of the message that had its id, where that is gone and the topic remembers.
+    became: Became | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +164,8 @@ class Cancelled:
     replicas: int | None = None
     #: True if an earlier try of this call may have been carried out: with `unknown`, it may have cancelled it.
     repeated: bool = False
+    #: What became of the message before, where it is gone and the topic remembers.
+    became: Became | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +230,10 @@ class Message:
     shard: int
     payload: bytes
     headers: Mapping[str, str]
+    #: What it is now: another one after each change. None while it is claimed, and of a dead letter.
+    version: str | None = None
+    #: Until when it may be handed over; None: it does not expire.
+    expires_at: datetime | None = None
     death: Death | None = None
 
     def json(self) -> Any:

@@ -72,6 +72,15 @@ def due(delay: timedelta | str | None, due_at: datetime | None) -> dict[str, obj
     return {} if due_at is None else {"due_at": moment(due_at)}
 
 
+def expiry(expires: timedelta | str | None, expires_at: datetime | None) -> dict[str, object]:
+    """The fields `expires` and `expires_at`; both are a ValueError."""
+    if expires is not None and expires_at is not None:
+        raise ValueError("expires and expires_at are both given; give one of them")
+    if expires is not None:
+        return {"expires": duration(expires)}
+    return {} if expires_at is None else {"expires_at": moment(expires_at)}
+
+
 def payload(value: object) -> dict[str, object]:
     """The field that carries a payload: bytes as base64, text as itself, any other value as JSON."""
     if isinstance(value, (bytes, bytearray, memoryview)):

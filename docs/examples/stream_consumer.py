@@ -4,8 +4,8 @@
     python3 stream_consumer.py --node http://127.0.0.1:3830 --redis redis://127.0.0.1:6379 --topic orders
 
 Start as many as you like, on any machine: the group shares the entries out. With --cluster the address is that of any
-node of a Redis Cluster. The shard count may change meanwhile: the shards are asked for again every few seconds, and a
-stream that no shard has any more is read until it is empty. Needs redis-py.
+node of a Redis Cluster. The shard count may change meanwhile, or while no consumer runs: the shards are asked for again
+every few seconds, and a stream that no shard has any more is read until it is empty. Needs redis-py.
 """
 
 import argparse
@@ -28,12 +28,13 @@ TAKE_OVER_MS = 60_000
 
 
 def streams_of(node, topic):
-    """The keys of the topic's streams, one for each shard."""
+    """The keys of the topic's streams: one for each shard, and those of shards that it has no more."""
     request = urllib.request.Request(f"{node}/v1/topics/{topic}/shards")
     if token := os.environ.get("DUETIME_TOKEN"):
         request.add_header("Authorization", f"Bearer {token}")
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return [shard["stream"] for shard in json.load(answer)["shards"]]
+        shape = json.load(answer)
+    return [shard["stream"] for shard in shape["shards"]], shape.get("retired_streams", [])
 
 
 def handle(fields):
@@ -73,23 +74,21 @@ def main():
     ask.add_argument("--cluster", action="store_true", help="the address is that of a node of a Redis Cluster")
     ask.add_argument("--topic", required=True)
     ask.add_argument("--group", default="consumers")
-    ask.add_argument("--until-idle", type=float, help="end after so many seconds without an entry")
     ask = ask.parse_args()
 
     server = (redis.RedisCluster if ask.cluster else redis.Redis).from_url(ask.redis)
     me = f"{socket.gethostname()}-{os.getpid()}"
-    streams, current, asked_at = [], [], None
-    last = time.monotonic()
-    while ask.until_idle is None or time.monotonic() - last < ask.until_idle:
+    streams, current, retired, asked_at = [], [], [], None
+    while True:
         due = asked_at is None or time.monotonic() - asked_at > SHARDS_EVERY_S
         if due:
             try:
-                current, asked_at = streams_of(ask.node, ask.topic), time.monotonic()
+                (current, retired), asked_at = streams_of(ask.node, ask.topic), time.monotonic()
             except OSError as error:
                 # The node may be restarting; the streams are there without it.
                 print(f"cannot ask for the shards: {error}", flush=True)
                 asked_at = time.monotonic()
-            for stream in current:
+            for stream in current + [one for one in retired if server.xlen(one)]:
                 if stream not in streams:
                     join(server, stream, ask.group)
                     streams.append(stream)
@@ -100,9 +99,7 @@ def main():
             # Of a shard that is no more, and empty: nothing is appended to it until a shard has this number again.
             if stream not in current and not got and server.xlen(stream) == 0:
                 streams.remove(stream)
-        if count:
-            last = time.monotonic()
-        else:
+        if not count:
             time.sleep(IDLE_S)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import signal
@@ -18,6 +20,8 @@ import debounce
 import once
 import pytest
 import reminder
+import signature
+import steps
 from duetime import Delivery, Duetime, Topic
 
 EXAMPLES = Path(__file__).resolve().parents[1]
@@ -73,6 +77,42 @@ def test_no_reminder_is_sent_once_the_order_is_paid(topic: Topic) -> None:
     reminder.begin(topic, "order-2")
     reminder.end(topic, "order-2")
     assert topic.info().scheduled == 0
+
+
+def test_each_step_brings_the_next_one_and_a_step_that_comes_again_brings_none_twice(topic: Topic) -> None:
+    done: list[tuple[str, str]] = []
+
+    def run(name: str, again: bool = False) -> None:
+        def handle(delivery: Delivery) -> None:
+            steps.handle(topic, delivery, lambda *what: done.append(what))
+            if again:
+                delivery.nack(delay="1h", reason="the ack is lost")
+
+        fall_due(topic, f"order-1/{name}")
+        consume(topic, handle, 1)
+
+    steps.create(topic)
+    steps.begin(topic, "order-1")
+    run("pack", again=True)
+    assert timedelta(minutes=59) < due_in(topic, "order-1/ship") <= timedelta(hours=1)
+    run("ship")
+    run("pack")
+    assert topic.get("order-1/ship") is None
+    assert topic.info().scheduled == 1
+    run("ask")
+    assert [name for _, name in done] == ["pack", "ship", "pack", "ask"]
+    assert topic.info().scheduled == 0
+
+    steps.begin(topic, "order-2")
+    steps.end(topic, "order-2")
+    assert topic.info().scheduled == 0
+
+
+def test_a_signature_is_checked_without_a_client() -> None:
+    for case in json.loads((EXAMPLES.parent / "clients/vectors/signatures.json").read_text()):
+        body = base64.b64decode(case["body_base64"])
+        said = [signature.is_signed(body, case["headers"], secret, case["now"]) for secret in case["secrets"]]
+        assert any(said) == case["is_valid"], case["name"]
 
 
 def test_a_debounced_message_comes_after_the_last_change_and_a_throttled_one_after_the_first(topic: Topic) -> None:

@@ -150,7 +150,7 @@ async fn main() {
         state: RoutingState::Moving,
         seed: None,
     };
-    let new = RoutingRecord { routing: routing.clone(), desired: None };
+    let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
     store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");
     costs
         .of("fence, a shard", async {

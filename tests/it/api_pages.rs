@@ -2,6 +2,7 @@
 //! page says.
 
 mod answer;
+mod in_document;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,6 +24,8 @@ const CURLRC: &str =
 
 /// One request of a page, with its answer.
 struct Example {
+    /// Method and path of the section that it is in.
+    route: String,
     /// Line of the page that the request begins at.
     line: usize,
     request: String,
@@ -50,9 +53,18 @@ fn blocks(page: &str) -> Vec<(usize, &str, String, &str)> {
     found
 }
 
+/// Returns the route of each section: below a heading is "`METHOD path`". With the line that it is in.
+fn sections(page: &str) -> Vec<(usize, &str)> {
+    let lines = (1..).zip(page.lines());
+    let words = lines.filter_map(|(line, text)| Some((line, text.strip_prefix('`')?.split_once('`')?.0)));
+    let methods = ["GET /", "PUT /", "POST /", "PATCH /", "DELETE /"];
+    words.filter(|(_, route)| methods.iter().any(|method| route.starts_with(method))).collect()
+}
+
 /// Returns the requests of a page: `sh` blocks, each followed by `Answer (STATUS):` and a block with the answer.
 fn examples(page: &str) -> Vec<Example> {
     let mut found = Vec::new();
+    let sections = sections(page);
     let mut blocks = blocks(page).into_iter();
     while let Some((line, language, request, _)) = blocks.next() {
         assert_eq!(language, "sh", "line {line}: a block is neither a request nor the answer to one");
@@ -64,7 +76,8 @@ fn examples(page: &str) -> Vec<Example> {
             "text" => Answer::Text(text),
             other => panic!("line {at}: an answer in {other:?}"),
         };
-        found.push(Example { line, request, status: status.to_owned(), answer });
+        let route = sections.iter().rev().find(|(above, _)| *above < line).map_or("", |(_, route)| route).to_owned();
+        found.push(Example { route, line, request, status: status.to_owned(), answer });
     }
     found
 }
@@ -77,7 +90,7 @@ async fn run(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(".curlrc"), CURLRC).unwrap();
     let mut known = BTreeMap::new();
-    for Example { line, request, status, answer } in examples(&page(name)) {
+    for Example { route, line, request, status, answer } in examples(&page(name)) {
         let place = format!("docs/api/{name}.md:{line}: {request}");
         let mut command = Command::new("sh");
         command.args(["-c", &request.replace(ADDRESS, &node.url())]).current_dir(folder.path());
@@ -87,6 +100,7 @@ async fn run(name: &str) {
         let [said, other] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let answered = other.rsplit_once("status ").map_or("", |(_, status)| status.lines().next().unwrap_or_default());
         assert_eq!(answered, status, "{place}\nanswered {said}\n{other}");
+        in_document::record(&route, &request, &known, &status, &said);
         answer.matches(&said, &mut known).unwrap_or_else(|error| panic!("{place}\n{error}\nanswered {said}"));
     }
 }
@@ -111,13 +125,6 @@ async fn requests_of_operators_are_answered_as_their_page_says() {
     run("operate").await;
 }
 
-/// Returns the routes that have a section with a request: below a heading is "`METHOD path`".
-fn routes(page: &str) -> Vec<String> {
-    let sections = page.split("\n## ").skip(1).filter(|section| section.contains("\n```sh\n"));
-    let route = |section: &str| Some(section.split_once("\n\n`")?.1.split_once('`')?.0.to_owned());
-    sections.filter_map(route).filter(|route| route.contains(" /")).collect()
-}
-
 #[test]
 fn each_route_has_one_section_with_a_request_and_its_answer() {
     let api = serde_json::to_value(duetime_http::openapi()).unwrap();
@@ -128,8 +135,15 @@ fn each_route_has_one_section_with_a_request_and_its_answer() {
         })
         .collect();
     let mut found = BTreeSet::new();
-    for route in PAGES.iter().flat_map(|name| routes(&page(name))) {
-        assert!(found.insert(route.clone()), "{route} has two sections");
+    for text in PAGES.map(page) {
+        for (_, route) in sections(&text) {
+            assert!(found.insert(route.to_owned()), "{route} has two sections");
+        }
     }
     assert_eq!(found, wanted);
+}
+
+#[test]
+fn each_operation_of_the_document_has_the_example_of_its_page() {
+    in_document::check();
 }

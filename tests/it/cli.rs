@@ -7,12 +7,18 @@ use std::time::Duration;
 use duetime_testkit::servers::Node;
 use serde_json::Value;
 
+mod applying;
 mod backup;
 mod config;
 mod consuming;
+mod contexts;
+mod docs;
+mod draining;
 mod exporting;
 mod importing;
 mod messages;
+mod moved_before;
+mod moving;
 mod pausing;
 mod printed;
 

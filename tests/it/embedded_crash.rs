@@ -33,7 +33,13 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 fn shards() -> Vec<Shard> {
     let topic = TopicName::new(TOPIC).unwrap();
     (0..SHARDS as u32)
-        .map(|index| Shard { topic: topic.clone(), index, epoch: LIFE + 1, change_id: ChangeId(1) })
+        .map(|index| Shard {
+            topic: topic.clone(),
+            index,
+            epoch: LIFE + 1,
+            change_id: ChangeId(1),
+            memory: duetime_core::Memory::default(),
+        })
         .collect()
 }
 

@@ -87,6 +87,9 @@ async fn lines_of_a_request_and_of_a_hand_over_name_the_trace_of_the_caller() {
             let traced = traces.iter().flatten().filter(|trace| *trace == TRACE).count();
             assert!(traced > 0 && traced == traces.len(), "{format}, {part}: {traces:?} {output}");
         }
+        // Each line of a request names it, also of one without a trace.
+        let answered: Vec<&str> = output.lines().filter(|line| line.contains("request is answered")).collect();
+        assert!(answered.iter().all(|line| line.contains("request_id")), "{output}");
         let audited = output.lines().filter(|line| line.contains("duetime::audit") || line.contains("\"outcome\""));
         let (made, sent): (Vec<&str>, Vec<&str>) = audited.partition(|line| line.contains("PUT"));
         assert!(made.len() == 2 && made.iter().all(|line| !line.contains("trace_id")), "{output}");

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use duetime_monitoring::{JOB, Objectives, Panel, boards, rules};
+use duetime_monitoring::{JOB, Objectives, Panel, annotations, boards, rules};
 use duetime_testkit::servers::{Alertmanager, Prometheus};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::{Answer, Webhook};
@@ -72,7 +72,8 @@ async fn live(node: &TestNode, round: usize) {
 
 /// An expression of a dashboard as Grafana sends it.
 fn chosen(expr: &str) -> String {
-    expr.replace("$__rate_interval", "5s").replace("$job", ".*").replace("$topic", ".*")
+    let all = ["$job", "$instance", "$topic"].iter().fold(expr.to_owned(), |text, name| text.replace(name, ".*"));
+    all.replace("$__rate_interval", "5s")
 }
 
 /// Every selector of ours in an expression: a metric's name with its matchers.
@@ -100,13 +101,14 @@ async fn every_expression_of_every_panel_and_rule_has_a_sample() {
     let prometheus = Prometheus::start(&[target], &rules, None).await;
     let boards = boards();
     let of_panels = boards.iter().flat_map(|board| board.panels().flat_map(Panel::expressions)).map(chosen);
+    let of_annotations = annotations().into_iter().map(|annotation| chosen(&annotation.expr));
     // An alert has a sample only where something is wrong; what it looks at has one always.
     let read: Value = serde_json::from_str(&yaml_to_json(&rules)).unwrap();
     let all_rules: Vec<&Value> =
         read["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
     let recorded = all_rules.iter().filter_map(|rule| rule["record"].as_str().map(str::to_owned));
     let of_alerts = all_rules.iter().flat_map(|rule| selectors(rule["expr"].as_str().unwrap()));
-    let mut wanted: BTreeSet<String> = of_panels.chain(recorded).chain(of_alerts).collect();
+    let mut wanted: BTreeSet<String> = of_panels.chain(of_annotations).chain(recorded).chain(of_alerts).collect();
     // There is no such series until a shard is lost, without a certificate, or where nodes take no turns.
     let seldom = ["duetime_shards_lost{", "duetime_certificate_ends_timestamp_seconds{", "mode=\"round-robin\""];
     wanted.retain(|expr| !seldom.iter().any(|text| expr.contains(text)));

@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use crate::test_node::client;
 use duetime_testkit::servers::Node;
+use duetime_testkit::violation::is_long;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
 /// Far more than the examples take, far less than nobody would notice.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(280);
+
+/// Requests that are made up for each operation, beside those of its examples and of its limits.
+fn examples() -> u32 {
+    if is_long() { 100 } else { 10 }
+}
 
 /// Runs schemathesis against the node: `operations` choose what is called, always on `topic`.
 async fn schemathesis(node: &Node, topic: &str, operations: &[&str], examples: u32) {
@@ -55,9 +61,9 @@ async fn a_machine_that_tries_everything_finds_no_failure_and_no_undocumented_an
     put(&node, "orders", "{}").await;
     // A claim may wait for a minute, and a deleted topic answers nothing else: both apart. Events have no end.
     let apart = ["delete_topic", "claim", "get_events"].map(|name| ["--exclude-operation-id", name]).concat();
-    schemathesis(&node, "orders", &apart, 30).await;
+    schemathesis(&node, "orders", &apart, examples()).await;
     let them = ["--include-operation-id", "delete_topic", "--include-operation-id", "claim"];
-    schemathesis(&node, "nope", &them, 30).await;
+    schemathesis(&node, "nope", &them, examples()).await;
     assert_eq!(client().get(format!("{}/readyz", node.url())).send().await.unwrap().status(), 200);
 }
 

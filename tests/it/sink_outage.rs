@@ -24,6 +24,7 @@ const CALLS_MAX: f64 = 8.0 + 10.0;
 /// How long a slow machine may stand still meanwhile.
 const STANDSTILL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
+const ANOTHER: &str = "RabbitMQ is away each time";
 
 /// A backlog in good times, and another in an outage that begins when its first messages are on their way.
 async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
@@ -61,6 +62,9 @@ async fn a_long_outage(target: &mut impl Target, down: fn(&mut dyn Target)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_outage_of_redis_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
+    if !is_long() {
+        return only_in_long(ANOTHER);
+    }
     a_long_outage(&mut Streams::start().await, |target| target.proxy().cut()).await;
 }
 
@@ -72,7 +76,7 @@ async fn a_long_outage_of_rabbitmq_burns_no_attempt_and_ends_without_a_storm_of_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_silence_of_nats_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
     if !is_long() {
-        return only_in_long("RabbitMQ and Redis are away each time");
+        return only_in_long(ANOTHER);
     }
     a_long_outage(&mut Nats::start().await, |target| target.proxy().lose_answers()).await;
 }

@@ -249,7 +249,7 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     broker.stop_hard();
     node.enqueue("orders", ids("during", 1_000)).await;
     let_pass(Duration::from_secs(3), Because::Fault).await;
-    assert_eq!(node.message("orders", "during-1").await["attempts"], 0);
+    assert_eq!(node.message_at_rest("orders", "during-1").await["attempts"], 0);
     broker.start_again().await;
     node.drained("orders", Duration::from_secs(60)).await;
     assert_eq!(node.counts("orders").await["dead"], 0);

@@ -54,6 +54,12 @@ async fn is_spread(node: &TestNode) {
     let (_, gone) = node.call(Method::PATCH, "/v1/topics/orders/messages/nobody", json!({"due_at": asked})).await;
     assert_eq!((&gone["outcome"], &gone["smeared_ms"]), (&json!("unknown"), &Value::Null));
 
+    let back = json!([{"id": "back", "due_at": asked, "on_conflict": "return"}]);
+    let back = node.results("orders", back.as_array().unwrap().clone()).await.remove(0);
+    assert_eq!((&back["due_at"], &back["smeared_ms"]), (&json!(asked), &Value::Null), "what moved here keeps its time");
+    let (_, gone) = node.call(Method::DELETE, "/v1/topics/orders/messages/back", Value::Null).await;
+    assert_eq!(gone["outcome"], "cancelled");
+
     let mut claimed = 0;
     while claimed < 400 {
         let (_, batch) = node.post("/v1/topics/orders/claim", json!({"max": 256, "wait": "10s"})).await;

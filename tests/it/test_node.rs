@@ -197,6 +197,19 @@ impl TestNode {
         self.get(&format!("/v1/topics/{topic}/messages/{id}")).await.1
     }
 
+    /// One message while it is not on its way: a target that is down is tried every few seconds, and whoever is on its
+    /// way then shows the attempt that it is.
+    pub(crate) async fn message_at_rest(&self, topic: &str, id: &str) -> Value {
+        let began = tokio::time::Instant::now();
+        loop {
+            let message = self.message(topic, id).await;
+            if message["state"] != "in_flight" {
+                return message;
+            }
+            duetime_testkit::in_time!(began.elapsed() < PATIENCE, "it is always on its way: {message}");
+        }
+    }
+
     /// The dead letters.
     pub(crate) async fn dead(&self, topic: &str) -> Vec<Value> {
         let (_, body) = self.get(&format!("/v1/topics/{topic}/dead")).await;

@@ -43,7 +43,7 @@ async fn a_webhook_that_is_down_for_long_costs_no_attempt_and_the_backlog_drains
     let_pass(Duration::from_secs(4), Because::Fault).await;
     let counts = node.counts("orders").await;
     assert_eq!((&counts["scheduled"], &counts["dead"]), (&json!(500), &json!(0)), "{counts}");
-    assert_eq!(node.message("orders", "order-7").await["attempts"], 0);
+    assert_eq!(node.message_at_rest("orders", "order-7").await["attempts"], 0);
     hook.start_again();
     node.drained("orders", Duration::from_secs(40)).await;
     let hits = hook.hits();

@@ -63,6 +63,7 @@ fn redis_is_known_by_few() {
     let may = [
         "crates/duetime-redis/",
         "crates/duetime-import/",
+        "crates/duetime-direct/",
         "crates/duetime-store-redis/",
         "crates/duetime-ownership/",
         "crates/duetime-sinks/src/redis_stream.rs",

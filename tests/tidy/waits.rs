@@ -67,6 +67,7 @@ fn threads_and_sets_of_tasks_are_where_it_is_known_what_becomes_of_them() {
 fn a_node_has_one_supervisor() {
     // Whoever makes another one has loops that the watchdog of the node knows nothing of.
     let known = [
+        ("crates/duetime-direct/src/lib.rs", "a producer without a node"),
         ("crates/duetime-store-redis/src/store.rs", "a store without a node: in tests and measurements"),
         ("crates/duetime/src/commands/check_config.rs", "a store that is opened to see whether it answers"),
         ("crates/duetime/src/node.rs", "that of the node"),

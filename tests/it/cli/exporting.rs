@@ -31,9 +31,10 @@ fn messages(file: &Path) -> BTreeMap<String, Value> {
 }
 
 /// What a move keeps of live messages.
-fn kept(file: &Path) -> BTreeMap<String, [Value; 4]> {
+fn kept(file: &Path) -> BTreeMap<String, [Value; 5]> {
     let live = messages(file).into_iter().filter(|(_, message)| message["state"] != "dead");
-    let part = |message: Value| ["due_at", "payload", "payload_base64", "headers"].map(|name| message[name].clone());
+    let names = ["due_at", "payload", "payload_base64", "headers", "expires_at"];
+    let part = |message: Value| names.map(|name| message[name].clone());
     live.map(|(id, message)| (id, part(message))).collect()
 }
 
@@ -45,7 +46,7 @@ fn lines() -> String {
         let due = DUE_MS + (n as i64 * 7_919) % 1_000_000;
         let payload = match n % 4 {
             0 => json!({"payload": format!("text {n} \u{e9}\n\u{0}")}),
-            1 => json!({"payload_base64": "/wD+gA=="}),
+            1 => json!({"payload_base64": "/wD+gA==", "expires": "1h"}),
             2 => json!({"payload": {"order": n, "lines": [1.50, null]}}),
             _ => json!({}),
         };

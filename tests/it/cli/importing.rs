@@ -256,12 +256,56 @@ async fn refused_lines_are_written_down_with_the_reason_and_go_in_when_they_are_
     let did = did.refused(1, &["large: the payload has 2000 bytes", "line 3: a line without an id", "line 4: due_at"]);
     assert!(did.out.contains("1 scheduled, 0 replaced, 0 duplicate, 0 left, 4 refused"), "{}", did.out);
     let written = std::fs::read_to_string(&refused).unwrap();
+    let reasons = written.lines().filter(|line| serde_json::from_str::<Value>(line).unwrap()["refused"].is_string());
+    assert_eq!(reasons.count(), 4, "{written}");
     let large = written.lines().find(|line| line.contains("\"large\"")).unwrap();
     assert!(large.contains("\"refused\":\"the payload has 2000 bytes"), "{large}");
     to(&node, &["topic", "set", "mails", "--max-payload", "4KiB"]).done();
     let did = to_with_input(&node, &["import", "mails"], large).done();
     assert!(did.out.contains("1 scheduled"), "{}", did.out);
     assert_eq!(messages(&node)["large"]["headers"], json!({"a": "b"}));
+}
+
+/// Scores of another unit, a job that is no job, and a list that is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_source_has_wrong_is_refused_by_itself_and_a_dry_run_foresees_it() {
+    let (redis, node) = (RedisServer::start().await, topic().await);
+    let mut client = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    for (n, id) in ["good", "odd", "early"].into_iter().enumerate() {
+        let due = if id == "early" { 5_000.0 } else { (DUE_MS + n as i64) as f64 };
+        client.zadd::<_, _, _, ()>("bull:q:delayed", id, due * 4_096.0).unwrap();
+        client.hset::<_, _, _, ()>(format!("bull:q:{id}"), "data", "{}").unwrap();
+    }
+    client.del::<_, ()>("bull:q:odd").unwrap();
+    client.set::<_, _, ()>("bull:q:odd", "a string").unwrap();
+    client.set::<_, _, ()>("bull:q:active", "a string").unwrap();
+    let url = redis.url();
+    let args = ["import", "mails", "--from", "bullmq", &url, "--queue", "q"];
+    let dry = to(&node, &[&args[..], &["--dry-run"]].concat()).refused(1, &["odd: its job has no data", "before 2001"]);
+    assert!(dry.out.contains("1 would be sent, 0 left, 2 refused"), "{}", dry.out);
+    let did = import(&node, &redis, "bullmq", &["--queue", "q"]).refused(1, &["before 2001"]).json();
+    assert_eq!((&did["tally"]["scheduled"], &did["tally"]["refused"]), (&1.into(), &2.into()), "{did}");
+    let verified = ["same", "gone", "missing", "refused"].map(|what| did["verified"][what].as_u64().unwrap());
+    assert_eq!(verified, [1, 0, 0, 2], "{did}");
+    let wrong = ["import", "mails", "--from", "zset", &url, "--key", "bull:q:active"];
+    to(&node, &wrong).refused(1, &["bull:q:active is of another type"]);
+    let absent = to(&node, &["import", "mails", "--from", "bullmq", &url, "--queue", "another"]).done();
+    assert!(absent.err.contains("nothing delayed was found"), "{}", absent.err);
+}
+
+/// What JSON makes six times as long, beside messages that are sent meanwhile; and a line that is no message's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_control_characters_and_an_endless_line_keep_no_other_back() {
+    let node = node().await;
+    to(&node, &["topic", "create", "mails", "--max-payload", "9MiB"]).done();
+    let controls = format!(r#"{{"id":"controls","delay":"1h","payload":"{}"}}"#, "\\u0001".repeat(8 << 20));
+    let small = |n: usize| format!(r#"{{"id":"small-{n}","delay":"1h"}}"#);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines");
+    std::fs::write(&file, [small(1), controls, "x".repeat(120 << 20), small(2)].join("\n")).unwrap();
+    let did = to(&node, &["import", "mails", file.to_str().unwrap()]).refused(1, &["line 3: it has more than"]);
+    assert!(did.out.contains("3 scheduled, 0 replaced, 0 duplicate, 0 left, 1 refused"), "{}", did.out);
+    assert!(did.err.len() < 2_000, "{} bytes of complaints", did.err.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

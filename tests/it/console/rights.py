@@ -15,7 +15,10 @@ BARRED = {
 
 def main():
     url = sys.argv[1].rstrip("/")
-    asking(url, "ops-0123456789abcdef")("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})
+    api = asking(url, "ops-0123456789abcdef")
+    api("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})
+    api("PUT", "/v1/topics/claimed", {"shards": 1})
+    api("POST", "/v1/topics/claimed/messages", {"id": "held"})
     with chromium() as browser:
         for secret, offered in [("looks-0123456789abcdef", 0), ("ops-0123456789abcdef", 1)]:
             page = browser.new_context().new_page()
@@ -51,6 +54,17 @@ def main():
                 page.get_by_label("Token").fill(secret)
                 page.get_by_role("button", name="Use it").click()
                 expect(page.get_by_label("Payload")).to_have_value("close the order", timeout=SEEN_WITHIN_MS)
+                # Receipts are not dropped without a word.
+                page.get_by_role("combobox", name="Topic").fill("claimed")
+                page.get_by_role("button", name="Claim what is due").click()
+                expect(page.locator("main")).to_contain_text("yours until", timeout=SEEN_WITHIN_MS)
+                page.get_by_role("button", name="Forget token").click()
+                expect(page.get_by_role("dialog")).to_contain_text("1 message is claimed on Try it.")
+                page.get_by_role("button", name="Leave it").click()
+                expect(page.locator("main")).to_contain_text("yours until")
+                page.get_by_role("button", name="Forget token").click()
+                page.get_by_role("button", name="Forget it").click()
+                expect(page.get_by_label("Token")).to_be_visible(timeout=SEEN_WITHIN_MS)
     print("each token is offered what it may do")
 
 

@@ -295,23 +295,25 @@ async fn a_limit_of_the_size_of_files_refuses_new_messages_and_does_not_end_the_
     };
     limit("33554432");
     let payload = "x".repeat(NODE_PAYLOAD_BYTES);
-    let enqueue = async |n: usize| {
-        let item = json!([{"id": format!("m-{n}"), "delay": "1h", "payload": payload}]);
-        done(&node, Method::POST, "own/messages", &item).await["results"][0].clone()
+    let enqueue = async |from: usize, count: usize| {
+        let item = |n: usize| json!({"id": format!("m-{n}"), "delay": "1h", "payload": payload});
+        let items: Vec<Value> = (from..from + count).map(item).collect();
+        let answer = done(&node, Method::POST, "own/messages", &json!(items)).await;
+        answer["results"].as_array().unwrap().clone()
     };
     let mut taken = 0;
     let refused = loop {
-        let result = enqueue(taken).await;
-        if result["outcome"] != "scheduled" {
-            break result;
+        let results = enqueue(taken, NODE_BATCH).await;
+        taken += results.iter().filter(|result| result["outcome"] == "scheduled").count();
+        if let Some(refused) = results.into_iter().find(|result| result["outcome"] != "scheduled") {
+            break refused;
         }
-        taken += 1;
         assert!(taken < 10_000, "the files grow beyond their limit");
     };
     assert_eq!(refused["error"]["code"], "store_full", "{refused}");
     limit("unlimited");
     let again = async {
-        while enqueue(taken).await["outcome"] != "scheduled" {
+        while enqueue(10_000, 1).await[0]["outcome"] != "scheduled" {
             let_pass(Duration::from_millis(100), Because::AskedAgain).await;
         }
     };

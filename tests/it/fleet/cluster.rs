@@ -166,7 +166,7 @@ impl TestCluster {
 
     /// One more node, with these variables.
     pub async fn join(&mut self, env: Vec<(&'static str, String)>) {
-        self.join_at(Spot { options: NodeOptions { env, space: None }, ..Spot::default() }).await;
+        self.join_at(Spot { options: NodeOptions { env, ..NodeOptions::default() }, ..Spot::default() }).await;
     }
 
     /// One more node, there.

@@ -54,7 +54,7 @@ async fn cluster() -> (TestCluster, Place) {
         store: Some(format!("redis://{host}:{}", redis.port())),
         etcd: Some(members.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
         hook: Some(format!("http://{host}:{}/in", hook.port())),
-        options: NodeOptions { env: Vec::new(), space: Some(space.clone()) },
+        options: NodeOptions { space: Some(space.clone()), ..NodeOptions::default() },
     };
     cluster.join_at(spot).await;
     cluster.join_at(Spot::default()).await;

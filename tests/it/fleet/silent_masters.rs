@@ -66,7 +66,7 @@ impl Place {
             store: Some(format!("redis-cluster://{}", nodes.join(","))),
             hook: Some(format!("http://{host}:{}/in", self.hook.port())),
             etcd: Some(self.etcd.iter().map(|member| format!("http://{host}:{}", member.port())).collect()),
-            options: NodeOptions { env: Vec::new(), space: Some(self.space.clone()) },
+            options: NodeOptions { space: Some(self.space.clone()), ..NodeOptions::default() },
         }
     }
 }

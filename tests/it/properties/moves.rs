@@ -15,7 +15,9 @@ use super::side::{Case, Side, edits, id, made};
 fn show_old<A>(answer: Lookup<A>, show: impl FnOnce(A) -> String) -> String {
     match answer {
         Lookup::Found(answer) => show(answer) + " ",
-        Lookup::Absent => "absent ".to_owned(),
+        Lookup::Absent(became) => {
+            became.map_or_else(|| "absent ".to_owned(), |became| format!("{} ", became.end.as_str()))
+        }
         Lookup::Frozen => "frozen ".to_owned(),
     }
 }
@@ -150,7 +152,7 @@ impl Side {
             state: RoutingState::Moving,
             seed: seen.routing.seed,
         };
-        let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32) };
+        let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32), earlier: Vec::new() };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");
         self.record.set_routing(&new);
         let mut shown = String::new();

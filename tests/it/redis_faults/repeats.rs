@@ -446,7 +446,7 @@ async fn what_was_done_before_its_shard_took_another_record_is_answered_as_done(
     let between = async {
         assert_eq!(world.edit_there(Edit::Cancel(id("order"))).await, Edited::Cancelled);
         let routing = Routing { epoch: seen.routing.epoch + 1, change_id: ChangeId(2), ..seen.routing.clone() };
-        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
         world.other.swap_routing(topic, &seen, &new).await.unwrap();
         world.other.fence(topic, 0, &routing, &DeadlineFloor::default()).await.unwrap();
     };

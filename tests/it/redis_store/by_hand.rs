@@ -68,6 +68,11 @@ impl World {
         self.store.enqueue(&self.shard, now(), &batch).await.unwrap();
     }
 
+    pub(super) async fn put_with(&self, text: &str, headers: &Headers) {
+        let one = Enqueue { headers: headers.clone(), ..message(text) };
+        self.store.enqueue(&self.shard, now(), &[one]).await.unwrap();
+    }
+
     pub(super) async fn claim(&self) -> (Vec<ClaimedMessage>, u64) {
         let ask = ClaimRequest {
             request: rand::random(),

@@ -220,7 +220,7 @@ async fn growing(world: &World) -> Routing {
     let seen = world.record.routing_record();
     let (epoch, change_id) = (seen.routing.epoch + 1, ChangeId(9));
     let routing = Routing { epoch, change_id, shards: 4, state: RoutingState::Moving, ..seen.routing.clone() };
-    let new = RoutingRecord { routing: routing.clone(), desired: None };
+    let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
     world.store.swap_routing(&world.record.name, &seen, &new).await.unwrap();
     for index in 0..4 {
         world.store.fence(&world.record.name, index, &routing, &DeadlineFloor::default()).await.unwrap();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, Frozen, FrozenState, ResizeStore as _};
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
-    ClaimStore as _, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, Score, StreamTransfer, Streamed,
-    Timestamp, envelope,
+    ClaimStore as _, Expiry, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, OnExpiry, Score, StreamTransfer,
+    Streamed, Timestamp, envelope,
 };
 use duetime_testkit::wait::{Because, let_pass};
 
@@ -17,7 +17,7 @@ use crate::redis_faults::server::ask;
 
 impl World {
     async fn step(&self, request: u64) -> Streamed {
-        let ask = StreamTransfer { request, limit: 256, how: InPlace::default() };
+        let ask = StreamTransfer { request, limit: 256, how: InPlace::default(), on_expiry: OnExpiry::Drop };
         self.store.deliver_in_place(&self.shard, now(), &ask).await.unwrap()
     }
 
@@ -52,7 +52,7 @@ async fn a_message_that_an_earlier_sink_had_keeps_its_attempts() {
     world.settle(&held[0], Settlement::Nack(Duration::ZERO)).await;
     world.put(&["fresh"]).await;
     let step = world.step(1).await;
-    assert_eq!((step.count, step.expired), (2, 0));
+    assert_eq!((step.count, step.ran_out), (2, 0));
     assert_eq!(step.visible.iter().map(|(_, messages)| messages).sum::<u64>(), 2);
     assert_eq!(world.entries().await, [entry("fresh", "1"), entry("tried", "2")]);
     assert_eq!(world.counts().await, (0, 0, 0));
@@ -68,7 +68,7 @@ async fn a_message_whose_claim_ran_out_is_handed_over_and_held_by_nobody() {
     ask(&world.server, &format!("ZADD {} {} held", world.key, past.raw())).await.unwrap();
     assert_eq!(world.counts().await.1, 1);
     let step = world.step(1).await;
-    assert_eq!((step.count, step.expired), (1, 1));
+    assert_eq!((step.count, step.ran_out), (1, 1));
     assert_eq!(world.entries().await, [entry("held", "2")]);
     assert_eq!(world.counts().await, (0, 0, 0));
 }
@@ -101,6 +101,41 @@ async fn a_redriven_message_is_handed_over_with_the_headers_it_was_given() {
     let all = ask(&world.server, &format!("XRANGE {}:stream - +", world.key)).await.unwrap();
     let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
     assert!(all[0].1.iter().all(|field| !field.contains("redrives")), "the count is no header of it: {all:?}");
+}
+
+#[tokio::test]
+async fn what_has_expired_is_removed_or_a_dead_letter_and_never_in_the_stream() {
+    for (on_expiry, dead) in [(OnExpiry::Drop, 0), (OnExpiry::Dead, 3)] {
+        let world = World::new().await;
+        world.put(&["first"]).await;
+        let expiring = |expiry: Expiry| expiry.kept_in(&Headers::new(vec![("shop".into(), "7".into())]).unwrap());
+        let soon = Timestamp::from_millis(now().as_millis() - 1);
+        world.put_with("after", &expiring(Expiry::After(Duration::ZERO))).await;
+        world.put_with("at", &expiring(Expiry::At(soon))).await;
+        world.put_with("later", &expiring(Expiry::After(Duration::from_secs(60)))).await;
+        // As somebody else may write it.
+        world.put_with("strange", &Headers::from_stored(vec![("duetime-expires".into(), "soon".into())])).await;
+        world.put_with("held", &expiring(Expiry::At(soon))).await;
+        let past = Score::new(Timestamp::from_millis(now().as_millis() - 5000), LeaseClass::TOPIC, 1);
+        ask(&world.server, &format!("ZADD {} {} held", world.key, past.raw())).await.unwrap();
+        ask(&world.server, &format!("HSET {}:meta in_flight 1 d1 {}", world.key, now().as_millis())).await.unwrap();
+        let_pass(Duration::from_millis(20), Because::Time).await;
+        let request = StreamTransfer { request: 1, limit: 256, how: InPlace::default(), on_expiry };
+        let step = world.store.deliver_in_place(&world.shard, now(), &request).await.unwrap();
+        assert_eq!((step.count, step.expired, step.buried, step.ran_out), (3, 3, dead, 1));
+        let ids: Vec<String> = world.entries().await.into_iter().map(|(id, ..)| id).collect();
+        assert_eq!(ids, ["first", "later", "strange"]);
+        assert_eq!(world.counts().await, (0, 0, dead));
+        let again = world.store.deliver_in_place(&world.shard, now(), &request).await.unwrap();
+        assert_eq!((again.count, again.expired), (3, 0), "a repetition counts nothing twice");
+        let all = ask(&world.server, &format!("XRANGE {}:stream - +", world.key)).await.unwrap();
+        let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
+        let fields = |at: usize| all[at].1.join(" ");
+        assert!(fields(1).contains("header.shop 7") && !fields(1).contains("expires"), "{}", fields(1));
+        let letters = world.store.dead_letters(&world.shard, None, 10).await.unwrap().messages;
+        let reasons = letters.iter().map(|letter| letter.death.as_ref().unwrap().reason.as_str());
+        assert!(reasons.clone().all(|reason| reason.starts_with("expired: ")), "{:?}", reasons.collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]

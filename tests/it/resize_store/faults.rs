@@ -94,7 +94,7 @@ async fn nothing_is_answered_before_a_replica_has_it() {
     assert!(late(&store.swap_routing(&moving.topic, &seen, &requested).await.unwrap_err()));
     replica.resume();
     assert_eq!(moving.put(&batch).await.unwrap(), ApplyOutcome::Done { fresh: 0, kept: Replication::Replicated });
-    assert_eq!(moving.cancel_old(&["b"]).await.unwrap(), [Lookup::Absent]);
+    assert_eq!(moving.cancel_old(&["b"]).await.unwrap(), [Lookup::Absent(None)]);
     assert_eq!(moving.store.last_applied_batch(&moving.shard(4), 0).await.unwrap(), Some(batch.name));
 }
 
@@ -140,7 +140,7 @@ async fn a_cancel_at_the_old_home_whose_answer_is_lost_is_answered_as_done() {
     let answers = moving.cancel_old(&["a", "x", "b"]).await.unwrap();
     assert!(way.has_lost());
     let cancelled = Lookup::Found(Edited::Cancelled);
-    assert_eq!(answers, [cancelled.clone(), Lookup::Absent, cancelled]);
+    assert_eq!(answers, [cancelled.clone(), Lookup::Absent(None), cancelled]);
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ impl MovingTopic {
             state: RoutingState::Moving,
             seed: None,
         };
-        let new = RoutingRecord { routing: routing.clone(), desired: None };
+        let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
         store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();
         for index in 0..5 {
             store.fence(&topic, index, &routing, &DeadlineFloor::default()).await.unwrap();

@@ -104,7 +104,7 @@ async fn a_cluster_that_is_away_loses_no_message_that_is_delivered_at_most_once(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_outage_or_silence_of_kafka_burns_no_attempt_and_ends_without_a_storm_of_expired_claims() {
     if !is_long() {
-        return only_in_long("RabbitMQ and Redis are away each time");
+        return only_in_long("RabbitMQ is away each time");
     }
     let (_, received) = tokio::join!(outage(Proxy::cut), outage(Proxy::hold_answers));
     let twice = received.len() - 2 * BACKLOG;

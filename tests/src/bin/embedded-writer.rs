@@ -35,6 +35,7 @@ fn shard(index: u64) -> Shard {
         index: (index % SHARDS) as u32,
         epoch: duetime_core::routing::LIFE + 1,
         change_id: ChangeId(1),
+        memory: duetime_core::Memory::default(),
     }
 }
 

@@ -1,0 +1,94 @@
+//! `duetime apply`: the topics of a node as a file declares them; and a topic with the settings of another.
+
+use serde_json::json;
+
+use super::*;
+
+fn file(node: &Node, text: &str) -> String {
+    let file = node.folder().join("topics.toml");
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_become_what_a_file_declares_and_a_dry_run_says_what_differs() {
+    let node = node().await;
+    to(&node, &["topic", "create", "bills", "--visibility-timeout", "30s", "--max-messages", "5", "--shards", "2"])
+        .done();
+    to(&node, &["pause", "bills"]).done();
+    let of = |topic: &str| to(&node, &["topic", "get", topic, "--json"]).done().json();
+    // A file of a node: its other sections are left out.
+    let file = file(
+        &node,
+        "[node]\nid = \"n\"\n[topics.orders]\nshards = 4\nsmear = \"2s\"\n\
+         [topics.bills]\nvisibility_timeout = \"1m\"\nretry = { max_attempts = 3 }\n",
+    );
+    let shown = to(&node, &["apply", &file, "--dry-run"]);
+    assert_eq!(shown.status, 2, "{} {}", shown.out, shown.err);
+    for line in ["+ orders", "~ bills", "visibility timeout: 30s -> 1m", "max messages: 5 -> none", "smear: 2s"] {
+        assert!(shown.out.contains(line), "{line:?} is not in: {}", shown.out);
+    }
+    assert_eq!(of("bills")["visibility_timeout"], "30s");
+    to(&node, &["topic", "get", "orders"]).refused(1, &["orders"]);
+    to(&node, &["apply", &file]).refused(1, &["2 topics would be changed", "--yes"]);
+    assert!(to(&node, &["apply", &file, "--yes"]).done().out.contains("2 topics changed"));
+    let (orders, bills) = (of("orders"), of("bills"));
+    assert_eq!((&orders["shard_count"], &orders["smear"]), (&json!(4), &json!("2s")));
+    assert_eq!((&bills["visibility_timeout"], &bills["retry"]["max_attempts"]), (&json!("1m"), &json!(3)));
+    // What operators change while it serves stays as it is.
+    assert_eq!((&bills["shard_count"], &bills["paused"], bills.get("max_messages")), (&json!(2), &json!(true), None));
+    let again = to(&node, &["apply", &file, "--dry-run", "--json"]).done().json();
+    assert_eq!(again["topics"][0], json!({"topic": "bills", "action": "none"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_wrong_keeps_no_other_from_being_applied() {
+    let node = node().await;
+    let file = file(
+        &node,
+        "[topics.bad]\nvisibility_timout = \"1m\"\n[topics.worse]\nshards = 0\n[topics.sunk]\nsink = { name = \"mq\" }\n\
+         [topics.good]\n",
+    );
+    let said = to(&node, &["apply", &file, "--yes"]).refused(1, &["sunk", "mq"]);
+    for line in ["topics.toml:2: topics.bad.visibility_timout: unknown key", "topics.toml:4: topics.worse.shards"] {
+        assert!(said.out.contains(line), "{line:?} is not in: {}", said.out);
+    }
+    let topics = to(&node, &["topic", "list", "--json"]).done().json();
+    assert_eq!(topics["topics"].as_array().unwrap().len(), 1, "{topics}");
+    assert_eq!(topics["topics"][0]["name"], "good");
+    for (text, said) in [("[topic.a]\n", "did you mean \"topics\"?"), ("[node]\n", "declares no topics"), ("[", ":1")] {
+        let file = self::file(&node, text);
+        to(&node, &["apply", &file, "--dry-run"]).refused(1, &[said]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_in_the_file_is_deleted_only_where_that_is_said_with_how_many_messages() {
+    let node = node().await;
+    for topic in ["old", "older"] {
+        to(&node, &["topic", "create", topic]).done();
+        to(&node, &["enqueue", topic, "--delay", "1h"]).done();
+    }
+    let file = file(&node, "[topics.orders]\n");
+    let kept = to(&node, &["apply", &file, "--yes"]).done().out;
+    assert!(kept.contains("old is not in the file and stays"), "{kept}");
+    let all = ["apply", &file, "--yes", "--delete"];
+    to(&node, &all).refused(1, &["2 messages", "nothing was changed", "--at-most 2"]);
+    to(&node, &[&all[..], &["--at-most", "1"]].concat()).refused(1, &["--at-most 2"]);
+    let gone = to(&node, &[&all[..], &["--at-most", "2"]].concat()).done().out;
+    assert!(gone.contains("- old, with 1 message") && gone.contains("2 topics changed"), "{gone}");
+    assert_eq!(to(&node, &["topic", "list", "--json"]).done().json()["topics"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_created_with_the_settings_of_another() {
+    let node = node().await;
+    let settings = ["--shards", "3", "--max-attempts", "4", "--retry-initial", "2s", "--smear", "1s"];
+    to(&node, &[&["topic", "create", "orders"][..], &settings].concat()).done();
+    to(&node, &["pause", "orders"]).done();
+    let made =
+        to(&node, &["topic", "create", "bills", "--like", "orders", "--max-attempts", "9", "--json"]).done().json();
+    assert_eq!((&made["shard_count"], &made["smear"], made.get("paused")), (&json!(3), &json!("1s"), None));
+    assert_eq!((&made["retry"]["max_attempts"], &made["retry"]["initial"]), (&json!(9), &json!("2s")));
+    to(&node, &["topic", "create", "x", "--like", "nope"]).refused(1, &["nope"]);
+}

@@ -7,19 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::Enqueue;
-use duetime_core::{
-    Clock as _, Due, Headers, Member, MessageId, Namespace, Nonce, OnConflict, Ownership, ShardCount, TopicConfig,
-    TopicName, TopicStore as _,
-};
+use duetime_core::{Clock as _, Due, Member, MessageId, Namespace, Nonce, Ownership, TopicName, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_ownership::{Etcd, EtcdConfig, OverdueShards, RedisPresence, RedisTickets, RoundRobin, Solo};
 use duetime_redis::{Link, LinkConfig, RedisUrl};
 use duetime_settings::{ClientTls, PemFile, Secret};
+use duetime_small_store::SmallStore;
 use duetime_supervisor::Supervisor;
 use duetime_testkit::conformance::ownership::run_all;
 use duetime_testkit::servers::{EtcdServers, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
-use duetime_testkit::{MemStore, WallClock, in_time};
+use duetime_testkit::{WallClock, in_time, plain_message, topic_record};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -35,8 +33,8 @@ fn supervisor() -> Supervisor {
     Supervisor::new(meters())
 }
 
-fn late() -> OverdueShards {
-    OverdueShards::new(MemStore::new(), Arc::new(WallClock))
+async fn late() -> OverdueShards {
+    OverdueShards::new(SmallStore::new(Arc::new(WallClock)).await.shared(), Arc::new(WallClock))
 }
 
 fn config(etcd: &EtcdServers) -> EtcdConfig {
@@ -45,7 +43,7 @@ fn config(etcd: &EtcdServers) -> EtcdConfig {
 
 async fn on_etcd(config: EtcdConfig) {
     let start = async |id: &str| {
-        Etcd::start(config.clone(), Namespace::default(), me(id), late(), None, meters(), &supervisor())
+        Etcd::start(config.clone(), Namespace::default(), me(id), late().await, None, meters(), &supervisor())
             as Arc<dyn Ownership>
     };
     run_all(start, true).await;
@@ -64,7 +62,7 @@ async fn turns_in_redis_keep_what_is_promised_of_ownership() {
     let start = async |id: &str| {
         let tickets = RedisTickets::new(link.clone(), Namespace::default());
         let presence = RedisPresence::new(link.clone(), &Namespace::default());
-        RoundRobin::start(me(id), tickets, late(), presence, meters(), &supervisor()) as Arc<dyn Ownership>
+        RoundRobin::start(me(id), tickets, late().await, presence, meters(), &supervisor()) as Arc<dyn Ownership>
     };
     run_all(start, true).await;
 }
@@ -127,7 +125,7 @@ async fn nodes_whose_entries_are_deleted_register_again_and_take_their_shards() 
     let mut nodes = Vec::new();
     for id in ["a", "b"] {
         let supervisor = supervisor();
-        nodes.push(Etcd::start(config(&etcd), Namespace::default(), me(id), late(), None, meters(), &supervisor));
+        nodes.push(Etcd::start(config(&etcd), Namespace::default(), me(id), late().await, None, meters(), &supervisor));
     }
     for node in &nodes {
         node.demand(vec![(TopicName::new("orders").unwrap(), 12)]).await;
@@ -170,25 +168,11 @@ async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes
     };
     let by = EtcdConfig { user: Some("duetime".into()), password: Some(Secret::new("of-duetime")), ..config(&etcd) };
     // Every shard has a message that is late.
-    let store = MemStore::new();
-    let record = duetime_core::TopicRecord::new(
-        TopicName::new("orders").unwrap(),
-        TopicConfig { shards: ShardCount::Fixed(12), ..TopicConfig::default() },
-        1,
-        duetime_core::ChangeId(1),
-        WallClock.now(),
-    );
-    let record = store.put_topic(&record, None).await.unwrap();
+    let store = SmallStore::new(Arc::new(WallClock)).await.shared();
+    let record = store.put_topic(&topic_record("orders", 12, WallClock.now()), None).await.unwrap();
     for n in 0..200 {
         let id = MessageId::new(&format!("m-{n}")).unwrap();
-        let item = Enqueue {
-            id: id.clone(),
-            due: Due::At(WallClock.now()),
-            headers: Headers::default(),
-            payload: bytes::Bytes::new(),
-            on_conflict: OnConflict::Reject,
-            nonce: Nonce(n),
-        };
+        let item = Enqueue { nonce: Nonce(n), ..plain_message(id.as_str(), Due::At(WallClock.now())) };
         store.enqueue(&record.routing.home(&record.name, &id), WallClock.now(), &[item]).await.unwrap();
     }
     let late = OverdueShards::new(store, Arc::new(WallClock));

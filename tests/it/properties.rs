@@ -1,4 +1,4 @@
-//! The same random operations on the reference model and on every real store: every answer, and all
+//! The same random operations on the embedded store and on Redis: every answer, and all
 //! that is there at the end, must be the same.
 //!
 //! Due times are absolute, long past or far ahead, because a real store has a clock of its own;
@@ -12,13 +12,11 @@ mod side;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{ChangeId, Clock, ShardCount, Store, TopicConfig, TopicName, TopicRecord};
-use duetime_metrics::Meters;
+use duetime_core::{Clock, Store, TopicRecord};
 use duetime_store_embedded::EmbeddedStore;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
-use duetime_testkit::{MemStore, WallClock};
+use duetime_testkit::{WallClock, topic_record};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -36,9 +34,7 @@ const SHARDS_MAX: u32 = 4;
 type Stores = Vec<(&'static str, Arc<dyn Store>)>;
 
 fn fresh_topic() -> TopicRecord {
-    let name = TopicName::new(&format!("prop-{:016x}", rand::random::<u64>())).unwrap();
-    let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    TopicRecord::new(name, config, 1, ChangeId(rand::random()), WallClock.now())
+    topic_record(&format!("prop-{:016x}", rand::random::<u64>()), SHARDS, WallClock.now())
 }
 
 /// Runs the operations on all stores; the first difference ends it.
@@ -76,8 +72,8 @@ async fn agree(stores: &Stores, operations: &[Operation]) -> Result<(), TestCase
 fn same(sides: &[Side], answers: &[String], what: &str) -> Result<(), TestCaseError> {
     for (side, answer) in sides.iter().zip(answers).skip(1) {
         if *answer != answers[0] {
-            let (model, other) = (sides[0].name, side.name);
-            return Err(TestCaseError::fail(format!("{what}\n{model}: {}\n{other}: {answer}", answers[0])));
+            let (first, other) = (sides[0].name, side.name);
+            return Err(TestCaseError::fail(format!("{what}\n{first}: {}\n{other}: {answer}", answers[0])));
         }
     }
     Ok(())
@@ -88,15 +84,14 @@ fn cases() -> u32 {
 }
 
 #[test]
-fn the_model_redis_and_the_embedded_store_answer_alike() {
+fn redis_and_the_embedded_store_answer_alike() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (server, stores) = runtime.block_on(async {
         let server = RedisServer::start().await;
-        let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
-        let redis = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+        let redis = crate::store_load::connect(server.url()).await;
         let embedded = EmbeddedStore::open(folder.path(), Default::default()).unwrap();
-        let stores: Stores = vec![("model", MemStore::new()), ("redis", redis), ("embedded", embedded)];
+        let stores: Stores = vec![("embedded", embedded), ("redis", redis)];
         (server, stores)
     });
     let config = Config { cases: cases(), failure_persistence: None, max_shrink_iters: 400, ..Config::default() };

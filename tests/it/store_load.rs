@@ -9,20 +9,18 @@ use std::time::Duration;
 use duetime_core::store::{
     ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement, StoreError,
 };
-use duetime_core::{
-    ChangeId, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Shard,
-    ShardCount, Store, Timestamp, TopicConfig, TopicName, TopicRecord,
-};
-use duetime_testkit::WallClock;
+use duetime_core::{Clock, Due, RetryPolicy, Role, Shard, Store, Timestamp, TopicRecord};
+use duetime_metrics::Meters;
+use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, What, check, digest};
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{WallClock, claim_request, plain_message, topic_record};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::left::left;
 
-/// What a load is like.
 #[derive(Debug)]
 pub struct LoadSettings {
     pub shards: u32,
@@ -90,18 +88,19 @@ pub async fn until_answered<T, F: Future<Output = Result<T, StoreError>>>(mut ca
 }
 
 pub fn record(topic: &str, shards: u32) -> TopicRecord {
-    let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
-    TopicRecord::new(TopicName::new(topic).unwrap(), config, shards, ChangeId(1), now())
+    topic_record(topic, shards, now())
+}
+
+/// A store on the Redis at this address, with what it has by default.
+pub async fn connect(url: String) -> Arc<RedisStore> {
+    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
+    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
 }
 
 pub fn message(name: &str, delay: Duration) -> Enqueue {
     Enqueue {
-        id: MessageId::new(name).unwrap(),
-        due: Due::At(now().plus(delay)),
-        headers: Headers::default(),
         payload: format!("payload of {name}").into_bytes().into(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
+        ..plain_message(name, Due::At(now().plus(delay)))
     }
 }
 
@@ -135,7 +134,6 @@ impl StoreLoad {
         self.refused_full.load(Ordering::Relaxed)
     }
 
-    /// Messages acknowledged so far.
     pub fn acked(&self) -> u64 {
         self.acked.load(Ordering::Relaxed)
     }
@@ -219,14 +217,7 @@ impl StoreLoad {
         let (settings, latest, acked) = (self.settings, self.latest.clone(), self.acked.clone());
         async move {
             while !stop.is_cancelled() {
-                let ask = ClaimRequest {
-                    request: rand::random(),
-                    limit: 16,
-                    visibility: settings.visibility,
-                    class: LeaseClass::TOPIC,
-                    retry: RetryPolicy::default(),
-                    delivery: DeliveryMode::AtLeastOnce,
-                };
+                let ask = ClaimRequest { visibility: settings.visibility, ..claim_request(16) };
                 let claim = until_answered(|| store.claim(&shard, now(), &ask)).await;
                 if settings.is_durable {
                     assert_eq!((claim.buried, claim.expired), (0, 0), "no claim ends without a verdict");
@@ -262,7 +253,6 @@ impl StoreLoad {
         }
     }
 
-    /// Forgets how late messages were so far.
     pub fn forget_lateness(&self) {
         self.latest.lock().clear();
     }

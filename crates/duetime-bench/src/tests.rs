@@ -1,11 +1,11 @@
-//! The workloads themselves, on the reference model of a store: small, and every check must hold.
+//! The workloads themselves, on a store in memory: small, and every check must hold.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use clap::Parser;
 use duetime_core::{Clock, Timestamp};
-use duetime_testkit::MemStore;
+use duetime_small_store::SmallStore;
 
 use crate::{Args, Host, run};
 
@@ -27,10 +27,11 @@ struct Line {
 }
 
 async fn sound(line: &str) -> bool {
-    let words = format!("bench {line} --store model --warmup 100 --batch 16");
+    let words = format!("bench {line} --store memory --warmup 100 --batch 16");
     let args = Line::try_parse_from(words.split_whitespace()).expect("a valid line").args;
-    let open_store: crate::OpenStore = Box::new(|_, _| Box::pin(async { Ok(MemStore::new() as Arc<_>) }));
-    run(args, Host { open_store, clock: Arc::new(MachineClock) }).await.expect("the model answers")
+    let open_store: crate::OpenStore =
+        Box::new(|_, _| Box::pin(async { Ok(SmallStore::new(Arc::new(MachineClock)).await.shared() as Arc<_>) }));
+    run(args, Host { open_store, clock: Arc::new(MachineClock) }).await.expect("the store answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +54,7 @@ async fn orders_that_nobody_pays_are_delivered_and_the_others_are_not() {
 
 #[test]
 fn a_batch_that_no_store_call_may_have_is_refused() {
-    let words = "bench enqueue --store model --batch 257";
+    let words = "bench enqueue --store memory --batch 257";
     let args = Line::try_parse_from(words.split_whitespace()).expect("clap cannot know").args;
     assert!(args.what.common().check().unwrap_err().to_string().contains("--batch must be 1 to 256"));
 }

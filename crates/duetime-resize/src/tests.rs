@@ -1,20 +1,20 @@
-//! The whole crate on the reference store.
+//! The whole crate on a small Redis.
 
 use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::limits::SHARDS_MAX;
+use duetime_core::limits::{BATCH_ITEMS_MAX, SHARDS_MAX};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::Enqueue;
 use duetime_core::{
-    ChangeId, Clock, Due, Headers, MessageId, Nonce, OnConflict, OwnedShards, ResizeError, ResizeStore as _,
-    Resizing as _, Routing, RoutingAuthority, RoutingRecord, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _, Topics,
+    ChangeId, Clock, Due, MessageId, OwnedShards, ResizeError, Resizing as _, Routing, RoutingAuthority, RoutingRecord,
+    ShardCount, Store, StoreError, Timestamp, TopicName, TopicRecord, Topics,
 };
 use duetime_metrics::{Event, Meters};
-use duetime_testkit::{MemStore, TokioClock};
+use duetime_small_store::SmallStore;
+use duetime_testkit::{TokioClock, plain_message, topic_record};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,8 @@ impl Steps for DiesAt {
 }
 
 struct World {
-    store: Arc<MemStore>,
+    store: Arc<dyn Store>,
+    small: Arc<SmallStore>,
     clock: Arc<TokioClock>,
     topic: TopicName,
     topics: watch::Sender<Arc<Topics>>,
@@ -60,14 +61,14 @@ struct World {
 
 impl World {
     async fn with(shards: u32, messages: usize) -> Self {
-        let (store, clock) = (MemStore::new(), TokioClock::at(START));
-        let topic = TopicName::new("orders").unwrap();
-        let config = TopicConfig { shards: ShardCount::Fixed(shards), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), START);
-        store.put_topic(&record, None).await.unwrap();
+        let clock = TokioClock::at(START);
+        let small = Arc::new(SmallStore::new(clock.clone()).await);
+        let store: Arc<dyn Store> = small.shared();
+        let topic = store.put_topic(&topic_record("orders", shards, START), None).await.unwrap().name;
         let owned = (0..SHARDS_MAX).map(|index| (topic.clone(), index)).collect();
         let world = Self {
             store,
+            small,
             clock,
             topic,
             topics: watch::Sender::default(),
@@ -93,14 +94,7 @@ impl World {
     async fn enqueue(&self, id: &str, delay: Duration) {
         let id = MessageId::new(id).unwrap();
         let record = self.record().await;
-        let item = Enqueue {
-            id: id.clone(),
-            due: Due::In(delay),
-            headers: Headers::default(),
-            payload: id.as_str().to_owned().into(),
-            on_conflict: OnConflict::Reject,
-            nonce: Nonce(1),
-        };
+        let item = Enqueue { payload: id.as_str().to_owned().into(), ..plain_message(id.as_str(), Due::In(delay)) };
         self.store.enqueue(&record.routing.home(&self.topic, &id), self.clock.now(), &[item]).await.unwrap();
     }
 
@@ -171,10 +165,17 @@ impl World {
             let Some(inspected) = inspected else { continue };
             assert_eq!(inspected.outbox, None);
             let shard = inspected.routing.shard(&self.topic, index);
-            let page = self.store.scan(&shard, None, usize::MAX / 2).await.unwrap();
-            seen += page.found.len();
-            for scanned in page.found {
-                assert_eq!(record.routing.home(&self.topic, &scanned.id).index, index, "{}", scanned.id);
+            let mut from = None;
+            loop {
+                let page = self.store.scan(&shard, from.as_ref(), BATCH_ITEMS_MAX).await.unwrap();
+                seen += page.found.len();
+                for scanned in page.found {
+                    assert_eq!(record.routing.home(&self.topic, &scanned.id).index, index, "{}", scanned.id);
+                }
+                from = page.next;
+                if from.is_none() {
+                    break;
+                }
             }
         }
         assert_eq!(seen, messages);
@@ -240,9 +241,8 @@ async fn several_movers_at_once_do_no_harm() {
 async fn the_last_request_wins_and_one_change_runs_at_a_time() {
     let world = World::with(2, 100).await;
     let resizer = world.resizer(ResizeConfig::default());
-    let asks = (1..=10).map(|n| world.request(&resizer, n * 3));
-    for asked in futures::future::join_all(asks).await {
-        asked.unwrap();
+    for n in 1..=10 {
+        world.request(&resizer, n * 3).await.unwrap();
     }
     let present = resizer.check(&world.topic).await.unwrap();
     assert_eq!((present.routing.shards, present.desired), (3, Some(30)));
@@ -312,12 +312,8 @@ async fn the_scrubber_brings_home_what_a_failover_brought_back() {
     let routing = world.record().await.routing;
     for index in 0..4 {
         let item = Enqueue {
-            id: MessageId::new(&format!("lost-{index}")).unwrap(),
-            due: Due::In(Duration::from_secs(3600)),
-            headers: Headers::default(),
             payload: "x".into(),
-            on_conflict: OnConflict::Reject,
-            nonce: Nonce(1),
+            ..plain_message(&format!("lost-{index}"), Due::In(Duration::from_secs(3600)))
         };
         let home = routing.home(&world.topic, &item.id).index;
         let wrong = routing.shard(&world.topic, (home + 1) % 4);
@@ -333,7 +329,7 @@ async fn the_scrubber_brings_home_what_a_failover_brought_back() {
 
 /// Looks are answered, but its replicas are behind: nothing is ever for certain.
 #[derive(Debug)]
-struct Behind(Arc<MemStore>);
+struct Behind(Arc<dyn Store>);
 
 #[async_trait]
 impl RoutingAuthority for Behind {
@@ -367,13 +363,13 @@ async fn no_shard_learns_of_a_change_that_a_failover_of_the_authority_may_undo()
 /// An authority whose nth call from now on, counted from 0, is kept back until it is let go: its node stands still.
 #[derive(Debug)]
 struct StandsStill {
-    store: Arc<MemStore>,
+    store: Arc<dyn Store>,
     calls_left: Mutex<Option<u32>>,
     is_still: watch::Sender<bool>,
 }
 
 impl StandsStill {
-    fn at(store: &Arc<MemStore>, nth: u32) -> Arc<Self> {
+    fn at(store: &Arc<dyn Store>, nth: u32) -> Arc<Self> {
         let (store, calls_left) = (store.clone(), Mutex::new(Some(nth)));
         Arc::new(Self { store, calls_left, is_still: watch::Sender::new(false) })
     }

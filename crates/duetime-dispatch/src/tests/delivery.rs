@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use duetime_core::{ClaimStore as _, Clock, DeliveryMode, RateLimit, RetryPolicy, TopicConfig, Verdict};
 use duetime_metrics::Event;
+use duetime_testkit::claim_request;
 use tokio::time::Instant;
 
 use super::doubles::{TestSink, each, panicking, retry, silent, slow};
@@ -273,15 +274,12 @@ async fn a_suspect_waits_for_a_call_of_its_own_although_others_are_due() {
     node.put(&of_0[0], ms(0)).await;
     let record = node.record().await;
     let request = duetime_core::store::ClaimRequest {
-        request: 7,
-        limit: 1,
         visibility: secs(2),
-        class: duetime_core::LeaseClass::TOPIC,
         retry: RetryPolicy { initial: ms(100), ..RetryPolicy::default() },
-        delivery: DeliveryMode::AtLeastOnce,
+        ..claim_request(1)
     };
     let now = node.clock.now();
-    node.store.mem.claim(&record.routing.shard(&record.name, 0), now, &request).await.unwrap();
+    node.store.inner.claim(&record.routing.shard(&record.name, 0), now, &request).await.unwrap();
     node.pass(secs(4)).await;
     node.put(&of_0[1], ms(0)).await;
     node.sink.behave(slow(secs(1)));

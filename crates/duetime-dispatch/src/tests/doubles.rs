@@ -14,10 +14,13 @@ use duetime_core::{
     BindError, ClaimStore, ClusterNodes, Delivery, Lookup, OwnedShards, Ownership, Role, ScheduleStore, ServerId,
     Shard, Sink, SinkBinder, SinkRef, StoreError, StreamTransfer, Streamed, Timestamp, TopicName, Verdict,
 };
-use duetime_testkit::MemStore;
+use duetime_small_store::SmallStore;
+use duetime_testkit::TokioClock;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
+
+const START: Timestamp = Timestamp::from_millis(1_763_700_000_000);
 
 type Behaviour = Box<dyn Fn(Vec<Delivery>) -> BoxFuture<'static, Vec<Verdict>> + Send + Sync>;
 
@@ -158,10 +161,12 @@ impl SinkBinder for TestBinder {
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 const LOOK_GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// The reference store behind a wire that can be cut, slowed and counted.
+/// A store behind a wire that can be cut, slowed and counted.
 #[derive(Debug)]
 pub struct WiredStore {
-    pub mem: Arc<MemStore>,
+    pub inner: SmallStore,
+    /// The clock of the store and of the nodes on it.
+    pub clock: Arc<TokioClock>,
     pub calls: Mutex<HashMap<&'static str, usize>>,
     /// Every call fails before it reaches the store.
     pub away: AtomicBool,
@@ -186,9 +191,11 @@ pub struct WiredStore {
 }
 
 impl WiredStore {
-    pub fn new() -> Arc<Self> {
+    pub async fn new() -> Arc<Self> {
+        let clock = TokioClock::at(START);
         Arc::new(Self {
-            mem: MemStore::new(),
+            inner: SmallStore::new(clock.clone()).await,
+            clock,
             calls: Mutex::default(),
             away: AtomicBool::new(false),
             lose_claim_answers: AtomicUsize::new(0),
@@ -208,7 +215,6 @@ impl WiredStore {
         std::mem::take(&mut *self.calls.lock())
     }
 
-    /// The server of shard `index`.
     pub fn server_of_index(&self, index: u32) -> ServerId {
         ServerId(u64::from(index) % self.servers.load(Ordering::SeqCst) as u64)
     }
@@ -257,7 +263,7 @@ impl ClaimStore for WiredStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.wire("claim").await?;
         self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
-        let claim = self.mem.claim(shard, now, request).await?;
+        let claim = self.inner.claim(shard, now, request).await?;
         let slow = self.slow_shard.lock().filter(|(index, _)| *index == shard.index).map(|(_, by)| by);
         let delay = slow.unwrap_or(*self.claim_answer_delay.lock());
         tokio::time::sleep(delay).await;
@@ -273,7 +279,7 @@ impl ClaimStore for WiredStore {
     ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
         self.wire("settle").await?;
         self.reach("settle", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
-        let settled = self.mem.settle_at(shard, role, now, batch, wait).await?;
+        let settled = self.inner.settle_at(shard, role, now, batch, wait).await?;
         if takes_one(&self.lose_settle_answers) { Err(lost("settle")) } else { Ok(settled) }
     }
 
@@ -296,7 +302,7 @@ impl ScheduleStore for WiredStore {
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {
         self.wire("counts").await?;
         let silent = self.reach("counts", shards, LOOK_GIVEN_UP_AFTER).await;
-        let known = self.mem.counts(shards, now).await?.into_iter();
+        let known = self.inner.counts(shards, now).await?.into_iter();
         let known: Vec<_> =
             shards.iter().zip(known).map(|(shard, known)| if self.is_silent(shard) { None } else { known }).collect();
         if known.iter().all(Option::is_none) { silent.map(|()| known) } else { Ok(known) }
@@ -309,14 +315,13 @@ impl ScheduleStore for WiredStore {
     async fn next_due(&self, shards: &[Shard]) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.wire("next_due").await?;
         self.reach("next_due", shards, LOOK_GIVEN_UP_AFTER).await?;
-        self.mem.next_due(shards).await
+        self.inner.next_due(shards).await
     }
     fn wakeups(&self) -> broadcast::Receiver<Wakeup> {
-        if self.deaf.load(Ordering::SeqCst) { broadcast::channel(1).1 } else { self.mem.wakeups() }
+        if self.deaf.load(Ordering::SeqCst) { broadcast::channel(1).1 } else { self.inner.wakeups() }
     }
 }
 
-/// Ownership that does what the test says.
 #[derive(Debug, Default)]
 pub struct HandedOwnership {
     pub owned: watch::Sender<Arc<OwnedShards>>,

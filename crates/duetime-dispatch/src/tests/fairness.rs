@@ -74,7 +74,7 @@ async fn a_thousand_topics_deleted_under_load_leave_nothing_of_the_budget_behind
         let record = node.add_topic(&topic, to_sink("other", 2)).await;
         node.put_in(&record, &ids("m", 30), &Headers::default(), &Bytes::from_static(b"hello")).await;
         node.pass(ms(n % 17)).await;
-        node.store.mem.delete_topic(&topic, duetime_core::Deletion::Force).await.unwrap();
+        node.store.inner.delete_topic(&topic, duetime_core::Deletion::Force).await.unwrap();
         node.tell().await;
     }
     node.pass(secs(100)).await;

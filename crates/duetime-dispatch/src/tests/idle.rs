@@ -36,7 +36,7 @@ async fn a_message_that_is_due_in_the_middle_of_nowhere_costs_one_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn without_any_hint_a_message_is_found_by_the_look_of_the_next_second() {
-    let store = WiredStore::new();
+    let store = WiredStore::new().await;
     store.deaf.store(true, Ordering::SeqCst);
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
     node.set_topic(with_sink()).await;
@@ -74,7 +74,7 @@ async fn a_cancelled_head_costs_no_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_on_time_without_any_hint_of_the_store() {
-    let store = WiredStore::new();
+    let store = WiredStore::new().await;
     store.deaf.store(true, Ordering::SeqCst);
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
     let policy = RetryPolicy { initial: ms(100), factor: 1.0, jitter: 0.0, ..RetryPolicy::default() };

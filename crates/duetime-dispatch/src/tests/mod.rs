@@ -1,4 +1,4 @@
-//! Tests of the whole engine on the reference store, in time that is moved.
+//! Tests of the whole engine on a small Redis, in time that is moved.
 
 mod consumers;
 mod delivery;

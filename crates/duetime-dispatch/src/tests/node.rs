@@ -1,26 +1,27 @@
-//! A node in a test: reference store, engine, one sink, and time that is moved.
+//! A node in a test: a store on a small Redis, engine, one sink, and time that is moved.
 
 use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::{DeadPage, Edit, Enqueue, ShardCounts};
 use duetime_core::{
-    ChangeId, Clock, Due, Headers, Member, MessageId, MessageStore as _, Nonce, OnConflict, Ownership, SinkRef,
-    StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
+    ChangeId, Clock, Due, Headers, Member, MessageId, MessageStore as _, Ownership, SinkRef, StoredMessage, Timestamp,
+    TopicConfig, TopicName, TopicRecord, TopicStore as _, Topics,
 };
 use duetime_metrics::{Meters, TopicMeters};
 use duetime_ownership::Solo;
 use duetime_supervisor::Supervisor;
-use duetime_testkit::TokioClock;
+use duetime_testkit::{TokioClock, plain_message};
 use tokio::sync::watch;
 
 use super::doubles::{TestBinder, TestSink, WiredStore};
 use crate::{DispatchConfig, Engine, EngineParts};
 
 pub const TOPIC: &str = "orders";
-const START: Timestamp = Timestamp::from_millis(1_763_700_000_000);
 
 pub struct TestNode {
     pub store: Arc<WiredStore>,
@@ -55,7 +56,7 @@ impl TestNode {
     }
 
     pub async fn with(config: TopicConfig, sink: Arc<TestSink>, dispatch: DispatchConfig) -> Self {
-        let store = WiredStore::new();
+        let store = WiredStore::new().await;
         let node = Self::on(store, sink, dispatch);
         node.set_topic(config).await;
         node.pass(Duration::from_millis(1)).await;
@@ -75,7 +76,7 @@ impl TestNode {
         meters: Arc<Meters>,
         ownership: Arc<dyn Ownership>,
     ) -> Self {
-        let clock = TokioClock::at(START);
+        let clock = store.clock.clone();
         let binder = Arc::new(TestBinder::default());
         binder.0.lock().insert("test".to_owned(), sink.clone());
         let (topics, watched) = watch::channel(Arc::new(Topics::new()));
@@ -98,37 +99,51 @@ impl TestNode {
 
     /// Creates or changes the topic and informs the engine.
     pub async fn set_topic(&self, config: TopicConfig) {
-        let there = self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name());
+        let there = self.store.inner.topics().await.unwrap().into_iter().find(|record| record.name == name());
         let record = match there.clone() {
             Some(there) => TopicRecord { config, version: there.version + 1, ..there },
             None => TopicRecord::new(name(), config, 1, ChangeId(1), self.clock.now()),
         };
-        self.store.mem.put_topic(&record, there.map(|there| there.version)).await.unwrap();
+        self.store.inner.put_topic(&record, there.map(|there| there.version)).await.unwrap();
         self.tell().await;
     }
 
-    /// Creates another topic and informs the engine.
     pub async fn add_topic(&self, topic: &TopicName, config: TopicConfig) -> TopicRecord {
         let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), self.clock.now());
-        let record = self.store.mem.put_topic(&record, None).await.unwrap();
+        let record = self.store.inner.put_topic(&record, None).await.unwrap();
         self.tell().await;
         record
     }
 
     /// Schedules messages of another topic, due at once.
     pub async fn put_in(&self, record: &TopicRecord, ids: &[String], headers: &Headers, payload: &Bytes) {
+        self.schedule(record, ids, self.clock.now(), headers, payload).await;
+    }
+
+    /// Schedules messages, those of one shard at once.
+    async fn schedule(
+        &self,
+        record: &TopicRecord,
+        ids: &[String],
+        due_at: Timestamp,
+        headers: &Headers,
+        payload: &Bytes,
+    ) {
+        let mut batches: BTreeMap<u32, Vec<Enqueue>> = BTreeMap::new();
         for id in ids {
             let id = MessageId::new(id).unwrap();
-            let shard = record.routing.home(&record.name, &id);
-            let item = Enqueue {
-                id,
-                due: Due::At(self.clock.now()),
+            let index = record.routing.home(&record.name, &id).index;
+            batches.entry(index).or_default().push(Enqueue {
                 headers: headers.clone(),
                 payload: payload.clone(),
-                on_conflict: OnConflict::Reject,
-                nonce: Nonce(rand::random()),
-            };
-            self.store.mem.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
+                ..plain_message(id.as_str(), Due::At(due_at))
+            });
+        }
+        for (index, items) in batches {
+            let shard = record.routing.shard(&record.name, index);
+            for batch in items.chunks(BATCH_ITEMS_MAX) {
+                self.store.inner.enqueue(&shard, self.clock.now(), batch).await.unwrap();
+            }
         }
     }
 
@@ -140,13 +155,13 @@ impl TestNode {
 
     /// Informs the engine of the topics there are.
     pub async fn tell(&self) {
-        let topics = self.store.mem.topics().await.unwrap();
+        let topics = self.store.inner.topics().await.unwrap();
         let topics = topics.into_iter().map(|record| (record.name.clone(), Arc::new(record))).collect();
         self.topics.send_replace(Arc::new(topics));
     }
 
     pub async fn record(&self) -> TopicRecord {
-        self.store.mem.topics().await.unwrap().into_iter().find(|record| record.name == name()).unwrap()
+        self.store.inner.topics().await.unwrap().into_iter().find(|record| record.name == name()).unwrap()
     }
 
     /// Schedules one message, due after `delay`.
@@ -159,29 +174,15 @@ impl TestNode {
     }
 
     pub async fn put_due(&self, ids: &[String], due_at: Timestamp) {
-        let record = self.record().await;
-        let due = Due::At(due_at);
-        for id in ids {
-            let id = MessageId::new(id).unwrap();
-            let shard = record.routing.home(&record.name, &id);
-            let item = Enqueue {
-                id,
-                due,
-                headers: Headers::default(),
-                payload: Bytes::from_static(b"hello"),
-                on_conflict: OnConflict::Reject,
-                nonce: Nonce(rand::random()),
-            };
-            self.store.mem.enqueue(&shard, self.clock.now(), &[item]).await.unwrap();
-        }
+        let payload = Bytes::from_static(b"hello");
+        self.schedule(&self.record().await, ids, due_at, &Headers::default(), &payload).await;
     }
 
-    /// Cancels a message.
     pub async fn cancel(&self, id: &str) {
         let record = self.record().await;
         let id = MessageId::new(id).unwrap();
         let shard = record.routing.home(&record.name, &id);
-        self.store.mem.edit(&shard, self.clock.now(), &[Edit::Cancel(id)]).await.unwrap();
+        self.store.inner.edit(&shard, self.clock.now(), &[Edit::Cancel(id)]).await.unwrap();
     }
 
     /// Ids whose home is shard `index`.
@@ -191,7 +192,6 @@ impl TestNode {
         (0..).map(|n| format!("{prefix}-{n}")).filter(|id| home(id) == index).take(count).collect()
     }
 
-    /// Lets time go by.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
@@ -200,7 +200,7 @@ impl TestNode {
         let record = self.record().await;
         let id = MessageId::new(id).unwrap();
         let shard = record.routing.home(&record.name, &id);
-        self.store.mem.get(&shard, &[id]).await.unwrap().remove(0)
+        self.store.inner.get(&shard, &[id]).await.unwrap().remove(0)
     }
 
     /// Counts over all shards.
@@ -208,7 +208,7 @@ impl TestNode {
         let record = self.record().await;
         let shards: Vec<_> = record.routing.all(&record.name).collect();
         let mut sum = ShardCounts::default();
-        for survey in self.store.mem.all_counts(&shards, self.clock.now()).await.unwrap() {
+        for survey in self.store.inner.all_counts(&shards, self.clock.now()).await.unwrap() {
             sum.scheduled += survey.scheduled;
             sum.due += survey.due;
             sum.in_flight += survey.in_flight;
@@ -217,12 +217,11 @@ impl TestNode {
         sum
     }
 
-    /// All dead letters with their reasons.
     pub async fn dead(&self) -> Vec<(String, u8, String)> {
         let record = self.record().await;
         let mut all = Vec::new();
         for shard in record.routing.all(&record.name) {
-            let DeadPage { messages, .. } = self.store.mem.dead_letters(&shard, None, 256).await.unwrap();
+            let DeadPage { messages, .. } = self.store.inner.dead_letters(&shard, None, 256).await.unwrap();
             all.extend(messages.into_iter().map(|m| (m.id.to_string(), m.attempts, m.death.unwrap().reason)));
         }
         all

@@ -41,6 +41,7 @@ async fn a_refusal_of_one_among_others_is_confirmed_by_a_second_and_is_a_dead_le
 async fn a_short_outage_that_refuses_makes_no_dead_letter_of_what_failed_before_for_another_reason() {
     let node = TestNode::new(with_sink()).await;
     let good = |message: &duetime_core::Delivery| message.id.as_str().starts_with("good");
+    node.sink.behave(each(|_| retry()));
     node.put("o", ms(0)).await;
     let answers: [fn() -> Verdict; 3] = [retry, refused, refused];
     for (paid, answer) in (1..).zip(answers) {

@@ -146,7 +146,7 @@ async fn who_waits_on_a_topic_that_is_deleted_is_notified_and_gets_the_messages_
     // Deleted: all who wait learn of it at once.
     let waiting = [wait(), wait(), wait()];
     node.pass(secs(1)).await;
-    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
+    node.store.inner.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     let deleted = Instant::now();
     node.tell().await;
     for waiting in waiting {
@@ -158,7 +158,7 @@ async fn who_waits_on_a_topic_that_is_deleted_is_notified_and_gets_the_messages_
     node.set_topic(without_sink()).await;
     let waiting = wait();
     node.pass(secs(1)).await;
-    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
+    node.store.inner.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     node.set_topic(without_sink()).await;
     node.put("anew", ms(300)).await;
     let due = Instant::now() + ms(300);

@@ -15,7 +15,6 @@ use crate::DispatchConfig;
 
 const SHARDS: u32 = 12;
 const SERVERS: usize = 3;
-/// The one that is silent.
 const SILENT: ServerId = ServerId(1);
 /// What a shard of another server is late at most.
 const LATE_MAX: Duration = Duration::from_millis(30);
@@ -38,7 +37,7 @@ fn noted(sink: &TestSink) -> Came {
 }
 
 async fn node(config: TopicConfig, deaf: bool, sink: Arc<TestSink>) -> TestNode {
-    let store = WiredStore::new();
+    let store = WiredStore::new().await;
     store.servers.store(SERVERS, Ordering::SeqCst);
     store.deaf.store(deaf, Ordering::SeqCst);
     let node = TestNode::on(store, sink, DispatchConfig::default());

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use duetime_core::{Clock, Verdict};
-use duetime_testkit::ManualClock;
+use duetime_core::Verdict;
 
 use super::doubles::{each, retry, slow};
 use super::node::{TestNode, ids, ms, secs, with_sink};
@@ -86,29 +85,21 @@ async fn a_settlement_whose_answer_was_lost_is_not_taken_for_a_lost_one() {
 #[tokio::test(start_paused = true)]
 async fn clocks_that_are_far_apart_stop_the_claims_until_they_are_corrected() {
     let node = TestNode::new(with_sink()).await;
-    node.store.mem.set_clock(Some(ManualClock::at(node.clock.now().plus(secs(3_600)))));
+    node.store.inner.set_ahead_ms(3_600_000);
     node.put_all(&ids("o", 10), ms(0)).await;
     node.pass(secs(30)).await;
     assert_eq!(node.sink.ids().len(), 0);
     let claims = node.store.take_calls()["claim"];
     assert!(claims <= 60, "{claims} claims in 30 s by a clock that is wrong");
-    node.store.mem.set_clock(None);
+    node.store.inner.set_ahead_ms(0);
     node.pass(secs(3)).await;
     assert_eq!(node.sink.times().len(), 10);
-}
-
-#[derive(Debug)]
-struct Behind(std::sync::Arc<dyn Clock>);
-impl Clock for Behind {
-    fn now(&self) -> duetime_core::Timestamp {
-        duetime_core::Timestamp::from_millis(self.0.now().as_millis() - 800)
-    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_behind_is_waited_for_and_not_pestered() {
     let node = TestNode::new(with_sink()).await;
-    node.store.mem.set_clock(Some(std::sync::Arc::new(Behind(node.clock.clone()))));
+    node.store.inner.set_ahead_ms(-800);
     node.put("first", secs(2)).await;
     node.pass(secs(4)).await;
     node.store.take_calls();

@@ -97,7 +97,7 @@ async fn a_sink_that_panics_when_it_is_made_ready_leaves_the_other_topics_alone(
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_of_the_node_that_panics_is_started_again() {
-    let store = WiredStore::new();
+    let store = WiredStore::new().await;
     store.deaf.store(true, Ordering::SeqCst);
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
     node.set_topic(with_sink()).await;

@@ -54,7 +54,7 @@ async fn a_topic_that_loses_its_sink_is_open_to_consumers() {
 async fn a_deleted_topic_ends_and_can_be_created_anew() {
     let node = TestNode::new(with_sink()).await;
     node.put_all(&ids("o", 10), secs(5)).await;
-    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
+    node.store.inner.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     node.topics.send_replace(Arc::new(Topics::new()));
     node.pass(secs(10)).await;
     node.store.take_calls();
@@ -72,7 +72,7 @@ async fn a_topic_deleted_behind_the_node_s_back_asks_for_fresh_topics_and_does_n
     let node = TestNode::new(with_sink()).await;
     node.put_all(&ids("o", 10), ms(500)).await;
     node.pass(ms(100)).await;
-    node.store.mem.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
+    node.store.inner.delete_topic(&name(), duetime_core::Deletion::Force).await.unwrap();
     let stale = node.engine.stale_topics();
     tokio::time::timeout(secs(5), stale.notified()).await.expect("the node asks for fresh topics");
     node.tell().await;
@@ -95,7 +95,7 @@ async fn gauges_show_what_there_is() {
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_given_up_is_claimed_from_no_more_and_reported_once_all_of_it_is_settled() {
     let ownership = Arc::new(HandedOwnership::default());
-    let (store, sink, meters) = (WiredStore::new(), TestSink::new(4, 16), Arc::new(Meters::new()));
+    let (store, sink, meters) = (WiredStore::new().await, TestSink::new(4, 16), Arc::new(Meters::new()));
     let node = TestNode::owning(store, sink, DispatchConfig::default(), meters, ownership.clone());
     node.set_topic(with_sink()).await;
     ownership.hand(&name(), &[0, 1]);

@@ -77,10 +77,8 @@ fn traces() -> impl Strategy<Value = Trace> {
 /// What the target saw of one message.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// The outages it failed in.
     outages: BTreeSet<usize>,
     calls: usize,
-    /// The attempt that was accepted.
     accepted: Option<u8>,
 }
 

@@ -1,18 +1,14 @@
 //! A claim that acks earlier messages first: one request, and an outcome for each receipt.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::layer::{Call, Layered, StoreLayer};
-use duetime_core::{Clock as _, StoreError};
-use duetime_testkit::MemStore;
-use parking_lot::Mutex;
+use duetime_core::Clock as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::{Answer, TestApi, within};
+use super::{Answer, Faulty, TestApi, away, within};
 use crate::{Audit, Auth, AuthConfig, HttpOptions, HttpParts};
 
 const CLAIM: &str = "/v1/topics/orders/claim";
@@ -133,41 +129,24 @@ async fn a_request_that_is_refused_has_acked_nothing() {
     assert_eq!(words(&claim(&api, body).await), ["ok"]);
 }
 
-/// A store that is away for calls of one name.
-#[derive(Debug)]
-struct AwayFor(Mutex<&'static str>);
-
-impl StoreLayer for AwayFor {
-    async fn around<T: Send>(
-        &self,
-        call: Call<'_>,
-        made: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        if *self.0.lock() == call.op {
-            return Err(StoreError::Unavailable { doing: call.op, source: "connection refused".into() });
-        }
-        made.await
-    }
-}
-
 #[tokio::test]
 async fn outcomes_of_acks_are_answered_also_when_the_claim_fails() {
-    let store = Arc::new(AwayFor(Mutex::new("")));
-    let api = TestApi::over(Layered::new(MemStore::new(), store.clone()), Auth::open()).await;
+    let store = Faulty::new();
+    let api = TestApi::over(store.clone(), Auth::open()).await;
     api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
     let receipts = held(&api, &["a", "b", "c"]).await;
-    *store.0.lock() = "claim";
+    store.set(|call| (call.op == "claim").then(|| away(call.op)));
     let answer = claim(&api, json!({"ack": [receipts[0]]})).await;
     assert_eq!(words(&answer), ["ok"]);
     let found = answer.json();
     assert_eq!((&found["messages"], &found["error"]["code"]), (&json!([]), &json!("store_unavailable")), "{found}");
     assert_eq!((&found["error"]["status"], &answer.headers[header::RETRY_AFTER]), (&json!(503), &"1".parse().unwrap()));
-    *store.0.lock() = "settle";
+    store.set(|call| (call.op == "settle").then(|| away(call.op)));
     api.enqueue(r#"{"id":"next"}"#).await;
     let answer = claim(&api, json!({"ack": [receipts[1]], "wait": "60s"})).await;
     assert_eq!(words(&answer), ["store_unavailable"]);
     assert_eq!(answer.json()["messages"][0]["id"], "next");
-    *store.0.lock() = "";
+    store.set(|_| None);
     api.put("/v1/topics/orders", r#"{"sink":{"name":"log"}}"#).await;
     let answer = claim(&api, json!({"ack": receipts})).await;
     assert_eq!(words(&answer), ["already", "ok", "ok"]);

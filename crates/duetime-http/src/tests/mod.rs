@@ -1,4 +1,4 @@
-//! The API over the reference store, called without a socket. Every answer that any test sees must
+//! The API over a store on a small Redis, called without a socket. Every answer that any test sees must
 //! be in the OpenAPI document.
 
 mod audit;
@@ -39,6 +39,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use duetime_core::Draw;
+use duetime_core::layer::{Call, Layered, StoreLayer};
 use duetime_core::store::ClaimRequest;
 use duetime_core::{
     ClaimAsk, ClaimedBatch, Clock as _, ClusterNodes, Consumers, HeldBudget, LeaseClass, Member, OwnedShards,
@@ -47,8 +48,10 @@ use duetime_core::{
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer};
 use duetime_router::{Catalog, Metering, Plans, Router};
-use duetime_testkit::{ManualClock, MemStore};
+use duetime_small_store::SmallStore;
+use duetime_testkit::{ManualClock, claim_request};
 use futures::StreamExt as _;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -75,14 +78,8 @@ impl Consumers for EagerConsumers {
         let mut handed = Vec::new();
         let mut left = ask.max;
         for shard in record.routing.all(topic) {
-            let request = ClaimRequest {
-                request: rand::random(),
-                limit: left,
-                visibility,
-                class: LeaseClass::for_visibility(visibility),
-                retry: record.config.retry,
-                delivery: record.config.delivery,
-            };
+            let request =
+                ClaimRequest { visibility, class: LeaseClass::for_visibility(visibility), ..claim_request(left) };
             let claim = self.store.claim(&shard, self.clock.now(), &request).await?;
             left -= claim.messages.len();
             let (messages, held) = (Arc::new(claim.messages), HeldBudget::default());
@@ -96,6 +93,43 @@ impl Consumers for EagerConsumers {
         }
         Ok(handed)
     }
+}
+
+type Fault = Box<dyn FnMut(&Call<'_>) -> Option<StoreError> + Send>;
+
+/// A layer around a store in which calls fail as a test has it.
+pub struct Faulty(Mutex<Fault>);
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faulty")
+    }
+}
+
+impl Faulty {
+    /// None fails so far.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Box::new(|_| None))))
+    }
+
+    pub fn set(&self, fault: impl FnMut(&Call<'_>) -> Option<StoreError> + Send + 'static) {
+        *self.0.lock() = Box::new(fault);
+    }
+}
+
+impl StoreLayer for Faulty {
+    async fn around<T: Send>(
+        &self,
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let fault = (self.0.lock())(&call);
+        if let Some(error) = fault { Err(error) } else { made.await }
+    }
+}
+
+pub fn away(doing: &'static str) -> StoreError {
+    StoreError::Unavailable { doing, source: "connection refused".into() }
 }
 
 pub struct TestApi {
@@ -138,12 +172,19 @@ impl TestApi {
     }
 
     pub async fn with(auth: Auth) -> Self {
-        Self::over(MemStore::new(), auth).await
+        let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
+        let small = SmallStore::new(clock.clone()).await;
+        Self::on(&small, small.shared(), clock, auth).await
     }
 
-    /// Over a store that may fail.
-    pub async fn over<S: Store>(store: Arc<S>, auth: Auth) -> Self {
+    /// With a layer around each call of the store, in which it may fail.
+    pub async fn over(layer: impl StoreLayer, auth: Auth) -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
+        let small = SmallStore::new(clock.clone()).await;
+        Self::on(&small, Layered::new(small.shared(), layer), clock, auth).await
+    }
+
+    async fn on<S: Store>(small: &SmallStore, store: Arc<S>, clock: Arc<ManualClock>, auth: Auth) -> Self {
         let meters = Arc::new(Meters::new());
         let store: Arc<dyn Store> = Metering::of(store, meters.clone());
         let deps = MoveDeps::new(store.clone());
@@ -182,7 +223,7 @@ impl TestApi {
             router,
             resizing: Arc::new(resizer),
             catalog,
-            backups: MemStore::new(),
+            backups: small.shared(),
             store,
             consumers: Arc::new(consumers),
             sinks,

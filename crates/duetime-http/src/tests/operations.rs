@@ -4,59 +4,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header;
-use duetime_core::layer::{Call, Layered, StoreLayer};
-use duetime_core::{ChangeId, Shard, StoreError, TopicName};
-use duetime_testkit::MemStore;
-use parking_lot::Mutex;
+use duetime_core::{ChangeId, Shard, StoreError, Timestamp, TopicName};
+use duetime_small_store::SmallStore;
+use duetime_testkit::ManualClock;
 use serde_json::{Value, json};
 
-use super::TestApi;
+use super::{Faulty, NOW_MS, TestApi, away};
 use crate::Auth;
 
-type Fault = Box<dyn Fn(&Shard) -> Option<StoreError> + Send>;
+/// What a call on a shard fails with.
+type Fault = fn(&Shard) -> Option<StoreError>;
 
 /// Calls that a test makes fail.
 const FAILING: [&str; 6] = ["enqueue", "edit", "claim", "ready", "routing", "next_due"];
 
-/// Fails as the test has set, else does what the reference store does.
-struct Faulty {
-    mem: Arc<MemStore>,
-    fault: Mutex<Fault>,
-}
-
-impl std::fmt::Debug for Faulty {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Faulty")
-    }
-}
-
-impl StoreLayer for Faulty {
-    async fn around<T: Send>(
-        &self,
-        call: Call<'_>,
-        made: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        if FAILING.contains(&call.op) {
-            let of_none = Shard {
-                topic: TopicName::new("none").unwrap(),
-                index: 0,
-                epoch: 1,
-                change_id: ChangeId(1),
-                memory: duetime_core::Memory::default(),
-            };
-            (self.fault.lock())(call.shards.first().unwrap_or(&of_none)).map_or(Ok(()), Err)?;
-        }
-        made.await
-    }
-}
-
-fn away() -> StoreError {
-    StoreError::Unavailable { doing: "enqueue", source: "connection refused".into() }
+/// Has these calls fail by the shard that each is about.
+fn fail(store: &Faulty, fault: Fault) {
+    let of_none = Shard {
+        topic: TopicName::new("none").unwrap(),
+        index: 0,
+        epoch: 1,
+        change_id: ChangeId(1),
+        memory: duetime_core::Memory::default(),
+    };
+    store.set(move |call| {
+        let fails = FAILING.contains(&call.op);
+        if fails { fault(call.shards.first().unwrap_or(&of_none)) } else { None }
+    });
 }
 
 async fn failing() -> (TestApi, Arc<Faulty>) {
-    let store = Arc::new(Faulty { mem: MemStore::new(), fault: Mutex::new(Box::new(|_| None)) });
-    let api = TestApi::over(Layered::new(store.mem.clone(), store.clone()), Auth::open()).await;
+    let store = Faulty::new();
+    let api = TestApi::over(store.clone(), Auth::open()).await;
     api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
     (api, store)
 }
@@ -64,11 +43,11 @@ async fn failing() -> (TestApi, Arc<Faulty>) {
 #[tokio::test]
 async fn a_resize_is_refused_while_who_decides_on_it_is_away() {
     let (api, store) = failing().await;
-    *store.fault.lock() = Box::new(|_| Some(away()));
+    fail(&store, |_| Some(away("enqueue")));
     let refused = api.put("/v1/topics/orders/shards", r#"{"shards":8}"#).await;
     assert_eq!(refused.problem(), (503, "authority_unavailable".to_owned()), "{}", refused.text);
     assert!(refused.text.contains("nothing was begun"));
-    *store.fault.lock() = Box::new(|_| None);
+    fail(&store, |_| None);
     let after = api.get("/v1/topics/orders/shards").await.json();
     assert_eq!((&after["configured"], &after["shard_count"]), (&json!(4), &json!(4)));
 }
@@ -76,19 +55,20 @@ async fn a_resize_is_refused_while_who_decides_on_it_is_away() {
 #[tokio::test]
 async fn each_failure_of_the_store_has_its_own_answer() {
     let (api, store) = failing().await;
-    for (fault, status, code) in [
-        (Box::new(|_: &Shard| Some(StoreError::Full("4 of 4 bytes".to_owned()))) as Fault, 507, "store_full"),
-        (Box::new(|_: &Shard| Some(away())), 503, "store_unavailable"),
-        (Box::new(|_: &Shard| Some(StoreError::ClockSkew(5000))), 503, "clock_skew"),
-        (Box::new(|_: &Shard| Some(StoreError::Damaged("x".to_owned()))), 500, "store_damaged"),
-        (Box::new(|shard: &Shard| Some(StoreError::NotReady(shard.to_string()))), 503, "routing_changing"),
-    ] {
-        *store.fault.lock() = fault;
+    let faults: [(Fault, u16, &str); 5] = [
+        (|_| Some(StoreError::Full("4 of 4 bytes".to_owned())), 507, "store_full"),
+        (|_| Some(away("enqueue")), 503, "store_unavailable"),
+        (|_| Some(StoreError::ClockSkew(5000)), 503, "clock_skew"),
+        (|_| Some(StoreError::Damaged("x".to_owned())), 500, "store_damaged"),
+        (|shard| Some(StoreError::NotReady(shard.to_string())), 503, "routing_changing"),
+    ];
+    for (fault, status, code) in faults {
+        fail(&store, fault);
         let answer = api.enqueue("{}").await;
         assert_eq!(answer.problem(), (status, code.to_owned()), "{}", answer.text);
         assert_eq!(answer.headers.contains_key(header::RETRY_AFTER), status == 503);
     }
-    *store.fault.lock() = Box::new(|_| Some(away()));
+    fail(&store, |_| Some(away("enqueue")));
     assert_eq!(api.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
     assert_eq!(api.get("/healthz").await.status, 200);
     assert!(api.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
@@ -98,21 +78,29 @@ async fn each_failure_of_the_store_has_its_own_answer() {
 async fn a_node_is_ready_only_if_a_shard_answers_it_and_whatever_becomes_of_one_topic() {
     let (api, store) = failing().await;
     // As a cluster that refuses every call on a key, and answers a ping.
-    *store.fault.lock() = Box::new(|shard: &Shard| (shard.topic.as_str() == "orders").then(away));
+    fail(&store, |shard: &Shard| (shard.topic.as_str() == "orders").then(|| away("enqueue")));
     let refused = api.get("/readyz").await;
     assert_eq!(refused.problem(), (503, "store_unavailable".to_owned()));
     assert!(refused.text.contains("none of its 1 servers answers"), "{}", refused.text);
-    *store.fault.lock() = Box::new(|_| None);
+    fail(&store, |_| None);
     api.parts.catalog.issues().lose(&"orders".parse().unwrap(), [3].into());
     let degraded = api.get("/readyz").await;
     assert_eq!((degraded.status.as_u16(), &degraded.json()["status"]), (200, &json!("degraded")));
     assert_eq!(degraded.json()["found"]["servers"], "1 of 1 answer");
 }
 
+/// A node whose store has a replica.
+async fn replicated() -> (TestApi, SmallStore) {
+    let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
+    let small = SmallStore::with_replicas(clock.clone(), 1).await;
+    let api = TestApi::on(&small, small.shared(), clock, Auth::open()).await;
+    api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
+    (api, small)
+}
+
 #[tokio::test]
 async fn answers_say_how_many_replicas_have_what_was_done() {
-    let (api, store) = failing().await;
-    store.mem.set_replicas(Some(1));
+    let (api, small) = replicated().await;
     for id in ["a", "b", "c"] {
         api.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
     }
@@ -123,7 +111,7 @@ async fn answers_say_how_many_replicas_have_what_was_done() {
     let many = api.post("/v1/topics/orders/cancel", r#"{"ids":["b","x"]}"#).await.json();
     assert_eq!((&many["results"][0]["replicas"], &many["results"][1]["replicas"]), (&json!(1), &json!(1)));
     // What no replica has says so too: the fewest of all.
-    store.mem.set_replicas(Some(0));
+    small.cut_replicas(true);
     for which in [r#"{"ids":["x"]}"#, r#"{"ids":["x","y","z"]}"#] {
         let purged = api.call("DELETE", "/v1/topics/orders/dead", "application/json", which).await.json();
         assert_eq!(purged["replicas"], 0, "{purged}");
@@ -132,8 +120,7 @@ async fn answers_say_how_many_replicas_have_what_was_done() {
 
 #[tokio::test]
 async fn acks_wait_for_replicas_only_where_the_topic_asks_for_it() {
-    let (api, store) = failing().await;
-    store.mem.set_replicas(Some(1));
+    let (api, _) = replicated().await;
     for (settings, replicas) in [(r#"{"confirm_acks":true}"#, json!(1)), (r#"{"confirm_acks":null}"#, Value::Null)] {
         assert_eq!(api.put("/v1/topics/orders", settings).await.status, 200);
         api.enqueue("{}").await;
@@ -147,7 +134,7 @@ async fn acks_wait_for_replicas_only_where_the_topic_asks_for_it() {
 #[tokio::test]
 async fn one_bad_shard_never_takes_the_others_items_along() {
     let (api, store) = failing().await;
-    *store.fault.lock() = Box::new(|shard| (shard.index == 2).then(away));
+    fail(&store, |shard| (shard.index == 2).then(|| away("enqueue")));
     let messages: Vec<Value> = (0..100).map(|n| json!({"id": n.to_string()})).collect();
     let results = api.enqueue(&Value::from(messages).to_string()).await.json()["results"].as_array().unwrap().clone();
     assert_eq!(results.len(), 100);
@@ -161,13 +148,13 @@ async fn one_bad_shard_never_takes_the_others_items_along() {
 #[tokio::test]
 async fn a_handler_that_breaks_answers_a_problem_and_the_next_request_works() {
     let (api, store) = failing().await;
-    *store.fault.lock() = Box::new(|_| panic!("boom"));
+    fail(&store, |_| panic!("boom"));
     let answer = api.post("/v1/topics/orders/claim", "").await;
     assert_eq!(answer.problem(), (500, "internal".to_owned()));
     assert!(!answer.text.contains("boom"));
     // A call that breaks in the queue of its batch is answered too, and leaves the queue usable.
     assert_eq!(api.enqueue("{}").await.problem(), (503, "store_unavailable".to_owned()));
-    *store.fault.lock() = Box::new(|_| None);
+    fail(&store, |_| None);
     for _ in 0..20 {
         assert_eq!(api.enqueue("{}").await.status, 201);
     }

@@ -1,16 +1,10 @@
 //! Why a topic is paused, and all topics of a sink at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::StoreError;
-use duetime_core::layer::{Call, Layered, StoreLayer};
-use duetime_testkit::MemStore;
 use serde_json::{Value, json};
 
-use super::{NOW_MS, TestApi};
+use super::{Faulty, NOW_MS, TestApi, away};
 use crate::{Auth, AuthConfig};
 
 fn tokens(all: &[(&str, &str, Option<&str>)]) -> Auth {
@@ -162,35 +156,25 @@ async fn a_sink_is_paused_for_all_its_topics_and_resumes_only_what_was_paused_th
     assert_eq!((unknown.0, &unknown.1["code"], &unknown.1["field"]), (404, &json!("unknown_sink"), &json!("sink")));
 }
 
-/// Refuses every second record that is written, once the test has switched it on.
-#[derive(Debug, Default)]
-struct EverySecond {
-    written: AtomicU32,
-}
-
-impl StoreLayer for EverySecond {
-    async fn around<T: Send>(
-        &self,
-        call: Call<'_>,
-        made: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        if call.op == "put_topic" && self.written.fetch_add(1, Ordering::SeqCst) % 2 == 1 {
-            return Err(StoreError::Unavailable { doing: "change a topic", source: "connection refused".into() });
-        }
-        made.await
-    }
+/// Refuses every second record that is written from now on.
+fn refuse_every_second(store: &Faulty) {
+    let mut written = 0;
+    store.set(move |call| {
+        written += u32::from(call.op == "put_topic");
+        (call.op == "put_topic" && written % 2 == 0).then(|| away("change a topic"))
+    });
 }
 
 #[tokio::test]
 async fn a_topic_of_a_sink_that_cannot_be_paused_fails_alone() {
-    let faults = Arc::new(EverySecond::default());
-    let api = TestApi::over(Layered::new(MemStore::new(), faults.clone()), Auth::open()).await;
+    let faults = Faulty::new();
+    let api = TestApi::over(faults.clone(), Auth::open()).await;
     for topic in ["a", "b", "c"] {
-        faults.written.store(0, Ordering::SeqCst);
+        refuse_every_second(&faults);
         let made = api.put(&format!("/v1/topics/{topic}"), r#"{"sink":{"name":"shop"}}"#).await;
         assert_eq!(made.status, 201, "{}", made.text);
     }
-    faults.written.store(0, Ordering::SeqCst);
+    refuse_every_second(&faults);
     let answer = api.post("/v1/sinks/shop/pause", "{}").await;
     let paused = answer.json();
     assert_eq!(
@@ -200,7 +184,7 @@ async fn a_topic_of_a_sink_that_cannot_be_paused_fails_alone() {
     assert_eq!(paused["topics"][1]["error"]["code"], "store_unavailable");
     let audit = api.get("/v1/audit").await.json();
     assert_eq!((&audit["entries"][0]["count"], &audit["entries"][0]["refused"]), (&json!(3), &json!(1)));
-    faults.written.store(0, Ordering::SeqCst);
+    refuse_every_second(&faults);
     let again = api.post("/v1/sinks/shop/pause", "{}").await.json();
     assert_eq!(outcomes(&again), [("a", "paused"), ("b", "paused"), ("c", "paused")]);
 }

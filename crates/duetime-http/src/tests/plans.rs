@@ -12,7 +12,6 @@ use crate::PlanAudit;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Another node over the same store.
 fn node(api: &TestApi, name: &str) -> std::sync::Arc<Plans> {
     let parts = &api.parts;
     let watcher = PlanAudit::new(parts.options.audit.clone(), parts.clock.clone());

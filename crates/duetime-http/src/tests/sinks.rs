@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::store::{ClaimRequest, Settle, Settlement};
+use duetime_core::store::{Settle, Settlement};
 use duetime_core::{
-    Clock as _, ClusterNodes, LeaseClass, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState,
-    SinkStates, Timestamp, TopicName,
+    Clock as _, ClusterNodes, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState, SinkStates,
+    Timestamp, TopicName,
 };
+use duetime_testkit::claim_request;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -197,14 +198,7 @@ async fn what_a_sink_that_is_down_gave_back_is_not_listed_as_scheduled_and_the_f
     let record = api.parts.router.topic(&topic).await.unwrap();
     let id = MessageId::new("late").unwrap();
     let shard = record.routing.home(&topic, &id);
-    let ask = ClaimRequest {
-        request: 1,
-        limit: 1,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: record.config.retry,
-        delivery: record.config.delivery,
-    };
+    let ask = claim_request(1);
     let claimed = api.store.claim(&shard, api.clock.now(), &ask).await.unwrap().messages.remove(0);
     let settle = Settle { id, score: claimed.score, action: Settlement::Defer(Duration::from_secs(30)) };
     api.store.settle(&shard, api.clock.now(), &[settle]).await.unwrap();

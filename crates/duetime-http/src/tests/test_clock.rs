@@ -2,12 +2,14 @@
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::TestClock;
+use duetime_core::{TestClock, Timestamp};
+use duetime_small_store::SmallStore;
+use duetime_testkit::ManualClock;
 use serde_json::json;
 
 use super::{NOW_MS, TestApi};
-use crate::HttpParts;
 use crate::server::state::MovedClock;
+use crate::{Auth, HttpParts};
 
 /// The API by a clock that was not moved yet, over the clock of `api`.
 fn moved(api: &TestApi) -> TestApi {
@@ -27,7 +29,9 @@ async fn a_node_without_a_test_clock_says_how_to_get_one() {
 
 #[tokio::test]
 async fn the_clock_is_moved_ahead_and_says_in_each_answer_what_it_shows() {
-    let api = moved(&TestApi::new().await);
+    let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
+    let small = SmallStore::new(clock.clone()).await;
+    let api = moved(&TestApi::on(&small, small.shared(), clock, Auth::open()).await);
     assert_eq!(api.get("/v1/test-clock").await.json(), json!({"now": NOW_MS, "ahead_ms": 0}));
     let hour = json!({"now": NOW_MS + 3_600_000, "ahead_ms": 3_600_000});
     assert_eq!(api.post("/v1/test-clock", r#"{"advance":"1h"}"#).await.json(), hour);
@@ -35,6 +39,8 @@ async fn the_clock_is_moved_ahead_and_says_in_each_answer_what_it_shows() {
     assert_eq!(day.json()["ahead_ms"], 86_400_000);
     assert_eq!(day.headers[header::DATE], "Sat, 22 Nov 2025 00:00:00 GMT");
     assert_eq!(api.get("/v1/me").await.json()["test_clock"], true);
+    // A node whose store has another clock is not ready.
+    small.set_ahead_ms(86_400_000);
     let ready = api.get("/readyz").await.json();
     assert_eq!(ready["found"]["test_clock"], "86400000 ms ahead of the machine's: this node is for tests alone");
 }

@@ -1,8 +1,9 @@
 //! What a change leaves that the store has forgotten, a store that went back, and deadlines of two shards.
 
 use duetime_core::store::{ClaimRequest, Settle, Settlement};
-use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy};
+use duetime_core::{ClaimStore as _, LeaseClass};
 use duetime_testkit::at_home::SettledAtHome as _;
+use duetime_testkit::claim_request;
 
 use super::*;
 
@@ -62,9 +63,10 @@ async fn a_lost_shard_is_not_made_anew_by_a_node_whose_catalog_went_back() {
     // The catalog and shard 6 were on a master that came back as it was before; the node knows the later record.
     let later = world.store.routing(&world.topic).await.unwrap().unwrap();
     world.store.swap_routing(&world.topic, &later, &before).await.unwrap();
-    assert!(world.store.remove_shard(&world.topic, 6));
+    world.small.lose_shard(&later.routing.shard(&world.topic, 6));
     run_for(&resizer, Duration::from_secs(60)).await;
-    assert_eq!(world.store.shard_holds(&world.topic, 6), None, "empty, it would pass for one that nothing was in");
+    let shard = world.store.inspect(&world.topic, 6..7).await.unwrap().remove(0);
+    assert!(shard.is_none(), "empty, it would pass for one that nothing was in");
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +81,7 @@ async fn no_change_begins_where_a_forgotten_one_may_have_moved_messages_out_of_s
 
 /// Claims a message at the only source shard for a day once all are fenced, and acks it.
 #[derive(Debug)]
-struct ClaimsAtTheSource(Arc<MemStore>, TopicName, Mutex<Option<Timestamp>>);
+struct ClaimsAtTheSource(Arc<SmallStore>, TopicName, Mutex<Option<Timestamp>>);
 
 #[async_trait]
 impl Steps for ClaimsAtTheSource {
@@ -89,26 +91,22 @@ impl Steps for ClaimsAtTheSource {
         }
         let Self(store, topic, deadline) = self;
         let source = store.routing(topic).await.unwrap().unwrap().routing.shard(topic, 0);
+        // The messages are due in an hour.
         let now = START.plus(Duration::from_secs(7_200));
-        let request = ClaimRequest {
-            request: 1,
-            limit: 1,
-            visibility: Duration::from_secs(86_400),
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        store.set_ahead_ms(7_200_000);
+        let request = ClaimRequest { visibility: Duration::from_secs(86_400), ..claim_request(1) };
         let claimed = store.claim(&source, now, &request).await.unwrap().messages.remove(0);
         *deadline.lock() = Some(claimed.score.visible_at());
         let ack = Settle { id: claimed.id, score: claimed.score, action: Settlement::Ack };
         store.settle(&source, now, &[ack]).await.unwrap();
+        store.set_ahead_ms(0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_ends_with_every_new_home_above_the_deadlines_that_its_sources_gave_meanwhile() {
     let world = World::with(1, 50).await;
-    let steps = Arc::new(ClaimsAtTheSource(world.store.clone(), world.topic.clone(), Mutex::default()));
+    let steps = Arc::new(ClaimsAtTheSource(world.small.clone(), world.topic.clone(), Mutex::default()));
     let mut deps = MoveDeps::new(world.store.clone());
     deps.steps = steps.clone();
     let resizer = world.resizer_with(ResizeConfig::default(), deps);

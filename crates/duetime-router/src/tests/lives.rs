@@ -2,6 +2,7 @@
 
 use duetime_core::store::{AckWait, Claim, DeadAction, Settle, Settled, Settlement};
 use duetime_core::{DeliveryMode, Role, Shard};
+use duetime_testkit::claim_request;
 
 use super::*;
 use crate::RoutedStore;
@@ -26,14 +27,7 @@ impl Fixture {
     }
 
     async fn claim_one(&self, shard: &Shard, delivery: DeliveryMode) -> Claim {
-        let request = ClaimRequest {
-            request: rand::random(),
-            limit: 1,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: TopicConfig::default().retry,
-            delivery,
-        };
+        let request = ClaimRequest { delivery, ..claim_request(1) };
         let claim = self.store.claim(shard, self.clock.now(), &request).await.unwrap();
         assert_eq!(claim.messages.len(), 1);
         claim
@@ -135,14 +129,7 @@ async fn nothing_is_claimed_by_who_knows_an_earlier_life() {
     let (other, ..) = remade.again().await;
     other.enqueue(&remade.fixture.topic, vec![message("order-2")]).await;
     let store = RoutedStore::new(other);
-    let request = ClaimRequest {
-        request: 7,
-        limit: 1,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: TopicConfig::default().retry,
-        delivery: DeliveryMode::AtLeastOnce,
-    };
+    let request = claim_request(1);
     let refused = store.claim(&remade.first, remade.fixture.clock.now(), &request).await;
     assert!(matches!(refused, Err(StoreError::UnknownShard(_))), "{refused:?}");
 }

@@ -1,6 +1,7 @@
 //! What a topic remembers of messages that are gone, found from any shard count.
 
 use duetime_core::{End, Mover as _, ResizeStore as _, StoredMessage};
+use duetime_testkit::{claim_request, plain_message};
 
 use super::*;
 
@@ -32,11 +33,11 @@ impl Fixture {
         if moves {
             for index in 0..previous {
                 let shard = routing.shard(&self.topic, index);
-                let page = self.mem.scan(&shard, None, 1_000).await.unwrap();
+                let page = self.small.scan(&shard, None, 1_000).await.unwrap();
                 let away = |id: &MessageId| routing.home(&self.topic, id).index != index;
                 for id in page.found.into_iter().map(|one| one.id).filter(away) {
                     let to = routing.home(&self.topic, &id).index;
-                    self.mem.freeze_batch(&shard, to, std::slice::from_ref(&id), 7).await.unwrap();
+                    self.small.freeze_batch(&shard, to, std::slice::from_ref(&id), 7).await.unwrap();
                     mover.finish(&self.topic, &routing, index).await.unwrap();
                 }
             }
@@ -78,14 +79,7 @@ impl Fixture {
 }
 
 fn enqueue(id: &str) -> Enqueue {
-    Enqueue {
-        id: MessageId::new(id).unwrap(),
-        due: Due::In(Duration::from_secs(60)),
-        headers: Headers::default(),
-        payload: Bytes::from_static(b"x"),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
-    }
+    Enqueue { payload: Bytes::from_static(b"x"), ..plain_message(id, Due::In(Duration::from_secs(60))) }
 }
 
 #[tokio::test]
@@ -156,14 +150,7 @@ async fn an_ack_is_known_as_repeated_after_a_change_of_the_shard_count() {
     fixture.clock.advance(Duration::from_secs(61));
     let record = fixture.catalog.get(&fixture.topic).unwrap();
     let shard = record.routing.home(&fixture.topic, &id);
-    let request = ClaimRequest {
-        request: 1,
-        limit: 1,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: duetime_core::RetryPolicy::default(),
-        delivery: duetime_core::DeliveryMode::AtLeastOnce,
-    };
+    let request = claim_request(1);
     let claimed = fixture.store.claim(&shard, fixture.clock.now(), &request).await.unwrap().messages.remove(0);
     // It is acked at the home that it moved to, which is no home of it any more when it is acked again.
     fixture.resize(4, true).await;

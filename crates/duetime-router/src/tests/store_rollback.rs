@@ -13,6 +13,16 @@ impl Fixture {
         later
     }
 
+    /// Makes a shard of the store, empty, whatever was there.
+    async fn make_shard(&self, index: u32, routing: &Routing) {
+        self.small.lose_shard(&routing.shard(&self.topic, index));
+        // A shard that messages are about to move into may be missing.
+        let moving = Routing { previous: 0, state: RoutingState::Moving, ..routing.clone() };
+        for routing in [&moving, routing] {
+            self.store.fence(&self.topic, index, routing, &DeadlineFloor::default()).await.unwrap();
+        }
+    }
+
     fn shards(&self) -> u32 {
         self.catalog.get(&self.topic).unwrap().routing.shards
     }
@@ -68,7 +78,7 @@ async fn nothing_is_answered_while_shards_have_another_change_of_the_epoch_that_
     fixture.enqueue(all()).await;
     let rival = Routing { change_id: ChangeId(8), ..fixture.catalog.get(&fixture.topic).unwrap().routing.clone() };
     for index in 0..2 {
-        fixture.mem.make_shard(&fixture.topic, index, &rival);
+        fixture.make_shard(index, &rival).await;
     }
     for done in fixture.router.edit(&fixture.topic, cancels()).await {
         let Err(RouteError::Store(error)) = done else { panic!("{done:?}") };
@@ -88,7 +98,7 @@ async fn messages_on_their_way_to_a_shard_that_the_topic_does_not_have_are_broug
         let ids: Vec<MessageId> = all().into_iter().map(|message| message.id).collect();
         let batch = fixture.store.freeze_batch(&source, 6, &ids, 77).await.unwrap().unwrap();
         if was_put {
-            fixture.mem.make_shard(&fixture.topic, 6, &routing);
+            fixture.make_shard(6, &routing).await;
             fixture.store.apply_batch(&routing.shard(&fixture.topic, 6), &batch).await.unwrap();
         }
         fixture.router.consistency.check_shards().await;

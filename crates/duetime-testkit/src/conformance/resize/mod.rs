@@ -103,28 +103,7 @@ pub async fn run_all(factory: &dyn StoreFactory) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use async_trait::async_trait;
-    use duetime_core::Store;
-
     use super::*;
-    use crate::MemStore;
-
-    struct Model;
-
-    #[async_trait]
-    impl StoreFactory for Model {
-        async fn store(&self) -> Arc<dyn Store> {
-            MemStore::new()
-        }
-
-        fn can_move_time(&self) -> bool {
-            true
-        }
-    }
-
-    crate::resize_conformance!(Model);
 
     #[test]
     fn every_sentence_that_is_written_is_run() {

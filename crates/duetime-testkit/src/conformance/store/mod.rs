@@ -22,9 +22,6 @@ pub mod suspect;
 pub mod topics;
 pub(crate) mod world;
 
-#[cfg(test)]
-pub(crate) use world::message as message_due;
-
 use crate::conformance::StoreFactory;
 
 /// One `#[tokio::test]` for each sentence of the suite; the expression makes a [`StoreFactory`].
@@ -224,45 +221,7 @@ pub async fn run_all(factory: &dyn StoreFactory) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use async_trait::async_trait;
-    use duetime_core::Store;
-
     use super::*;
-    use crate::MemStore;
-
-    struct Model;
-
-    #[async_trait]
-    impl StoreFactory for Model {
-        async fn store(&self) -> Arc<dyn Store> {
-            MemStore::new()
-        }
-
-        fn can_move_time(&self) -> bool {
-            true
-        }
-    }
-
-    crate::store_conformance!(Model);
-
-    /// The model on the wall's clock, as a server is.
-    struct ModelInRealTime;
-
-    #[async_trait]
-    impl StoreFactory for ModelInRealTime {
-        async fn store(&self) -> Arc<dyn Store> {
-            let store = MemStore::new();
-            store.set_clock(Some(Arc::new(crate::WallClock)));
-            store
-        }
-    }
-
-    mod in_real_time {
-        use super::ModelInRealTime;
-        crate::store_conformance!(ModelInRealTime);
-    }
 
     #[test]
     fn every_sentence_that_is_written_is_run() {

@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use duetime_core::store::{ClaimRequest, Edit, Enqueue, Settle, Settlement};
-use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
-    Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
-};
+use duetime_core::store::{Edit, Enqueue, Settle, Settlement};
+use duetime_core::{ClaimStore as _, Due, Nonce, Shard, Timestamp, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::{claim_request, plain_message, topic_record};
 use tokio::runtime::Runtime;
 
 const BATCHES: [usize; 3] = [1, 64, 256];
@@ -38,31 +36,13 @@ impl Bench {
     fn items(&self, count: usize, due: Due) -> Vec<Enqueue> {
         let item = |_| {
             let n = self.next.replace(self.next.get() + 1);
-            Enqueue {
-                id: MessageId::new(&format!("{n:020}")).expect("a valid id"),
-                due,
-                headers: Headers::default(),
-                payload: vec![b'x'; 100].into(),
-                on_conflict: OnConflict::Reject,
-                nonce: Nonce(n),
-            }
+            Enqueue { payload: vec![b'x'; 100].into(), nonce: Nonce(n), ..plain_message(&format!("{n:020}"), due) }
         };
         (0..count).map(item).collect()
     }
 
     async fn put(&self, batch: &[Enqueue]) {
         self.store.enqueue(&self.shard, now(), batch).await.expect("the server answers");
-    }
-
-    fn request(limit: usize) -> ClaimRequest {
-        ClaimRequest {
-            request: rand::random(),
-            limit,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        }
     }
 }
 
@@ -115,7 +95,7 @@ fn scripts(c: &mut Criterion, runtime: &Runtime, bench: &Bench) {
             bench.put(&bench.items(count, Due::In(Duration::ZERO))).await;
             let mut acks = Vec::new();
             let took = took(async {
-                let claim = store.claim(shard, now(), &Bench::request(count)).await.expect("the server answers");
+                let claim = store.claim(shard, now(), &claim_request(count)).await.expect("the server answers");
                 let ack = |message: duetime_core::store::ClaimedMessage| (message.id, message.score);
                 acks.extend(claim.messages.into_iter().map(ack));
             })
@@ -127,7 +107,7 @@ fn scripts(c: &mut Criterion, runtime: &Runtime, bench: &Bench) {
         });
         timed(c, runtime, "ack", count, async || {
             bench.put(&bench.items(count, Due::In(Duration::ZERO))).await;
-            let claim = store.claim(shard, now(), &Bench::request(count)).await.expect("the server answers");
+            let claim = store.claim(shard, now(), &claim_request(count)).await.expect("the server answers");
             let ack = |message: duetime_core::store::ClaimedMessage| Settle {
                 id: message.id,
                 score: message.score,
@@ -150,10 +130,7 @@ fn main() {
     let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
     let connected = runtime.block_on(RedisStore::connect(config, Arc::new(Meters::new())));
     let store = connected.expect("the server is there");
-    let topic = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let name = TopicName::new("bench").expect("a valid name");
-    let record = TopicRecord::new(name, topic, 1, ChangeId(1), now());
-    let record = runtime.block_on(store.put_topic(&record, None)).expect("the server answers");
+    let record = runtime.block_on(store.put_topic(&topic_record("bench", 1, now()), None)).expect("the server answers");
     let shard = record.routing.shard(&record.name, 0);
     let bench = Bench { store, shard, next: Cell::new(0) };
     let mut criterion = Criterion::default().configure_from_args();

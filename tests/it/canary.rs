@@ -30,7 +30,6 @@ const AT_ONCE: usize = 8;
 /// How long a node that cannot start, or waits for its store, is watched.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// The other sides.
 struct Sides {
     parrots: BTreeMap<Manner, Parrot>,
 }
@@ -61,7 +60,6 @@ impl Sides {
     }
 }
 
-/// One run of the program.
 struct Run {
     label: String,
     config: String,

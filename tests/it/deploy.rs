@@ -13,7 +13,6 @@ use std::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 
-/// The repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::{Clock as _, Store};
-use duetime_metrics::Meters;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_store_redis::RedisStore;
 use duetime_testkit::WallClock;
 use duetime_testkit::history::{FinalState, Left, digest};
 
@@ -52,7 +51,6 @@ pub async fn left(store: &dyn Store) -> FinalState {
 
 /// The same of a Redis at this address.
 pub async fn left_at(url: String) -> FinalState {
-    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
-    let store: Arc<RedisStore> = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let store: Arc<RedisStore> = crate::store_load::connect(url).await;
     left(&*store).await
 }

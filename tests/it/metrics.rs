@@ -59,7 +59,6 @@ async fn busy_node() -> Node {
     node
 }
 
-/// Names and values of labels.
 type Labels = BTreeMap<String, String>;
 
 /// Samples by metric: labels and value.
@@ -230,7 +229,6 @@ async fn a_call_of_redis_is_counted_once() {
     count_store_calls(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }
 
-/// Waits until the node serves this line.
 async fn until_served(node: &Node, line: &str) {
     let begun = tokio::time::Instant::now();
     loop {

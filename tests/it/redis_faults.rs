@@ -208,8 +208,7 @@ async fn a_user_who_may_not_ask_for_settings_can_still_work() {
     ask(&server, &format!("ACL SETUSER ann on >s3cret {rights}")).await.unwrap();
     let url = |password: &str| format!("redis://ann:{password}@127.0.0.1:{}", server.port());
     let meters = || Arc::new(Meters::new());
-    let config = RedisStoreConfig { url: url("s3cret").into(), ..RedisStoreConfig::default() };
-    StoreLoad::start(RedisStore::connect(config, meters()).await.unwrap(), &ONE_SERVER).await.check().await;
+    StoreLoad::start(crate::store_load::connect(url("s3cret")).await, &ONE_SERVER).await.check().await;
     let config = RedisStoreConfig { url: url("wr0ng").into(), ..RedisStoreConfig::default() };
     let error = RedisStore::connect(config, meters()).await.unwrap_err();
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
@@ -223,8 +222,7 @@ async fn the_remedy_for_missing_rights_works_as_it_is_written() {
         .await
         .unwrap();
     let url = format!("redis://ann:s3cret@127.0.0.1:{}", server.port());
-    let config = RedisStoreConfig { url: url.into(), ..RedisStoreConfig::default() };
-    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let store = crate::store_load::connect(url).await;
     let topic = duetime_core::TopicName::new("bills").unwrap();
     let settings = duetime_core::TopicConfig::default();
     let record = duetime_core::TopicRecord::new(topic, settings, 1, ChangeId(1), now());

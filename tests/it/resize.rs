@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{Store, TopicName};
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::violation::is_long;
@@ -117,8 +115,7 @@ async fn on_redis(killed: bool) {
     let redis = RedisServer::start().await;
     let mut node = Node::start(PROGRAM, &redis.url(), CONFIG).await;
     resized(&mut node, killed).await;
-    let config = RedisStoreConfig { url: redis.url().into(), ..RedisStoreConfig::default() };
-    check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), KEPT).await;
+    check_homes(crate::store_load::connect(redis.url()).await, KEPT).await;
 }
 
 async fn on_embedded(killed: bool) {

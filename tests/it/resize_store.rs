@@ -8,9 +8,8 @@ use duetime_core::Store;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_metrics::Meters;
 use duetime_store_embedded::EmbeddedStore;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_store_redis::RedisStore;
 use duetime_testkit::conformance::StoreFactory;
 use duetime_testkit::servers::RedisServer;
 use parking_lot::Mutex;
@@ -22,8 +21,7 @@ struct FreshRedis {
 }
 
 async fn connect(server: &RedisServer) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
-    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+    crate::store_load::connect(server.url()).await
 }
 
 #[async_trait]

@@ -28,7 +28,6 @@ impl Manager {
         Self { socket, _folder: folder, env }
     }
 
-    /// The next message.
     async fn next(&self) -> String {
         let mut buffer = [0; 4096];
         let length = tokio::time::timeout(PATIENCE, self.socket.recv(&mut buffer)).await.expect("a message").unwrap();

@@ -53,7 +53,6 @@ async fn wait_for(hook: &Webhook, count: usize) {
     assert!(in_time.is_ok(), "{} of {count} arrived", hook.hits().len());
 }
 
-/// How often each id arrived.
 fn arrivals(hook: &Webhook) -> BTreeMap<String, usize> {
     let mut arrivals = BTreeMap::new();
     for hit in hook.hits() {

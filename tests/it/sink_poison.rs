@@ -32,13 +32,9 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 const SHARE: f64 = 0.99;
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What the node counted.
 pub(crate) struct Found {
-    /// Bad messages.
     bad: usize,
-    /// Good messages.
     good: usize,
-    /// Offers that failed.
     failed: usize,
     /// Failures that cost nothing, since on a busy machine no good one was accepted for two seconds.
     undecided: usize,

@@ -14,7 +14,6 @@ use crate::test_node::{TestNode, ids};
 
 /// Slow topics of a webhook: more than a quarter of the 64 requests that it takes at once.
 const SLOW_TOPICS: usize = 100;
-/// A slow answer.
 const SLOW: Duration = Duration::from_secs(5);
 /// Silent topics of a broker, which each have 1,024 messages on their way.
 const SILENT_TOPICS: usize = 20;

@@ -19,7 +19,6 @@ use redis::streams::StreamRangeReply;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Longest wait for messages to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries of a stream that are read at once.
 const PAGE: usize = 1_000;
@@ -36,10 +35,8 @@ pub(crate) trait Target: Send {
     /// What a topic sets beside the sink's name.
     fn settings(&self) -> Value;
 
-    /// The network before it.
     fn proxy(&self) -> &Proxy;
 
-    /// All that arrived since the start.
     async fn arrived(&mut self) -> Vec<Arrived>;
 }
 
@@ -58,7 +55,6 @@ pub(crate) async fn all_of(target: &mut impl Target, count: usize) -> Vec<Arrive
     }
 }
 
-/// A Redis server with a stream.
 pub(crate) struct Streams {
     server: RedisServer,
     proxy: Proxy,
@@ -100,7 +96,6 @@ impl Target for Streams {
     }
 }
 
-/// A NATS server with a stream.
 pub(crate) struct Nats {
     server: NatsServer,
     proxy: Proxy,
@@ -201,7 +196,6 @@ impl Target for Rabbit {
     }
 }
 
-/// A webhook.
 pub(crate) struct Hook {
     pub(crate) hook: Webhook,
     proxy: Proxy,

@@ -50,7 +50,6 @@ impl std::ops::Deref for TestNode {
 }
 
 impl TestNode {
-    /// A node with this configuration file.
     pub(crate) async fn new(config: &str) -> Self {
         Self { process: Node::start_embedded(PROGRAM, config).await, client: client() }
     }
@@ -139,7 +138,6 @@ impl TestNode {
         self.enqueue_all(topic, messages).await;
     }
 
-    /// Enqueues these messages.
     pub(crate) async fn enqueue_all(&self, topic: &str, messages: Vec<Value>) {
         let many = messages.len();
         let results = self.results(topic, messages).await;
@@ -153,7 +151,6 @@ impl TestNode {
         body["results"].as_array().unwrap().clone()
     }
 
-    /// The topic with its counts.
     pub(crate) async fn counts(&self, topic: &str) -> Value {
         self.get(&format!("/v1/topics/{topic}")).await.1
     }
@@ -172,7 +169,6 @@ impl TestNode {
         self.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap()
     }
 
-    /// Resident memory of the node, in MiB.
     pub(crate) async fn memory_mib(&self) -> f64 {
         self.metric("process_resident_memory_bytes").await / f64::from(1 << 20)
     }
@@ -192,7 +188,6 @@ impl TestNode {
         told.lines().find_map(|one| one.strip_prefix(start)).map(|value| value.trim().parse().unwrap())
     }
 
-    /// One message.
     pub(crate) async fn message(&self, topic: &str, id: &str) -> Value {
         self.get(&format!("/v1/topics/{topic}/messages/{id}")).await.1
     }
@@ -210,7 +205,6 @@ impl TestNode {
         }
     }
 
-    /// The dead letters.
     pub(crate) async fn dead(&self, topic: &str) -> Vec<Value> {
         let (_, body) = self.get(&format!("/v1/topics/{topic}/dead")).await;
         body["messages"].as_array().unwrap().clone()

@@ -15,12 +15,13 @@ use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor, ResizeStore
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::{
-    ChangeId, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Role, Routing, RoutingRecord, ShardCount,
-    Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ChangeId, Due, Headers, MessageId, MessageStore as _, Nonce, OnConflict, Role, Routing, RoutingRecord, Timestamp,
+    TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::topic_record;
 
 const FROM: u32 = 8;
 const TO: u32 = 16;
@@ -36,7 +37,6 @@ const OLD: usize = 25;
 struct Cost {
     items: u64,
     cpu_micros: f64,
-    /// Of each script.
     script_micros: Vec<u64>,
 }
 
@@ -130,10 +130,8 @@ async fn main() {
     let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").to_owned();
     let mut costs = Costs::new(server).await;
 
-    let topic = TopicName::new("moves").expect("a valid name");
-    let config = TopicConfig { shards: ShardCount::Fixed(FROM), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
-    let record = store.put_topic(&record, None).await.expect("the server answers");
+    let record = store.put_topic(&topic_record("moves", FROM, now()), None).await.expect("the server answers");
+    let topic = record.name.clone();
     costs
         .of("enqueue, for comparison", async {
             fill(&store, &record, messages).await;

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use duetime_benches::raw::{ARGV, Shape, drain, replay};
 use duetime_benches::resp;
 use duetime_benches::tap::Tap;
-use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement};
+use duetime_core::store::{Enqueue, Settle, Settlement};
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
-    Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ClaimStore as _, Due, Headers, MessageId, Nonce, OnConflict, Shard, Timestamp, TopicRecord, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::{claim_request, topic_record};
 use futures::StreamExt as _;
 use futures::stream::{self, FuturesUnordered};
 
@@ -44,8 +44,7 @@ fn started() -> Instant {
 }
 
 fn record(name: &str) -> TopicRecord {
-    let config = TopicConfig { shards: ShardCount::Fixed(SHARDS), ..TopicConfig::default() };
-    TopicRecord::new(TopicName::new(name).expect("a valid name"), config, 1, ChangeId(1), now())
+    topic_record(name, SHARDS, now())
 }
 
 /// `count` messages in full batches of one shard each.
@@ -72,21 +71,10 @@ async fn enqueue(store: &Arc<RedisStore>, batches: &[(Shard, Vec<Enqueue>)]) {
     calls.buffer_unordered(IN_FLIGHT).for_each(async |answer| drop(answer.expect("the server answers"))).await;
 }
 
-fn request() -> ClaimRequest {
-    ClaimRequest {
-        request: rand::random(),
-        limit: BATCH,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
-}
-
 async fn claim_and_ack(store: &Arc<RedisStore>, shard: &Shard) -> usize {
     let mut done = 0;
     loop {
-        let claim = store.claim(shard, now(), &request()).await.expect("the server answers");
+        let claim = store.claim(shard, now(), &claim_request(BATCH)).await.expect("the server answers");
         if claim.messages.is_empty() {
             return done;
         }

@@ -20,40 +20,24 @@ fn silent() -> StoreError {
 
 /// Messages at the home of their ids.
 #[async_trait]
-pub trait MessagesAtHome {
+pub trait MessagesAtHome: MessageStore {
     /// [`MessageStore::enqueue_at`] it.
-    async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError>;
-    /// [`MessageStore::edit_at`] it.
-    async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError>;
-    /// [`MessageStore::get_at`] it.
-    async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError>;
-    /// [`MessageStore::resolve_dead_letters_at`] it.
-    async fn resolve_dead_letters(
-        &self,
-        shard: &Shard,
-        now: Timestamp,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<Vec<bool>, StoreError>;
-    /// [`MessageStore::forecast`] with all shards in it.
-    async fn whole_forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError>;
-}
-
-#[async_trait]
-impl<S: MessageStore + ?Sized> MessagesAtHome for S {
     async fn enqueue(&self, shard: &Shard, now: Timestamp, batch: &[Enqueue]) -> Result<Vec<Enqueued>, StoreError> {
         Lookup::finals(self.enqueue_at(shard, Role::Home, now, batch).await?)
     }
 
+    /// [`MessageStore::edit_at`] it.
     async fn edit(&self, shard: &Shard, now: Timestamp, batch: &[Edit]) -> Result<Vec<Edited>, StoreError> {
         Ok(self.edit_at(shard, Role::Home, now, batch).await?.finals()?.answers)
     }
 
+    /// [`MessageStore::get_at`] it.
     async fn get(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<Option<StoredMessage>>, StoreError> {
         let found = self.get_at(shard, Role::Home, ids).await?;
         Ok(found.into_iter().map(|one| if let Lookup::Found(message) = one { Some(message) } else { None }).collect())
     }
 
+    /// [`MessageStore::resolve_dead_letters_at`] it.
     async fn resolve_dead_letters(
         &self,
         shard: &Shard,
@@ -64,35 +48,30 @@ impl<S: MessageStore + ?Sized> MessagesAtHome for S {
         Ok(self.resolve_dead_letters_at(shard, Role::Home, now, ids, action).await?.finals()?.answers)
     }
 
+    /// [`MessageStore::forecast`] with all shards in it.
     async fn whole_forecast(&self, shards: &[Shard], edges: &[Timestamp]) -> Result<Vec<u64>, StoreError> {
         let (counts, missing) = self.forecast(shards, edges).await?;
         if missing == 0 { Ok(counts) } else { Err(silent()) }
     }
 }
 
+impl<S: MessageStore + ?Sized> MessagesAtHome for S {}
+
 /// Settlements at the home of their ids.
 #[async_trait]
-pub trait SettledAtHome {
+pub trait SettledAtHome: ClaimStore {
     /// [`ClaimStore::settle_at`] it, without waiting for replicas.
-    async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError>;
-}
-
-#[async_trait]
-impl<S: ClaimStore + ?Sized> SettledAtHome for S {
     async fn settle(&self, shard: &Shard, now: Timestamp, batch: &[Settle]) -> Result<Vec<Settled>, StoreError> {
         Ok(self.settle_at(shard, Role::Home, now, batch, AckWait::No).await?.finals()?.answers)
     }
 }
 
+impl<S: ClaimStore + ?Sized> SettledAtHome for S {}
+
 /// Counts of all shards that are asked about.
 #[async_trait]
-pub trait AllCounted {
+pub trait AllCounted: ScheduleStore {
     /// [`ScheduleStore::counts`] as soon as all servers answer; it is asked again for some seconds.
-    async fn all_counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError>;
-}
-
-#[async_trait]
-impl<S: ScheduleStore + ?Sized> AllCounted for S {
     async fn all_counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<ShardCounts>, StoreError> {
         let begun = Instant::now();
         loop {
@@ -106,3 +85,5 @@ impl<S: ScheduleStore + ?Sized> AllCounted for S {
         }
     }
 }
+
+impl<S: ScheduleStore + ?Sized> AllCounted for S {}

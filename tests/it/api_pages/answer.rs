@@ -17,7 +17,6 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Reads the answer of a `json` block.
     pub(super) fn json(text: &str) -> serde_json::Result<Self> {
         let (mut json, mut open, mut in_string, mut last) = (String::new(), Vec::new(), false, ' ');
         for c in text.chars() {

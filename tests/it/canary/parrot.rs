@@ -38,7 +38,6 @@ impl Parrot {
         Self { address, given }
     }
 
-    /// What it was given so far.
     pub fn given(&self) -> String {
         String::from_utf8_lossy(&self.given.lock()).into_owned()
     }

@@ -19,7 +19,6 @@ const ENCODED_BYTES: usize = 24;
 /// The seed of a user of NATS, from the documentation of its keys.
 pub const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 
-/// One place of the configuration.
 #[derive(Debug)]
 pub struct Place {
     /// The file of the field's type, and the field.
@@ -35,14 +34,10 @@ pub struct Place {
     is_path: bool,
 }
 
-/// How the secret is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// As a string.
     Text,
-    /// `{ file = … }`
     File,
-    /// `{ env = … }`
     Env,
 }
 
@@ -175,7 +170,6 @@ impl Place {
         self.is_path
     }
 
-    /// Whether this program has the sink.
     pub fn is_built_in(&self) -> bool {
         cfg!(feature = "kafka") || !self.config.contains("\"kafka\"")
     }

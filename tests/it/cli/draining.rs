@@ -113,7 +113,6 @@ fn begin(victim: &Victim, node: &Node, args: &[&str]) {
     *victim = Some(command(Some(node), args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
 }
 
-/// The messages of the topic by id.
 fn messages(node: &Node) -> BTreeMap<String, Value> {
     let lines = to(node, &["export", "orders"]).done().out;
     let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -50,7 +50,6 @@ async fn check_restored(node: &Node, came: usize) {
     assert!(answer["results"].as_array().unwrap().iter().all(|one| one["outcome"] == "cancelled"), "{answer}");
 }
 
-/// Its data is lost.
 fn lose_data(server: &RedisServer) {
     std::fs::remove_dir_all(server.folder().join("appendonlydir")).expect("the server had an append-only file");
 }

@@ -6,14 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
-use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Shard,
-    StoreError, TopicStore as _,
-};
+use duetime_core::{ClaimStore as _, Due, Nonce, Shard, StoreError, TopicStore as _};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::servers::Node;
 use duetime_testkit::violation::cannot_run;
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{claim_request, plain_message};
 use duetime_tests::crash::Draw;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -35,24 +33,14 @@ const REFUSED: usize = 100;
 fn message(n: usize, due: Due) -> Enqueue {
     let id = format!("order-{n}");
     Enqueue {
-        due,
-        headers: Headers::default(),
         payload: id.bytes().cycle().take(PAYLOAD_BYTES).collect::<Vec<u8>>().into(),
-        on_conflict: OnConflict::Reject,
         nonce: Nonce(n as u64),
-        id: MessageId::new(&id).unwrap(),
+        ..plain_message(&id, due)
     }
 }
 
 fn asking(request: u64) -> ClaimRequest {
-    ClaimRequest {
-        request,
-        limit: BATCH,
-        visibility: Duration::from_secs(60),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
+    ClaimRequest { request, visibility: Duration::from_secs(60), ..claim_request(BATCH) }
 }
 
 /// A disk of its own, of so many MiB; gone with the test.

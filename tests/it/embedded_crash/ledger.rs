@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, MessageId, RetryPolicy, Timestamp};
+use duetime_core::{ClaimStore as _, MessageId, RetryPolicy, Timestamp};
 use duetime_store_embedded::EmbeddedStore;
-use duetime_testkit::promised;
+use duetime_testkit::{claim_request, promised};
 use duetime_tests::crash::FAR;
 
 use super::shards;
@@ -23,11 +23,9 @@ struct Promise {
     ending: bool,
     /// It was acknowledged.
     ended: bool,
-    /// Due times it may have.
     dues: Vec<i64>,
 }
 
-/// Every message there ever was.
 #[derive(Debug, Default)]
 pub struct Ledger(HashMap<String, Promise>);
 
@@ -90,11 +88,9 @@ impl Ledger {
             for request in 0.. {
                 let request = ClaimRequest {
                     request: u64::MAX - request,
-                    limit: 256,
                     visibility: Duration::from_secs(60),
-                    class: LeaseClass::TOPIC,
                     retry: RetryPolicy { max_attempts: 99, initial: Duration::ZERO, ..RetryPolicy::default() },
-                    delivery: DeliveryMode::AtLeastOnce,
+                    ..claim_request(256)
                 };
                 let claim = store.claim(&shard, now, &request).await.unwrap();
                 if claim.messages.is_empty() {

@@ -2,19 +2,14 @@
 //! afterwards everything is delivered.
 
 use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, StoreError};
-use duetime_core::{
-    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict,
-    RetryPolicy, Shard, ShardCount, TopicConfig, TopicName, TopicRecord, TopicStore as _,
-};
-use duetime_metrics::Meters;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::WallClock;
+use duetime_core::{ClaimStore as _, Clock, Due, LeaseClass, Shard, TopicStore as _};
+use duetime_store_redis::RedisStore;
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{WallClock, claim_request, plain_message, topic_record};
 use tokio::time::Instant;
 
 use super::cluster::{Servers, Sharing, Spot, TestCluster, now_ms};
@@ -120,31 +115,15 @@ async fn rediss_clock_may_jump_back_and_forward_and_nothing_is_early_or_lost() {
 }
 
 fn message(name: &str) -> Enqueue {
-    Enqueue {
-        id: MessageId::new(name).unwrap(),
-        due: Due::At(WallClock.now()),
-        headers: Headers::default(),
-        payload: "x".into(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
-    }
+    Enqueue { payload: "x".into(), ..plain_message(name, Due::At(WallClock.now())) }
 }
 
 fn ask() -> ClaimRequest {
-    ClaimRequest {
-        request: rand::random(),
-        limit: 10,
-        visibility: Duration::from_secs(20),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
+    ClaimRequest { visibility: Duration::from_secs(20), ..claim_request(10) }
 }
 
 async fn one_shard(store: &RedisStore) -> Shard {
-    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let topic = TopicRecord::new(TopicName::new("orders").unwrap(), config, 1, ChangeId(1), WallClock.now());
-    let topic = store.put_topic(&topic, None).await.unwrap();
+    let topic = store.put_topic(&topic_record("orders", 1, WallClock.now()), None).await.unwrap();
     topic.routing.shard(&topic.name, 0)
 }
 
@@ -152,8 +131,7 @@ async fn one_shard(store: &RedisStore) -> Shard {
 async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterwards() {
     let clock = SkewedClock::new();
     let server = skewed_redis(&clock).await;
-    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
-    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let store = crate::store_load::connect(server.url()).await;
     let shard = one_shard(&store).await;
     store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
     let claimed = async || store.claim(&shard, WallClock.now(), &ask()).await;
@@ -197,8 +175,7 @@ async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterw
 async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing_put_off() {
     let clock = SkewedClock::new();
     let server = skewed_redis(&clock).await;
-    let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
-    let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let store = crate::store_load::connect(server.url()).await;
     let shard = one_shard(&store).await;
     let hour = Duration::from_secs(HOUR_S.unsigned_abs());
     let (right, ahead) = (|| WallClock.now(), || WallClock.now().plus(hour));

@@ -32,14 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASKED_MAX: usize = 20;
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How the nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     Etcd,
     RoundRobin,
 }
 
-/// What holds the messages.
 pub enum Servers {
     One(Box<RedisServer>),
     /// What was acknowledged is on a replica.
@@ -164,12 +162,10 @@ impl TestCluster {
         )
     }
 
-    /// One more node, with these variables.
     pub async fn join(&mut self, env: Vec<(&'static str, String)>) {
         self.join_at(Spot { options: NodeOptions { env, ..NodeOptions::default() }, ..Spot::default() }).await;
     }
 
-    /// One more node, there.
     pub async fn join_at(&mut self, spot: Spot) {
         let config = self.config(self.nodes.len(), &spot);
         let store = spot.store.unwrap_or_else(|| self.servers.url());
@@ -184,7 +180,6 @@ impl TestCluster {
         self.up.lock().push(true);
     }
 
-    /// The only server.
     pub fn redis(&mut self) -> &mut RedisServer {
         match &mut self.servers {
             Servers::One(server) => server,

@@ -34,7 +34,6 @@ const TASKS: &str = "tasks";
 /// Why a test is one of the long run.
 const ANOTHER: &str = "a paused master, and one of etcd's nodes that is cut off, are tried each time";
 
-/// What happens to the master.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Paused,

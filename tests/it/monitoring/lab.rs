@@ -18,7 +18,6 @@ use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const NODES: usize = 3;
-/// Between two messages for each topic.
 const EVERY: Duration = Duration::from_millis(100);
 /// Longest wait of the load for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -86,7 +85,6 @@ fn alertmanager(kept: &str, pager: &str) -> String {
 /// What the load does; its tasks end with the lab.
 #[derive(Debug)]
 struct Steering {
-    /// Consumers claim.
     consumes: AtomicBool,
 }
 
@@ -158,7 +156,6 @@ impl Lab {
         }
     }
 
-    /// Whether consumers claim.
     pub fn consume(&self, consumes: bool) {
         self.steering.consumes.store(consumes, Ordering::SeqCst);
     }

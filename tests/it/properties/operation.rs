@@ -13,7 +13,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 const INSTANT: Duration = Duration::from_millis(1);
 const BURIED: &str = "buried by the test";
 
-/// When a drawn message is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum When {
     Past,

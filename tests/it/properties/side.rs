@@ -25,7 +25,6 @@ const COARSE_MS: i64 = 60_000;
 /// Letters a page of the final dump has.
 const PAGE: usize = 2;
 
-/// What all sides have in common.
 pub(super) struct Case {
     start: Timestamp,
 }
@@ -202,7 +201,6 @@ impl Side {
         shown
     }
 
-    /// All that is there.
     pub async fn dump(&self, case: &Case, now: Timestamp) -> String {
         let mut shown = self.look(case, now).await;
         for shard in self.shards() {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, EnqueueOutcome};
-use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy, TopicName, TopicStore as _};
+use duetime_core::{ClaimStore as _, TopicName, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_redis::slots;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
+use duetime_testkit::claim_request;
 use duetime_testkit::servers::{RedisCluster, Sentinel};
 use duetime_testkit::wait::{Because, let_pass};
 
@@ -93,14 +94,7 @@ async fn nothing_is_lost_or_doubled_while_slots_move_scripts_are_forgotten_and_m
     let answers = store.enqueue(&shard, now(), &[message("a", Duration::ZERO)]).await.unwrap();
     assert_eq!(answers[0].outcome, EnqueueOutcome::Scheduled);
     pause(5).await;
-    let ask = ClaimRequest {
-        request: 1,
-        limit: 1,
-        visibility: Duration::from_secs(1),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    };
+    let ask = ClaimRequest { visibility: Duration::from_secs(1), ..claim_request(1) };
     assert_eq!(store.claim(&shard, now(), &ask).await.unwrap().messages.len(), 1);
     // The history knows nothing of it.
     assert!(store.delete_topic(&topic.name, duetime_core::Deletion::Force).await.unwrap());

@@ -4,14 +4,12 @@ use duetime_testkit::at_home::AllCounted as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::{
-    ChangeId, Clock as _, ShardCount, StoreError, TopicConfig, TopicName, TopicRecord, TopicStore as _,
-};
+use duetime_core::{Clock as _, StoreError, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_settings::{ClientTls, PemFile};
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::WallClock;
 use duetime_testkit::servers::{RedisCluster, Sentinel};
+use duetime_testkit::{WallClock, topic_record};
 
 const USER: &str = "watcher";
 const PASSWORD: &str = "canary-of-the-sentinels";
@@ -30,9 +28,7 @@ fn trusting(url: String, ca_file: std::path::PathBuf) -> RedisStoreConfig {
 
 /// Makes a topic whose shards lie on every master, and reads it all.
 async fn use_all_of(store: &RedisStore, name: &str) {
-    let topic = TopicName::new(name).unwrap();
-    let config = TopicConfig { shards: ShardCount::Fixed(16), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), WallClock.now());
+    let record = topic_record(name, 16, WallClock.now());
     let mut created = Err(StoreError::Conflict);
     for _ in 0..CREATIONS_MAX {
         if matches!(created, Err(StoreError::Conflict)) {
@@ -40,7 +36,7 @@ async fn use_all_of(store: &RedisStore, name: &str) {
         }
     }
     let record = created.unwrap();
-    let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&topic, index)).collect();
+    let shards: Vec<_> = (0..16).map(|index| record.routing.shard(&record.name, index)).collect();
     assert_eq!(store.all_counts(&shards, WallClock.now()).await.unwrap().len(), 16);
 }
 

@@ -4,12 +4,11 @@ use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::ClaimRequest;
-use duetime_core::{ClaimStore as _, DeliveryMode, LeaseClass, RetryPolicy, TopicName, TopicStore as _};
-use duetime_metrics::Meters;
+use duetime_core::{ClaimStore as _, TopicName, TopicStore as _};
 use duetime_redis::slots;
 use duetime_redis::{Link, LinkConfig, RedisUrl};
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_store_redis::RedisStore;
+use duetime_testkit::claim_request;
 use duetime_testkit::servers::RedisCluster;
 use duetime_testkit::wait::{Because, let_pass};
 use redis::Value;
@@ -24,8 +23,7 @@ const UNDISTURBED: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn connect(cluster: &RedisCluster) -> Arc<RedisStore> {
-    let config = RedisStoreConfig { url: cluster.url().into(), ..RedisStoreConfig::default() };
-    RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap()
+    crate::store_load::connect(cluster.url()).await
 }
 
 fn slot(index: u32) -> u16 {
@@ -36,17 +34,6 @@ fn slot(index: u32) -> u16 {
 fn ends(cluster: &RedisCluster, slot: u16) -> (usize, usize) {
     let from = cluster.owner(slot);
     (from, cluster.masters().into_iter().find(|master| *master != from).expect("three masters"))
-}
-
-fn ask() -> ClaimRequest {
-    ClaimRequest {
-        request: rand::random(),
-        limit: 16,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +51,7 @@ async fn a_call_whose_keys_are_on_two_masters_waits_until_they_are_together() {
     cluster.move_keys(slot, from, to, 3);
     let claiming = tokio::spawn({
         let (store, shard) = (store.clone(), shard.clone());
-        async move { store.claim(&shard, now(), &ask()).await }
+        async move { store.claim(&shard, now(), &claim_request(16)).await }
     });
     // The masters have said so to the caller, and it goes on.
     let refusals = |node: usize| {

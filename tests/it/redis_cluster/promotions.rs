@@ -6,19 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use duetime_core::store::{
-    AckWait, ClaimRequest, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement,
-};
+use duetime_core::store::{AckWait, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
 use duetime_core::{
-    ClaimStore as _, DeliveryMode, Due, LeaseClass, Lookup, MessageId, MessageState, MessageStore as _, RetryPolicy,
-    Role, Score, Shard, StoreError, StoreHealth as _, TopicStore as _,
+    ClaimStore as _, Due, Lookup, MessageId, MessageState, MessageStore as _, Role, Score, Shard, StoreError,
+    StoreHealth as _, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig};
-use duetime_testkit::WallClock;
 use duetime_testkit::history::{Change, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest};
 use duetime_testkit::servers::{RedisCluster, RedisOptions, RedisServer, Sentinel};
 use duetime_testkit::wait::{Because, let_pass, let_pass_blocking};
+use duetime_testkit::{WallClock, claim_request};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -48,17 +46,6 @@ const BURST: usize = 640;
 const BURST_WITHIN: Duration = Duration::from_secs(5);
 /// A change of the servers' settings is noticed within this.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
-
-fn ask(limit: usize) -> ClaimRequest {
-    ClaimRequest {
-        request: rand::random(),
-        limit,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
-}
 
 /// The shards of a topic whose master is this one.
 fn shards_at(cluster: &RedisCluster, all: &[Shard], master: usize) -> Vec<Shard> {
@@ -174,7 +161,7 @@ async fn an_answered_cancel_or_reschedule_holds_when_a_paused_master_wakes_after
     pause(left + 200).await;
     for shard in &shards {
         loop {
-            let ask = ask(256);
+            let ask = claim_request(256);
             let claim = until_answered(|| store.claim(shard, now(), &ask)).await;
             if claim.messages.is_empty() {
                 break;

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
-use duetime_core::{
-    ChangeId, Due, Headers, MessageId, Nonce, OnConflict, Shard, ShardCount, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _,
-};
+use duetime_core::{ChangeId, Due, MessageId, OnConflict, Shard, Timestamp, TopicRecord, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{NetworkSpace, Proxy, RedisServer, ServerProcess};
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{plain_message, topic_record};
 
 use tokio::time::Instant;
 
@@ -39,22 +37,15 @@ fn id(text: &str) -> MessageId {
 
 fn message(text: &str, body: &str, seconds: u64, on_conflict: OnConflict) -> Enqueue {
     Enqueue {
-        id: id(text),
-        due: Due::At(now().plus(Duration::from_secs(seconds))),
-        headers: Headers::default(),
         payload: body.as_bytes().to_vec().into(),
         on_conflict,
-        nonce: Nonce(rand::random()),
+        ..plain_message(text, Due::At(now().plus(Duration::from_secs(seconds))))
     }
 }
 
-/// A topic with one shard.
 async fn topic_of(store: &RedisStore) -> (TopicRecord, Shard) {
-    let topic = TopicName::new("orders").unwrap();
-    let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-    let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
-    let record = store.put_topic(&record, None).await.unwrap();
-    let shard = record.routing.shard(&topic, 0);
+    let record = store.put_topic(&topic_record("orders", 1, now()), None).await.unwrap();
+    let shard = record.routing.shard(&record.name, 0);
     (record, shard)
 }
 

@@ -10,14 +10,14 @@ use duetime_core::store::{
     ShardCounts, StoreError,
 };
 use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageState, Nonce, OnConflict,
-    RetryPolicy, Routing, RoutingRecord, Shard, ShardCount, StoredMessage, Timestamp, TopicConfig, TopicName,
-    TopicRecord, TopicStore as _,
+    ChangeId, ClaimStore as _, Due, LeaseClass, MessageId, MessageState, OnConflict, Routing, RoutingRecord, Shard,
+    StoredMessage, Timestamp, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{claim_request, plain_message, topic_record};
 
 use super::lost::LossyWay;
 use super::server::{ask, durable};
@@ -37,14 +37,7 @@ pub fn id(text: &str) -> MessageId {
 }
 
 async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Result<Vec<ClaimedMessage>, StoreError> {
-    let ask = ClaimRequest {
-        request: rand::random(),
-        limit: 10,
-        visibility,
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    };
+    let ask = ClaimRequest { visibility, ..claim_request(10) };
     store.claim(shard, now(), &ask).await.map(|claim| claim.messages)
 }
 
@@ -59,14 +52,11 @@ impl World {
         let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
         let config = RedisStoreConfig { url: way.url.clone().into(), connections: 1, retry_for, ..config };
         let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let topic = TopicName::new("orders").unwrap();
-        let config = TopicConfig { shards: ShardCount::Fixed(1), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
-        let record = store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&topic_record("orders", 1, now()), None).await.unwrap();
         let config = RedisStoreConfig { first_reply_slot: Some(32), ..RedisStoreConfig::default() };
         let config = RedisStoreConfig { url: server.url().into(), ..config };
         let other = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let world = Self { way, store, other, shard: record.routing.shard(&topic, 0), server };
+        let world = Self { way, store, other, shard: record.routing.shard(&record.name, 0), server };
         // The subscription's answers are not the ones to lose.
         let_pass(Duration::from_millis(200), Because::Quiet).await;
         world
@@ -96,12 +86,8 @@ impl World {
 
     pub fn message(&self, text: &str) -> Enqueue {
         Enqueue {
-            id: id(text),
-            due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
-            headers: Headers::default(),
             payload: text.as_bytes().to_vec().into(),
-            on_conflict: OnConflict::Reject,
-            nonce: Nonce(rand::random()),
+            ..plain_message(text, Due::At(Timestamp::from_millis(now().as_millis() - 1000)))
         }
     }
 
@@ -118,12 +104,10 @@ impl World {
         claim_by(&self.store, &self.shard, visibility).await
     }
 
-    /// The other node edits a message.
     pub async fn edit_there(&self, edit: Edit) -> Edited {
         self.other.edit(&self.shard, now(), &[edit]).await.unwrap()[0]
     }
 
-    /// The other node enqueues a message.
     pub async fn put_there(&self, item: Enqueue) -> EnqueueOutcome {
         self.other.enqueue(&self.shard, now(), &[item]).await.unwrap()[0].outcome
     }

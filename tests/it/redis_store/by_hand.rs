@@ -4,18 +4,15 @@ use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHo
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{
-    ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, ShardCounts, StoreError,
-};
+use duetime_core::store::{ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, ShardCounts, StoreError};
 use duetime_core::{
-    ChangeId, ClaimStore as _, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, MessageStore as _, Nonce,
-    OnConflict, RetryPolicy, Shard, ShardCount, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+    ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, MessageStore as _, Shard, Timestamp, TopicRecord,
+    TopicStore as _,
 };
-use duetime_metrics::Meters;
 use duetime_redis::slots;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
-use duetime_testkit::WallClock;
+use duetime_store_redis::RedisStore;
 use duetime_testkit::servers::RedisServer;
+use duetime_testkit::{WallClock, claim_request, plain_message, topic_record};
 
 use crate::redis_faults::server::ask;
 
@@ -40,26 +37,18 @@ pub(super) fn id(text: &str) -> MessageId {
 /// One that is due.
 pub(super) fn message(text: &str) -> Enqueue {
     Enqueue {
-        id: id(text),
-        due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
-        headers: Headers::default(),
         payload: text.as_bytes().to_vec().into(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
+        ..plain_message(text, Due::At(Timestamp::from_millis(now().as_millis() - 1000)))
     }
 }
 
 impl World {
     pub(super) async fn new() -> Self {
         let server = RedisServer::start().await;
-        let config = RedisStoreConfig { url: server.url().into(), ..RedisStoreConfig::default() };
-        let store = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
-        let topic = TopicName::new("orders").unwrap();
-        let config = TopicConfig { shards: ShardCount::Fixed(2), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
-        let record = store.put_topic(&record, None).await.unwrap();
-        let shard = record.routing.shard(&topic, 1);
-        let key = format!("duetime:{{{}}}:orders:1", slots::tag_of(slots::slot_of(&topic, 1)));
+        let store = crate::store_load::connect(server.url()).await;
+        let record = store.put_topic(&topic_record("orders", 2, now()), None).await.unwrap();
+        let shard = record.routing.shard(&record.name, 1);
+        let key = format!("duetime:{{{}}}:orders:1", slots::tag_of(slots::slot_of(&record.name, 1)));
         Self { server, store, record, shard, key }
     }
 
@@ -74,14 +63,7 @@ impl World {
     }
 
     pub(super) async fn claim(&self) -> (Vec<ClaimedMessage>, u64) {
-        let ask = ClaimRequest {
-            request: rand::random(),
-            limit: 10,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        let ask = claim_request(10);
         let claim = self.store.claim(&self.shard, now(), &ask).await.unwrap();
         (claim.messages, claim.buried)
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use duetime_core::resize_store::{DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settled, Settlement, StoreError};
-use duetime_core::{ClaimStore as _, Deletion, DeliveryMode, Due, LeaseClass, RetryPolicy, Timestamp, TopicStore as _};
+use duetime_core::{ClaimStore as _, Deletion, Due, LeaseClass, Timestamp, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::claim_request;
 use duetime_testkit::servers::{RedisOptions, RedisServer};
 
 use super::by_hand::{World, id, now};
@@ -99,14 +100,8 @@ async fn a_claim_and_an_extension_hide_for_the_whole_time_whoever_s_clock_is_beh
         world.store.enqueue(&world.shard, now(), &[given]).await.unwrap();
         let caller = |at: Timestamp| Timestamp::from_millis(at.as_millis() + apart_ms);
         let hidden = Duration::from_secs(3);
-        let request = ClaimRequest {
-            request: rand::random(),
-            limit: 1,
-            visibility: hidden,
-            class: LeaseClass::for_visibility(hidden),
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        let request =
+            ClaimRequest { visibility: hidden, class: LeaseClass::for_visibility(hidden), ..claim_request(1) };
         let began = now();
         let claim = world.store.claim(&world.shard, caller(began), &request).await.unwrap();
         let ended = now();

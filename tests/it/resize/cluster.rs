@@ -27,7 +27,6 @@ const SEED: u64 = 1;
 enum Trouble {
     /// A replica takes over in good order.
     FailOver,
-    /// The master is killed.
     Kill,
     /// The slot is moved to another master, with a pause in the middle.
     Move,

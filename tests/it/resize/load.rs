@@ -36,7 +36,6 @@ const HELD: Duration = Duration::from_millis(1_500);
 /// Time for everything that is near to be delivered in the end.
 const DRAIN_MAX: Duration = Duration::from_secs(40);
 
-/// One client of the nodes.
 #[derive(Clone)]
 pub struct Api {
     /// Which node it prefers; while that one is away, the next.
@@ -48,11 +47,9 @@ pub struct Api {
     is_patient: bool,
 }
 
-/// A node as the clients see it.
 #[derive(Clone)]
 struct Place {
     url: String,
-    /// Whether new requests go to it.
     is_up: bool,
     /// Whether the answers of requests that it has already are waited for.
     is_answering: bool,
@@ -313,12 +310,10 @@ impl Load {
         self.nodes.send_modify(|all| all[n].is_up = false);
     }
 
-    /// One more node.
     pub fn join(&self, url: String) {
         self.nodes.send_modify(|all| all.push(Place { url, is_up: true, is_answering: true }));
     }
 
-    /// Requests another count.
     pub async fn resize(&self, shards: u32) {
         let answer = self.api.call(Method::PUT, "/shards", json!({ "shards": shards })).await;
         let (status, body) = answer.expect("answered");

@@ -1,12 +1,9 @@
 //! Several nodes that share one Redis, or a cluster of them, and the load that they are under.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_metrics::Meters;
 use duetime_resize::Step;
-use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::history::FaultKind;
 use duetime_testkit::servers::Node;
 use duetime_testkit::wait::{Because, let_pass};
@@ -68,7 +65,6 @@ impl TestCluster {
         self.load.is_up(n, true);
     }
 
-    /// One more node.
     pub async fn join(&mut self) {
         let node = Node::start(PROGRAM, &self.store, &config(self.nodes.len(), &self.settings)).await;
         self.load.join(node.url());
@@ -141,7 +137,6 @@ impl TestCluster {
         self.load.history.fault_ends(how);
     }
 
-    /// What the nodes printed.
     pub fn outputs(&self) -> String {
         self.nodes.iter().map(Node::output).collect::<Vec<_>>().join("\n----\n")
     }
@@ -155,8 +150,7 @@ impl TestCluster {
                 assert!(node.sigterm(ENDED_WITHIN).await.success());
             }
         }
-        let config = RedisStoreConfig { url: store.into(), ..RedisStoreConfig::default() };
-        check_homes(RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap(), kept).await;
+        check_homes(crate::store_load::connect(store).await, kept).await;
     }
 }
 

@@ -2,16 +2,15 @@
 
 use duetime_testkit::at_home::MessagesAtHome as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor, Lookup};
 use duetime_core::routing::RoutingState;
-use duetime_core::store::{AckWait, ClaimRequest, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
+use duetime_core::store::{AckWait, ClaimedMessage, Edit, Edited, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
-    ChangeId, Clock, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy, Role, Routing,
-    RoutingRecord, Shard, ShardCount, Store, StoreError, StoredMessage, Timestamp, TopicConfig, TopicName, TopicRecord,
+    ChangeId, Clock, Due, MessageId, Role, Routing, RoutingRecord, Shard, Store, StoreError, StoredMessage, Timestamp,
+    TopicName,
 };
-use duetime_testkit::WallClock;
+use duetime_testkit::{WallClock, claim_request, plain_message, topic_record};
 
 pub struct MovingTopic {
     pub store: Arc<dyn Store>,
@@ -29,21 +28,15 @@ pub fn now() -> Timestamp {
 
 pub fn message(text: &str, payload: usize) -> Enqueue {
     Enqueue {
-        id: id(text),
-        due: Due::At(Timestamp::from_millis(now().as_millis() - 1000)),
-        headers: Headers::default(),
         payload: vec![7; payload].into(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand::random()),
+        ..plain_message(text, Due::At(Timestamp::from_millis(now().as_millis() - 1000)))
     }
 }
 
 impl MovingTopic {
     pub async fn begin(store: Arc<dyn Store>) -> Self {
-        let topic = TopicName::new("orders").unwrap();
-        let config = TopicConfig { shards: ShardCount::Fixed(3), ..TopicConfig::default() };
-        let record = TopicRecord::new(topic.clone(), config, 1, ChangeId(1), now());
-        let record = store.put_topic(&record, None).await.unwrap();
+        let record = store.put_topic(&topic_record("orders", 3, now()), None).await.unwrap();
+        let topic = record.name.clone();
         let routing = Routing {
             epoch: record.routing.epoch + 1,
             change_id: ChangeId(2),
@@ -70,14 +63,7 @@ impl MovingTopic {
     }
 
     pub async fn claim(&self, index: u32) -> Vec<ClaimedMessage> {
-        let ask = ClaimRequest {
-            request: rand::random(),
-            limit: 10,
-            visibility: Duration::from_secs(30),
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy::default(),
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        let ask = claim_request(10);
         self.store.claim(&self.shard(index), now(), &ask).await.unwrap().messages
     }
 

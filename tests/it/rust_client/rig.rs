@@ -55,7 +55,6 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// A node without a topic.
     pub(super) async fn new() -> Self {
         let node = node().await;
         let proxy = HttpProxy::before(&node.url()).await;
@@ -141,7 +140,6 @@ pub(super) fn quick() -> ConsumeOptions {
     ConsumeOptions { wait: Duration::from_secs(1), ..ConsumeOptions::default() }
 }
 
-/// A worker that runs.
 pub(super) struct Running {
     pub(super) stop: Arc<Notify>,
     pub(super) events: List<ConsumerEvent>,
@@ -149,7 +147,6 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Stops it and waits for its end.
     pub(super) async fn stop(self) {
         self.stop.notify_one();
         self.end().await;

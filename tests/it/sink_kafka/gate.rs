@@ -17,7 +17,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Who is let in.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     pub(super) user: &'static str,

@@ -50,7 +50,6 @@ impl Broker {
         self.server.address()
     }
 
-    /// The network before it.
     pub(super) fn proxy(&self) -> &Proxy {
         &self.proxy
     }

@@ -20,7 +20,6 @@ fn status(status: &'static str) -> Answer {
     Answer::status(200).header("content-type", "application/grpc").body([0; 5]).trailer("grpc-status", status)
 }
 
-/// What one call sent.
 fn read(hit: &Hit) -> Vec<Span> {
     assert_eq!(hit.path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     assert_eq!((hit.version, hit.header("content-type")), (reqwest::Version::HTTP_2, "application/grpc"));

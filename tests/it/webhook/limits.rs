@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use crate::test_node::{TestNode, ids};
 
-/// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of an answer, and of them the most that the two ends of a connection hold.
 const ENDLESS: usize = 256 << 20;

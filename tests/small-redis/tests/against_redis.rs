@@ -30,7 +30,6 @@ const CASES: u32 = 24;
 /// Calls of the suites that one run compares at most.
 const CALLS_MAX: usize = 20_000;
 
-/// One call of a script.
 #[derive(Clone, Debug)]
 struct Call {
     text: String,
@@ -67,7 +66,6 @@ impl Call {
     }
 }
 
-/// Keeps all calls.
 #[derive(Debug, Default)]
 struct Calls(Mutex<Vec<Call>>);
 

@@ -11,12 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{
-    ChangeId, ClaimStore as _, DeliveryMode, Due, Headers, LeaseClass, MessageId, Nonce, OnConflict, RetryPolicy,
-    Shard, Timestamp, TopicName,
-};
+use duetime_core::{ChangeId, ClaimStore as _, Due, MessageId, Nonce, RetryPolicy, Shard, Timestamp, TopicName};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::{claim_request, plain_message};
 use duetime_tests::crash::{Draw, FAR, SHARDS, TOPIC, VISIBILITY};
 
 const PRODUCERS: u64 = 8;
@@ -49,12 +47,9 @@ async fn produce(store: Arc<EmbeddedStore>, mut draw: Draw, worker: u64, now: Ti
                 let (kind, due) = if draw.below(2) == 0 { ("far", now.plus(FAR)) } else { ("near", now) };
                 let id = format!("{kind}-{}-{worker}-{n}-{item}", draw.seed);
                 Enqueue {
-                    id: MessageId::new(&id).expect("a good id"),
-                    due: Due::At(due),
-                    headers: Headers::default(),
                     payload: id.repeat(1 + draw.below(8) as usize).into(),
-                    on_conflict: OnConflict::Reject,
                     nonce: Nonce(draw.next()),
+                    ..plain_message(&id, Due::At(due))
                 }
             })
             .collect();
@@ -92,11 +87,9 @@ async fn consume(store: Arc<EmbeddedStore>, mut draw: Draw, now: Timestamp) {
         let shard = shard(draw.next());
         let request = ClaimRequest {
             request: draw.next(),
-            limit: 1 + draw.below(32) as usize,
             visibility: VISIBILITY,
-            class: LeaseClass::TOPIC,
             retry: RetryPolicy { max_attempts: 99, initial: Duration::ZERO, ..RetryPolicy::default() },
-            delivery: DeliveryMode::AtLeastOnce,
+            ..claim_request(1 + draw.below(32) as usize)
         };
         let claim = store.claim(&shard, now, &request).await.expect("the store gives messages");
         let wrong = claim.messages.iter().filter(|m| !m.payload.starts_with(m.id.as_str().as_bytes()));

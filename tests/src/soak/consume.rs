@@ -24,7 +24,6 @@ const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// A claim counts as ended this long before it is.
 const MARGIN_MS: i64 = 1_500;
 
-/// One message that was claimed.
 struct Held {
     id: String,
     attempt: u8,

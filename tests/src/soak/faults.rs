@@ -29,7 +29,6 @@ const RECONNECTED: Duration = Duration::from_secs(1);
 /// A disk is filled in pieces of this size, until not one fits.
 const FILLED_BYTES: usize = 64 << 10;
 
-/// On what a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Node,

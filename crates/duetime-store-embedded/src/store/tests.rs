@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use duetime_core::resize_store::{ApplyOutcome, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{ChangeId, Due, Headers, LeaseClass, Nonce, OnConflict, RetryPolicy, Routing, TopicConfig};
+use duetime_core::{ChangeId, Due, Nonce, Routing, TopicConfig};
+use duetime_testkit::{claim_request, plain_message};
 
 use super::*;
 
@@ -51,14 +52,7 @@ async fn with_topic(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn message(id: &str, due: Due) -> Enqueue {
-    Enqueue {
-        id: MessageId::new(id).unwrap(),
-        due,
-        headers: Headers::default(),
-        payload: id.as_bytes().to_vec().into(),
-        on_conflict: OnConflict::Reject,
-        nonce: Nonce(rand(id)),
-    }
+    Enqueue { payload: id.as_bytes().to_vec().into(), nonce: Nonce(rand(id)), ..plain_message(id, due) }
 }
 
 fn rand(id: &str) -> u64 {
@@ -66,14 +60,7 @@ fn rand(id: &str) -> u64 {
 }
 
 fn asking(request: u64, limit: usize) -> ClaimRequest {
-    ClaimRequest {
-        request,
-        limit,
-        visibility: Duration::from_secs(30),
-        class: LeaseClass::TOPIC,
-        retry: RetryPolicy::default(),
-        delivery: DeliveryMode::AtLeastOnce,
-    }
+    ClaimRequest { request, ..claim_request(limit) }
 }
 
 #[tokio::test]

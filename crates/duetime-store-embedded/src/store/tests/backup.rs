@@ -14,7 +14,6 @@ async fn enqueue(store: &EmbeddedStore, n: usize) {
     store.enqueue(&shard(), NOW, &batch).await.unwrap();
 }
 
-/// Writes what is received into a file.
 async fn save(mut backup: duetime_core::Backup, file: &Path) -> u64 {
     let mut all = Vec::new();
     while let Some(chunk) = backup.chunks.recv().await {

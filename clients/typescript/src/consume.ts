@@ -252,9 +252,12 @@ class Loop {
       isBeating = true;
       beating = this.#beat().finally(() => (isBeating = false));
     }, this.visibilityMs / STEPS);
+    const onStop = () => this.#freed();
+    this.#stop.addEventListener("abort", onStop);
     try {
       await this.#claimUntilStopped(concurrency, waitMs);
     } finally {
+      this.#stop.removeEventListener("abort", onStop);
       this.#acked(this.#takeAcks(), []);
       await this.#drain(graceMs);
       clearInterval(beats);
@@ -263,13 +266,13 @@ class Loop {
   }
 
   async #claimUntilStopped(concurrency: number, waitMs: number): Promise<void> {
-    const stopped = new Promise<void>((resolve) => this.#stop.addEventListener("abort", () => resolve()));
     let failures = 0;
     while (!this.#stop.aborted) {
       const free = concurrency - this.#held.size + this.#acking;
       if (free <= 0) {
         this.#isReady = true;
-        await Promise.race([new Promise<void>((resolve) => (this.#freed = resolve)), stopped]);
+        // A race with a promise of the stop would keep something of each message until the stop.
+        await new Promise<void>((resolve) => (this.#freed = resolve));
         continue;
       }
       const claimedAt = performance.now();

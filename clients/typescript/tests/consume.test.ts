@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
-import type { Delivery } from "../src/index.js";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { type Claims, consume } from "../src/consume.js";
+import type { ClaimedMessage, Delivery, Receipt } from "../src/index.js";
 import { pause, Rig, until } from "./rig.js";
 
 async function made(count: number, settings: Record<string, unknown> = {}): Promise<Rig> {
@@ -149,6 +152,34 @@ test("what falls due late in a claim that waits longer than its visibility is ke
   await until(async () => attempts.length > 0 && (await rig.isEmpty()), "it is acked");
   await consumer.stop();
   assert.deepEqual([attempts, consumer.lost], [[1], []]);
+});
+
+test("a consumer does not grow with the messages that it has handled", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect: () => void = runInNewContext("gc");
+  const [stopping, deadline] = [new AbortController(), new Date()];
+  let claimed = 0;
+  const heap: number[] = [];
+  const claims: Claims = {
+    claim: async (max, { ack }) => {
+      await pause(0);
+      if (claimed >= 2_000 + heap.length * 20_000) {
+        collect();
+        heap.push(process.memoryUsage().heapUsed);
+        if (heap.length === 2) stopping.abort();
+      }
+      const messages = Array.from({ length: stopping.signal.aborted ? 0 : max }, () => {
+        const receipt = `r-${claimed++}` as Receipt;
+        return { id: "a", receipt, deadline } as unknown as ClaimedMessage;
+      });
+      return Object.assign(messages, { results: ack.map(() => ({ outcome: "ok" as const })) });
+    },
+    settle: async (_, receipts) => receipts.map(() => ({ outcome: "ok" as const })),
+    inTraceOf: (_, run) => run(),
+  };
+  await consume(claims, () => {}, { concurrency: 1, signal: stopping.signal });
+  const grown = (heap[1] as number) - (heap[0] as number);
+  assert.ok(grown < 2_000_000, `${grown} bytes for 20,000 messages`);
 });
 
 test("a consumer that has a name says it in its claims", async () => {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Messages, and bytes of JSON, in one request of a stream.
+	// Messages, and bytes of JSON, in one request of a stream; a message of more bytes goes alone.
 	batchItems = 500
 	batchBytes = 1 << 20
 	// Ids or receipts in one request.
@@ -182,14 +182,18 @@ func (t *Topic) EnqueueMany(ctx context.Context, messages []NewMessage) ([]Resul
 	return all, err
 }
 
-// EnqueueStream enqueues a stream of any length as NDJSON, batch by batch. It calls next until that returns io.EOF, and
-// got with the result of each message, in order; an error of either ends it.
+// EnqueueStream enqueues a stream of any length, batch by batch. It calls next until that returns io.EOF, and got with
+// the result of each message, in order; an error of either ends it.
 func (t *Topic) EnqueueStream(
 	ctx context.Context, next func() (NewMessage, error), got func(Result[Enqueued]) error,
 ) error {
+	var begun []line
 	for first, ended := 0, false; !ended; {
-		var batch []line
-		for size := 0; len(batch) < batchItems && size < batchBytes; {
+		batch, size := begun, 0
+		for _, l := range begun {
+			size += len(l.text) + 1
+		}
+		for begun = nil; len(batch) < batchItems && size < batchBytes; {
 			m, err := next()
 			if err == io.EOF {
 				ended = true
@@ -202,7 +206,13 @@ func (t *Topic) EnqueueStream(
 			if err != nil {
 				return err
 			}
-			batch, size = append(batch, l), size+len(l.text)
+			if len(batch) > 0 && size+len(l.text) >= batchBytes {
+				// The next batch begins with it.
+				begun = []line{l}
+				break
+			}
+			// With its comma.
+			batch, size = append(batch, l), size+len(l.text)+1
 		}
 		found, err := t.enqueueBatch(ctx, batch)
 		if err != nil {
@@ -226,14 +236,22 @@ func (t *Topic) enqueueBatch(ctx context.Context, batch []line) ([]outcome, erro
 	if t.err != nil {
 		return nil, t.err
 	}
-	r := request{method: "POST", path: t.path + "/messages", contentType: ndjsonType}
-	return results(ctx, t.transport, r, batch, func(some []line) ([]byte, error) {
-		var body []byte
+	r := request{method: "POST", path: t.path + "/messages", contentType: jsonType}
+	found, err := results(ctx, t.transport, r, batch, func(some []line) ([]byte, error) {
+		body := []byte{'['}
 		for _, l := range some {
-			body = append(append(body, l.text...), '\n')
+			body = append(append(body, l.text...), ',')
 		}
+		body[len(body)-1] = ']'
 		return body, nil
 	})
+	var refused *APIError
+	if len(batch) == 1 && errors.As(err, &refused) && refused.Status == http.StatusRequestEntityTooLarge {
+		// What is refused is the body, which is this message.
+		item := answerItem{ID: batch[0].id, Error: &refusal{refused.Code, refused.Detail, refused.Field}}
+		return []outcome{{answerItem: item}}, nil
+	}
+	return found, err
 }
 
 // Get returns the message of that id; nil if there is none: never enqueued, cancelled, or delivered already.

@@ -124,7 +124,7 @@ func TestItemsThatFailedForAPassingReasonAreSentAgainAlone(t *testing.T) {
 	results := must(r.topic.EnqueueMany(ctx, []NewMessage{{ID: "a"}, {ID: "b"}, {ID: "c"}}))
 	equal(t, []any{results[0].Value.Outcome, results[1].Value.Outcome}, []any{EnqueueScheduled, EnqueueScheduled})
 	equal(t, *results[2].Err, ItemError{Code: "invalid_id", Detail: "x", Index: 2, ID: "c"})
-	equal(t, strings.Count(r.requests("/messages")[1].Body, "\n"), 1)
+	equal(t, r.ids("/messages")[1], []string{"b"})
 }
 
 func TestEveryRequestThatChangesSomethingSaysUntilWhenItIsWaitedFor(t *testing.T) {
@@ -248,7 +248,27 @@ func TestAStreamGoesInBatchesAndOneBadMessageTakesNoOtherAlong(t *testing.T) {
 	equal(t, err, nil)
 	equal(t, got, 1200)
 	equal(t, must(r.topic.Info(ctx)).Scheduled, 1199)
-	equal(t, len(r.requests("/messages")), 3)
+	batches := r.ids("/messages")
+	equal(t, []int{len(batches), len(batches[0]), len(batches[1]), len(batches[2])}, []int{3, 500, 500, 200})
+	// An array is refused whole and early, and not begun after its time; a stream of lines is not.
+	for _, request := range r.requests("/messages") {
+		equal(t, request.Headers["content-type"], jsonType)
+	}
+}
+
+func TestABatchIsNoLargerThanANodeTakesAndWhatIsTooLargeAloneTakesNoOtherAlong(t *testing.T) {
+	r := made(t, 0, Settings{"max_payload": 1_000_000})
+	large, small := strings.Repeat("x", 700_000), NewMessage{ID: "small", Delay: later}
+	must(r.topic.EnqueueMany(ctx, []NewMessage{
+		small, {ID: "a", Payload: large, Delay: later}, {ID: "b", Payload: large, Delay: later},
+	}))
+	equal(t, r.ids("/messages"), [][]string{{"small", "a"}, {"b"}})
+	equal(t, must(r.topic.Info(ctx)).Scheduled, 3)
+	r.fault("answer", "/messages", map[string]any{"status": 413, "headers": problemType,
+		"body": map[string]any{"code": "body_too_large", "detail": "too large", "status": 413}})
+	results := must(r.topic.EnqueueMany(ctx, []NewMessage{{ID: "huge", Payload: large + large, Delay: later}, small}))
+	equal(t, *results[0].Err, ItemError{Code: "body_too_large", Detail: "too large", ID: "huge"})
+	equal(t, results[1].Value.Outcome, EnqueueDuplicate)
 }
 
 func TestNoMessageIsLostOrStoredTwiceWhileTheNodeRestarts(t *testing.T) {

@@ -128,6 +128,20 @@ func (r *rig) receipts(path string) (all []string) {
 	return all
 }
 
+// ids are those of the messages in the arrays that the proxy saw.
+func (r *rig) ids(path string) (all [][]string) {
+	for _, request := range r.requests(path) {
+		var messages []struct{ ID string }
+		_ = json.Unmarshal([]byte(request.Body), &messages)
+		var ids []string
+		for _, message := range messages {
+			ids = append(ids, message.ID)
+		}
+		all = append(all, ids)
+	}
+	return all
+}
+
 func (r *rig) isEmpty() bool {
 	info := must(r.beside.Info(ctx))
 	return info.Scheduled+info.InFlight+info.Dead == 0

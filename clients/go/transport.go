@@ -23,8 +23,7 @@ const (
 	// Clocks that differ by less than this agree.
 	clocksApart = 3 * time.Second
 
-	jsonType   = "application/json"
-	ndjsonType = "application/x-ndjson"
+	jsonType = "application/json"
 )
 
 // transport sends requests to one address.

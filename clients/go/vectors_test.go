@@ -23,7 +23,6 @@ type vector struct {
 	Request  struct {
 		Method, Path string
 		Body         any
-		Lines        []any
 	}
 	Answer struct {
 		Status  int
@@ -281,11 +280,7 @@ func replay(t *testing.T, v vector) {
 	equal(t, r.Method+" "+r.URL.RequestURI(), v.Request.Method+" "+v.Request.Path)
 	equal(t, r.Header.Get("authorization"), "Bearer secret")
 	equal(t, r.Header.Get(notAfter) != "", r.Method != "GET")
-	if v.Request.Lines != nil {
-		equal(t, r.Header.Get("content-type"), ndjsonType)
-		joined := "[" + strings.ReplaceAll(strings.TrimSpace(body), "\n", ",") + "]"
-		same(t, "lines", json.RawMessage(joined), v.Request.Lines)
-	} else if v.Request.Body != nil {
+	if v.Request.Body != nil {
 		equal(t, r.Header.Get("content-type"), jsonType)
 		same(t, "body", json.RawMessage(body), v.Request.Body)
 	} else {

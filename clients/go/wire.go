@@ -78,6 +78,7 @@ func due(delay time.Duration, at time.Time) (map[string]any, error) {
 
 // line is a message as JSON on one line, and its id.
 type line struct {
+	id     string
 	text   []byte
 	isMade bool
 }
@@ -116,7 +117,7 @@ func lineOf(m NewMessage) (line, error) {
 		fields["on_conflict"] = "replace"
 	}
 	text, err := encode(fields)
-	return line{text, isMade}, err
+	return line{id, text, isMade}, err
 }
 
 // encode writes JSON as the value is: signs that HTML knows stay as they are.

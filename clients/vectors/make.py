@@ -139,11 +139,7 @@ def run(node: Node, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for step in steps:
         args, request = resolved(step["args"], answers), resolved(step["request"], answers)
         more = {"authorization": f"Bearer {step.get('token', ALL)}"}
-        body: Any = request.get("body")
-        if "lines" in request:
-            body = "".join(json.dumps(line) + "\n" for line in request["lines"]).encode()
-            more["content_type"] = "application/x-ndjson"
-        status, headers, content = node.call(request["method"], request["path"], body, **more)
+        status, headers, content = node.call(request["method"], request["path"], request.get("body"), **more)
         answers[step["name"]] = json.loads(content)
         kept = {name: headers[name] for name in HEADERS if name in headers}
         answer = {"status": status, "headers": kept, "body": answers[step["name"]]}

@@ -23,10 +23,9 @@ def step(name: str, op: str, args: Step, method: str, path: str, body: Any = Non
     return {"name": name, "op": op, "args": args, "request": request, **more}
 
 
-def lines(name: str, topic: str, messages: list[Any], sent: list[Any]) -> Step:
+def enqueue_many(name: str, topic: str, messages: list[Any], body: list[Any]) -> Step:
     args = {"topic": topic, "messages": messages}
-    request = {"method": "POST", "path": f"/v1/topics/{topic}/messages", "lines": sent}
-    return {"name": name, "op": "enqueue_many", "args": args, "request": request}
+    return step(name, "enqueue_many", args, "POST", f"/v1/topics/{topic}/messages", body)
 
 
 def enqueue(name: str, topic: str, args: dict[str, Any], body: dict[str, Any], **more: Any) -> Step:
@@ -106,7 +105,7 @@ CALLS = [
             {"id": ODD_ID, "payload": "z", "due_at": LATER}),
     enqueue("a past time", "orders", {"id": "order-6", "payload_text": "x", "due_at": 1_600_000_000_000},
             {"id": "order-6", "payload": "x", "due_at": 1_600_000_000_000}),
-    lines(
+    enqueue_many(
         "many, one of them refused",
         "orders",
         [{"id": "order-7", "payload_text": "x", "due_at": LATER}, {"id": "a\u0001b", "due_at": LATER},

@@ -23,7 +23,7 @@ import {
 } from "./types.js";
 import * as wire from "./wire.js";
 
-/** Messages, and characters of JSON, in one request of a stream. */
+/** Messages, and characters of JSON, in one request of a stream; a message of more characters goes alone. */
 const BATCH_ITEMS = 500;
 const BATCH_CHARS = 1 << 20;
 /** Ids or receipts in one request. */
@@ -116,32 +116,42 @@ export class Topic {
     return results;
   }
 
-  /** Enqueues a stream of any length as NDJSON, batch by batch; the results come while it is read. */
+  /** Enqueues a stream of any length, batch by batch; the results come while it is read. */
   async *enqueueStream(
     messages: Iterable<NewMessage> | AsyncIterable<NewMessage>,
   ): AsyncGenerator<Enqueued | ItemError, void, undefined> {
     let batch: Line[] = [];
     let [chars, first] = [0, 0];
+    const send = () => {
+      const [sent, at] = [batch, first];
+      [batch, chars, first] = [[], 0, first + batch.length];
+      return this.#enqueueBatch(sent, at);
+    };
     for await (const message of messages) {
       const line = lineOf(message);
+      if (batch.length > 0 && chars + line.text.length >= BATCH_CHARS) yield* await send();
       batch.push(line);
-      chars += line.text.length;
-      if (batch.length >= BATCH_ITEMS || chars >= BATCH_CHARS) {
-        yield* await this.#enqueueBatch(batch, first);
-        first += batch.length;
-        [batch, chars] = [[], 0];
-      }
+      // With its comma.
+      chars += line.text.length + 1;
+      if (batch.length >= BATCH_ITEMS || chars >= BATCH_CHARS) yield* await send();
     }
-    yield* await this.#enqueueBatch(batch, first);
+    yield* await send();
   }
 
   async #enqueueBatch(batch: Line[], first: number): Promise<(Enqueued | ItemError)[]> {
-    const found = await this.transport.results(batch, (lines) => ({
-      method: "POST",
-      path: `${this.#path}/messages`,
-      contentType: "application/x-ndjson",
-      body: lines.map((line) => `${line.text}\n`).join(""),
-    }));
+    let found: [wire.Json, boolean][];
+    try {
+      found = await this.transport.results(batch, (lines) => ({
+        method: "POST",
+        path: `${this.#path}/messages`,
+        body: `[${lines.map((line) => line.text).join()}]`,
+      }));
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 413) || batch.length > 1) throw error;
+      // What is refused is the body, which is this message.
+      const { code, detail, field } = error;
+      found = [[{ id: batch[0]?.id, error: { code, detail, field } }, false]];
+    }
     return found.map(
       ([answer, repeated], at) =>
         wire.itemError(answer, first + at) ?? wire.enqueued(answer, repeated, batch[at]?.isMade ?? false),
@@ -272,12 +282,14 @@ export class Topic {
 }
 
 interface Line {
+  id: string;
   text: string;
   isMade: boolean;
 }
 
 function lineOf(message: NewMessage): Line {
-  return { text: wire.messageLine(message, message.id ?? wire.makeId()), isMade: message.id === undefined };
+  const id = message.id ?? wire.makeId();
+  return { id, text: wire.messageLine(message, id), isMade: message.id === undefined };
 }
 
 /** Waits for an answer; undefined if it is a problem of that code. */

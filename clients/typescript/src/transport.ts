@@ -28,7 +28,6 @@ export interface Request {
   method: string;
   path: string;
   body?: string;
-  contentType?: string;
   /** How long the node may wait before it answers. */
   waitMs?: number;
   timeoutMs?: number;
@@ -154,7 +153,7 @@ export class Transport {
   async #send(request: Request): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
     const limitMs = (request.timeoutMs ?? this.timeoutMs) + (request.waitMs ?? 0);
     const headers = { ...this.#headers, ...traceHeaders(this.openTelemetry) };
-    if (request.body !== undefined) headers["content-type"] = request.contentType ?? "application/json";
+    if (request.body !== undefined) headers["content-type"] = "application/json";
     if (request.method !== "GET") headers[NOT_AFTER] = String(Math.floor(Date.now() + this.#aheadMs + limitMs));
     const ending = new AbortController();
     const timer = setTimeout(() => ending.abort(), limitMs);

@@ -110,7 +110,8 @@ test("items that failed for a passing reason are sent again alone", async () => 
     results.map((result) => result.outcome),
     ["scheduled", "scheduled", "refused"],
   );
-  assert.equal((await rig.requests("/messages"))[1]?.body.trim().split("\n").length, 1);
+  const again = JSON.parse((await rig.requests("/messages"))[1]?.body ?? "");
+  assert.deepEqual(again.map(({ id }: NewMessage) => id), ["b"]);
 });
 
 test("every request that changes something says until when it is waited for", async () => {
@@ -199,7 +200,26 @@ test("a stream goes in batches and one bad message takes no other along", async 
   }
   assert.equal(at, 1200);
   assert.equal((await topic.info()).scheduled, 1199);
-  assert.equal((await rig.requests("/messages")).length, 3);
+  const sizes = (await rig.requests("/messages")).map(({ body }) => JSON.parse(body).length);
+  assert.deepEqual(sizes, [500, 500, 200]);
+  // An array is refused whole and early, and not begun after its time; a stream of lines is not.
+  for (const { headers } of await rig.requests("/messages")) assert.equal(headers["content-type"], "application/json");
+});
+
+test("a batch is no larger than a node takes, and what is too large alone takes no other along", async () => {
+  const rig = new Rig();
+  const topic = await rig.create({ max_payload: 1_000_000 });
+  const [large, small] = ["x".repeat(700_000), { id: "small", delay }];
+  const results = await topic.enqueueMany([small, ...["a", "b"].map((id) => ({ id, payload: large, delay }))]);
+  assert.deepEqual(results.map(({ id }) => id), ["small", "a", "b"]);
+  const sent = (await rig.requests("/messages")).map(({ body }) => JSON.parse(body).map(({ id }: NewMessage) => id));
+  assert.deepEqual(sent, [["small", "a"], ["b"]]);
+  const body = { code: "body_too_large", detail: "too large", status: 413 };
+  await rig.fault("answer", "/messages", { status: 413, headers: problem, body });
+  const [huge, other] = await topic.enqueueMany([{ id: "huge", payload: large + large, delay }, small]);
+  const { code, detail } = body;
+  assert.deepEqual(huge, { outcome: "refused", code, detail, index: 0, id: "huge", retryable: false });
+  assert.equal(other?.outcome, "duplicate");
 });
 
 test("no message is lost or stored twice while the node restarts", async () => {

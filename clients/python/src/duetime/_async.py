@@ -143,9 +143,12 @@ class AsyncTopic:
     async def enqueue_stream(
         self, messages: Iterable[NewMessage] | AsyncIterable[NewMessage]
     ) -> AsyncIterator[Enqueued | ItemError]:
-        """Enqueues a stream of any length as NDJSON, batch by batch; the results come while it is read."""
+        """Enqueues a stream of any length, batch by batch; the results come while it is read."""
         batcher = Batcher()
         async for message in _each(messages):
+            if not batcher.has_room_for(message):
+                for result in await self._enqueue(batcher):
+                    yield result
             if batcher.add(message):
                 for result in await self._enqueue(batcher):
                     yield result

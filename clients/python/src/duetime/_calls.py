@@ -42,7 +42,7 @@ PAUSE_FIRST_S = 0.1
 _MAYBE_DONE = ("store_unavailable", "timeout", "")
 #: Clocks that differ by less than this agree.
 CLOCKS_APART_S = 3.0
-#: Messages, and bytes of JSON, in one request of a stream.
+#: Messages, and bytes of JSON, in one request of a stream; a message of more bytes goes alone.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
 #: Ids or receipts in one request.
@@ -101,7 +101,6 @@ class Calls:
         path: str,
         content: bytes | None = None,
         *,
-        content_type: str = "application/json",
         wait: float = 0.0,
         timeout: float | None = None,
         retry_for: float | None = None,
@@ -112,7 +111,7 @@ class Calls:
         """
         headers = {**self._headers, **_trace.headers()}
         if content is not None:
-            headers["content-type"] = content_type
+            headers["content-type"] = "application/json"
         limit = (self.timeout if timeout is None else timeout) + wait
         tries, repeated, is_clock_known = _Tries(self.retry_for if retry_for is None else retry_for), False, False
         while True:
@@ -161,7 +160,6 @@ class Calls:
         path: str,
         items: Sequence[T],
         content_of: Callable[[list[T]], bytes],
-        content_type: str = "application/json",
         retry_for: float | None = None,
     ) -> Steps[list[tuple[Any, bool]]]:
         """Sends items and returns a result for each; items that failed for a passing reason are sent again."""
@@ -170,9 +168,7 @@ class Calls:
         open_ones, tries, again = list(range(len(items))), _Tries(retry_for), set[int]()
         while open_ones:
             content = content_of([items[at] for at in open_ones])
-            reply, repeated = yield from self.request(
-                "POST", path, content, content_type=content_type, retry_for=retry_for
-            )
+            reply, repeated = yield from self.request("POST", path, content, retry_for=retry_for)
             found = _answers.read(reply.content)
             answers = found.get("results") if isinstance(found, dict) else None
             if not isinstance(answers, list) or len(answers) != len(open_ones):
@@ -226,11 +222,16 @@ class Calls:
     ) -> Steps[list[Enqueued | ItemError]]:
         """`first`: the index of the first of them in the call of the user."""
 
-        def lines(some: list[NewMessage]) -> bytes:
-            return b"".join(message.line + b"\n" for message in some)
+        def array(some: list[NewMessage]) -> bytes:
+            return b"[" + b",".join(message.line for message in some) + b"]"
 
-        path, content_type = f"{_path(topic)}/messages", "application/x-ndjson"
-        results = yield from self._results(path, messages, lines, content_type)
+        try:
+            results = yield from self._results(f"{_path(topic)}/messages", messages, array)
+        except ApiError as error:
+            if error.status != 413 or len(messages) > 1:
+                raise
+            # What is refused is the body, which is this message.
+            return [ItemError(error.code, error.detail, first, messages[0].id, error.field)]
         return [
             _answers.item_error(found, first + at)
             or _answers.enqueued(found, repeated, messages[at].has_made_id)
@@ -330,10 +331,15 @@ class Batcher:
         self._bytes = 0
         self._taken = 0
 
+    def has_room_for(self, message: NewMessage) -> bool:
+        """False if the batch is to be sent before this message is added."""
+        return not self._batch or self._bytes + len(message.line) < BATCH_BYTES
+
     def add(self, message: NewMessage) -> bool:
         """Returns True if the batch is full."""
         self._batch.append(message)
-        self._bytes += len(message.line)
+        # With its comma.
+        self._bytes += len(message.line) + 1
         return len(self._batch) >= BATCH_ITEMS or self._bytes >= BATCH_BYTES
 
     def take(self) -> tuple[list[NewMessage], int]:

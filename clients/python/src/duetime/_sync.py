@@ -140,9 +140,11 @@ class Topic:
         return list(self.enqueue_stream(messages))
 
     def enqueue_stream(self, messages: Iterable[NewMessage]) -> Iterator[Enqueued | ItemError]:
-        """Enqueues a stream of any length as NDJSON, batch by batch; the results come while it is read."""
+        """Enqueues a stream of any length, batch by batch; the results come while it is read."""
         batcher = Batcher()
         for message in messages:
+            if not batcher.has_room_for(message):
+                yield from self._enqueue(batcher)
             if batcher.add(message):
                 yield from self._enqueue(batcher)
         yield from self._enqueue(batcher)

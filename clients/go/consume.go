@@ -123,6 +123,12 @@ func (d *Delivery) isOpen() bool {
 	return d.isBound() && d.lost == "" && d.settled == ""
 }
 
+func (d *Delivery) hasRunOut() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !time.Now().Before(d.heldUntil)
+}
+
 func (d *Delivery) renew(receipt string, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -308,6 +314,12 @@ func (c *consumer) begin(ctx context.Context, m ClaimedMessage, since time.Time)
 }
 
 func (c *consumer) handle(d *Delivery) {
+	if d.isBound() && d.hasRunOut() {
+		// The answer of its claim came too late: the message may be another's.
+		c.lose(d, SettleExpired)
+		c.release(d)
+		return
+	}
 	err := c.call(d)
 	isCancelled := d.ctx.Err() != nil
 	if err != nil && !isCancelled {
@@ -393,11 +405,8 @@ func (c *consumer) beat(ended chan struct{}) {
 
 func (c *consumer) loseWhatRanOut() {
 	for _, d := range c.all() {
-		d.mu.Lock()
-		isOver := !time.Now().Before(d.heldUntil)
-		d.mu.Unlock()
 		// What is being settled is left alone, and so is what is being extended: that call ends soon.
-		if isOver && d.isOpen() && d.settling.TryLock() {
+		if d.hasRunOut() && d.isOpen() && d.settling.TryLock() {
 			d.settling.Unlock()
 			c.lose(d, SettleExpired)
 		}

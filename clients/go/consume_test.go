@@ -144,6 +144,22 @@ func TestAHandlerWhoseClaimRunsOutIsStopped(t *testing.T) {
 	equal(t, len(r.requests("/ack"))+len(r.requests("/nack")), 0)
 }
 
+func TestWhatComesAfterItsClaimIsOverIsLostAndNotHandled(t *testing.T) {
+	r := made(t, 1, nil)
+	var handled list[string]
+	handle := func(_ context.Context, d *Delivery) error {
+		handled.add(d.ID)
+		return nil
+	}
+	r.fault("delay_answer", "/claim", map[string]any{"seconds": 1.5})
+	c := r.consume(handle, ConsumeOptions{Visibility: 1200 * time.Millisecond})
+	until(t, "it is acked", r.isEmpty)
+	equal(t, c.stop(), nil)
+	equal(t, handled.get(), []string{"m-0"})
+	equal(t, c.lost.get(), []SettleOutcome{SettleExpired})
+	equal(t, len(r.requests("/release")), 1)
+}
+
 func TestWhatFallsDueLateInAClaimThatWaitsLongerThanItsVisibilityIsKept(t *testing.T) {
 	r := made(t, 0, nil)
 	must(r.beside.Enqueue(ctx, NewMessage{ID: "late", Delay: 2500 * time.Millisecond}))

@@ -162,6 +162,22 @@ def test_a_handler_whose_claim_runs_out_is_stopped(rig: Rig, kind: str) -> None:
 
 
 @both
+def test_what_comes_after_its_claim_is_over_is_lost_and_not_handled(rig: Rig, kind: str) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    handled: list[str] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        handled.append(delivery.id)
+
+    rig.fault("delay_answer", "/claim", seconds=1.5)
+    with Consumer(kind, rig, handle, visibility=1.2) as consumer:
+        until(lambda: is_empty(rig), "it is acked")
+    assert handled == ["m-0"] and consumer.lost == ["expired"]
+    assert len(rig.requests("/release")) == 1
+
+
+@both
 def test_what_falls_due_late_in_a_claim_that_waits_longer_than_its_visibility_is_kept(rig: Rig, kind: str) -> None:
     rig.create()
     rig.beside.enqueue(id="late", delay="2500ms")

@@ -312,9 +312,14 @@ class Loop {
   async #handle(delivery: Delivery): Promise<void> {
     let settle = () => delivery.settle("ack", {}, undefined, true);
     try {
+      // After the message is in the list of what is held.
+      await Promise.resolve();
+      if (this.#loseIfOver(delivery)) {
+        // The answer of its claim came too late: the message may be another's.
+        await this.#release(delivery);
+        return;
+      }
       try {
-        // After the message is in the list of what is held.
-        await Promise.resolve();
         await this.topic.inTraceOf(delivery.message, () => this.handler(delivery));
       } catch (error) {
         // It was told to end, and has not done its work.
@@ -332,9 +337,13 @@ class Loop {
   }
 
   #loseWhatRanOut(): void {
-    for (const delivery of this.#held.keys()) {
-      if (delivery.isOpen && performance.now() >= delivery.heldUntil) this.lose(delivery, "expired");
-    }
+    for (const delivery of this.#held.keys()) this.#loseIfOver(delivery);
+  }
+
+  #loseIfOver(delivery: Delivery): boolean {
+    const isOver = delivery.isOpen && performance.now() >= delivery.heldUntil;
+    if (isOver) this.lose(delivery, "expired");
+    return isOver;
   }
 
   /** Extends claims that are a third over, in one request. What is being settled is left alone: its receipt ends. */

@@ -140,6 +140,17 @@ test("a handler whose claim runs out is stopped", async () => {
   assert.deepEqual([await rig.requests("/ack"), await rig.requests("/nack")], [[], []]);
 });
 
+test("what comes after its claim is over is lost and not handled", async () => {
+  const rig = await made(1);
+  const handled: string[] = [];
+  await rig.fault("delay_answer", "/claim", { seconds: 1.5 });
+  const consumer = rig.consume((delivery) => handled.push(delivery.id), { visibilityMs: 1200 });
+  await until(() => rig.isEmpty(), "it is acked");
+  await consumer.stop();
+  assert.deepEqual([handled, consumer.lost], [["m-0"], ["expired"]]);
+  assert.equal((await rig.requests("/release")).length, 1);
+});
+
 test("what falls due late in a claim that waits longer than its visibility is kept", async () => {
   const rig = await made(0);
   await rig.beside.enqueue("x", { id: "late", delay: "2500ms" });

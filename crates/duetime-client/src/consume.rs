@@ -53,6 +53,8 @@ struct Ended {
     id: String,
     receipt: String,
     how: Handled,
+    /// It was reported as lost before.
+    is_lost: bool,
 }
 
 /// What a request of the worker brought.
@@ -117,8 +119,9 @@ impl Client {
                 Some(answered) = worker.requests.join_next() => {
                     // A request of its own neither panics nor is aborted.
                     for (message, since) in answered.map(|it| worker.answered(it)).unwrap_or_default() {
-                        if worker.stops_at.is_some() && message.deadline.is_some() {
-                            worker.give_back(message);
+                        let is_over = since + visibility <= Instant::now();
+                        if message.deadline.is_some() && (is_over || worker.stops_at.is_some()) {
+                            worker.give_back(message, is_over);
                             continue;
                         }
                         // What a handler does before its first await may panic too.
@@ -181,7 +184,8 @@ impl Worker {
         let ready = |held: &Held| held.ended.is_some() && !held.is_extending;
         let keys: Vec<Id> = self.held.iter().filter(|(_, held)| ready(held)).map(|(key, _)| *key).collect();
         let held = keys.iter().filter_map(|key| self.held.remove(key)).filter(|held| held.is_bound);
-        let ended = held.filter_map(|Held { id, receipt, ended, .. }| Some(Ended { id, receipt, how: ended? }));
+        let ended =
+            held.filter_map(|Held { id, receipt, ended, .. }| Some(Ended { id, receipt, how: ended?, is_lost: false }));
         let (mut done, others): (Vec<Ended>, Vec<Ended>) = ended.partition(|ended| ended.how == Handled::Done);
         for ended in others {
             self.settle(vec![ended]);
@@ -238,9 +242,13 @@ impl Worker {
         });
     }
 
-    /// Releases what came after the stop.
-    fn give_back(&mut self, message: ClaimedMessage) {
-        self.settle(vec![Ended { id: message.id, receipt: message.receipt, how: Handled::NotBegun }]);
+    /// Releases what came after the stop, or when its claim was over, so that it may be another's.
+    fn give_back(&mut self, message: ClaimedMessage, is_over: bool) {
+        let ClaimedMessage { id, receipt, .. } = message;
+        if is_over {
+            self.tell(ConsumerEvent::Lost { id: id.clone(), outcome: "expired".to_owned() });
+        }
+        self.settle(vec![Ended { id, receipt, how: Handled::NotBegun, is_lost: is_over }]);
     }
 
     fn begin(
@@ -341,7 +349,7 @@ impl Worker {
         for (ended, result) in messages.iter().zip(results) {
             let id = ended.id.clone();
             match result {
-                Answer::Done(done) if matches!(&*done.outcome, "ok" | "already") => {}
+                Answer::Done(done) if ended.is_lost || matches!(&*done.outcome, "ok" | "already") => {}
                 Answer::Done(done) => self.tell(ConsumerEvent::Lost { id, outcome: done.outcome.clone() }),
                 Answer::Refused(refused) => self.failed(Some(id), &refused.error),
             }

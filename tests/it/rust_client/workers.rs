@@ -186,6 +186,19 @@ async fn a_handler_whose_claim_runs_out_is_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_after_its_claim_is_over_is_lost_and_not_handled() {
+    let rig = Rig::made(1, json!({})).await;
+    rig.fault("/claim", Fault::DelayAnswer(ms(1_500)));
+    let handled = List::default();
+    let worker = rig.consume(ConsumeOptions { visibility: ms(1_200), ..quick() }, adding(&handled));
+    seen("it is acked", async || rig.is_empty().await).await;
+    seen("its release is answered", async || rig.requests("/release").iter().any(|it| it.status.is_some())).await;
+    assert_eq!(worker.lost(), ["expired"]);
+    worker.stop().await;
+    assert_eq!((handled.lock().clone(), rig.requests("/release").len()), (vec!["m-0".to_owned()], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_falls_due_late_in_a_claim_that_waits_longer_than_its_visibility_is_kept() {
     let rig = Rig::made(0, json!({})).await;
     let message = message("late").due(Due::In(ms(2_500)));

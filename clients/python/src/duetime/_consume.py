@@ -171,6 +171,12 @@ class _Loop:
 
     def _handle(self, delivery: Delivery) -> None:
         try:
+            if delivery._has_run_out:
+                # The answer of its claim came too late: the message may be another's.
+                self.lose(delivery, "expired")
+            if delivery._lost is not None:
+                self._release(delivery)
+                return
             try:
                 with _trace.of(delivery.message):
                     self._handler(delivery)

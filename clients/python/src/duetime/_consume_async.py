@@ -182,9 +182,20 @@ class _Loop:
             return
         self._held.add(delivery)
         delivery._task = asyncio.create_task(self._handle(delivery))
+        # Also where it is cancelled before it has begun.
+        delivery._task.add_done_callback(lambda _: self._free(delivery))
+
+    def _free(self, delivery: AsyncDelivery) -> None:
+        self._held.discard(delivery)
+        self._freed.set()
 
     async def _handle(self, delivery: AsyncDelivery) -> None:
         try:
+            if delivery._has_run_out:
+                # The answer of its claim came too late: the message may be another's.
+                await self._release(delivery)
+                self.lose(delivery, "expired")
+                return
             try:
                 with _trace.of(delivery.message):
                     await self._handler(delivery)
@@ -200,9 +211,6 @@ class _Loop:
                     await delivery._settle("ack", {}, with_claim=True)
         except DuetimeError as error:
             log.warning("message %r could not be settled and will come again: %s", delivery.id, error)
-        finally:
-            self._held.discard(delivery)
-            self._freed.set()
 
     def _is_held(self, delivery: AsyncDelivery) -> bool:
         # A handler that saw `is_lost` and gave up has not done its work.

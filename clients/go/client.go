@@ -310,18 +310,18 @@ func (t *Topic) Reschedule(ctx context.Context, id string, delay time.Duration, 
 // claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed after the acks
 // (Claimed.Err).
 func (t *Topic) Claim(ctx context.Context, max int, wait, visibility time.Duration, ack ...string) (Claimed, error) {
-	return t.claim(ctx, "", max, wait, visibility, 0, ack)
+	return t.claim(ctx, request{}, "", max, wait, visibility, ack)
 }
 
 // ClaimAs is Claim by a consumer of that name, which is in the list of consumers that a node answers, in 100 bytes.
 func (t *Topic) ClaimAs(
 	ctx context.Context, consumer string, max int, wait, visibility time.Duration, ack ...string,
 ) (Claimed, error) {
-	return t.claim(ctx, consumer, max, wait, visibility, 0, ack)
+	return t.claim(ctx, request{}, consumer, max, wait, visibility, ack)
 }
 
 func (t *Topic) claim(
-	ctx context.Context, consumer string, max int, wait, visibility, retryFor time.Duration, ack []string,
+	ctx context.Context, r request, consumer string, max int, wait, visibility time.Duration, ack []string,
 ) (Claimed, error) {
 	if t.err != nil {
 		return Claimed{}, t.err
@@ -340,8 +340,7 @@ func (t *Topic) claim(
 	if err != nil {
 		return Claimed{}, err
 	}
-	r := request{method: "POST", path: t.path + "/claim", contentType: jsonType, body: body}
-	r.wait, r.retryFor = wait, retryFor
+	r.method, r.path, r.contentType, r.body, r.wait = "POST", t.path+"/claim", jsonType, body, wait
 	if body, _, err = t.transport.do(ctx, r); err != nil {
 		return Claimed{}, err
 	}

@@ -16,7 +16,8 @@ const (
 	beatShare = 3
 	steps     = 12
 	// A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
-	// extended in time. One with acks waits for the smaller share: if it is lost, they are sent alone in time.
+	// extended in time. One with acks waits for the smaller share, and the answers to it, to settlements and to extensions
+	// are waited for as long: what is lost is sent again in time.
 	waitShare    = 3
 	ackWaitShare = 6
 	// How long the release of what is held is tried at a stop, and how long a cancelled handler may take to end.
@@ -98,6 +99,7 @@ func (d *Delivery) settle(
 			outcome = d.loop.ackWithClaim(receipt)
 		}
 		if outcome == "" {
+			r.timeout = d.loop.o.Visibility / ackWaitShare
 			result, err := one(d.loop.topic.settle(ctx, r, []string{receipt}, more))
 			if err != nil {
 				return "", err
@@ -251,14 +253,15 @@ func (c *consumer) claim(ctx context.Context, count int) ([]ClaimedMessage, erro
 	for _, ack := range acks {
 		receipts = append(receipts, ack.receipt)
 	}
-	wait, most := c.o.Wait, c.o.Visibility/waitShare
+	wait, most, r := c.o.Wait, c.o.Visibility/waitShare, request{retryFor: -1}
 	if len(acks) > 0 {
 		most = c.o.Visibility / ackWaitShare
+		r.timeout = most
 	}
 	if wait > most {
 		wait = most
 	}
-	claimed, err := c.topic.claim(ctx, c.o.Consumer, count, wait, c.o.Visibility, -1, receipts)
+	claimed, err := c.topic.claim(ctx, r, c.o.Consumer, count, wait, c.o.Visibility, receipts)
 	c.acked(acks, claimed.Results)
 	if err == nil && claimed.Err != nil {
 		err = claimed.Err
@@ -435,8 +438,7 @@ func (c *consumer) extend() {
 	if len(due) == 0 {
 		return
 	}
-	// Short, so that several tries fit into one claim.
-	r := request{path: "/extend", timeout: c.o.Visibility / 6, retryFor: -1}
+	r := request{path: "/extend", timeout: c.o.Visibility / ackWaitShare, retryFor: -1}
 	more := map[string]any{"visibility_timeout": millis(c.o.Visibility)}
 	results, err := c.topic.settle(context.Background(), r, receipts, more)
 	if err != nil {

@@ -249,6 +249,27 @@ func TestAnAckWhoseClaimHasNoAnswerIsSentByItself(t *testing.T) {
 	equal(t, len(c.lost.get()), 0)
 }
 
+func TestAnAckThatHangsAloneOrWithAClaimIsSentAgainInTime(t *testing.T) {
+	for path, concurrency := range map[string]int{"/claim": 1, "/ack": 2} {
+		r := made(t, 1, nil)
+		var begun list[time.Time]
+		handle := func(context.Context, *Delivery) error {
+			begun.add(time.Now())
+			r.fault("delay", path, map[string]any{"seconds": 20})
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		}
+		c := r.consume(handle, ConsumeOptions{
+			Concurrency: concurrency, Visibility: 6 * time.Second, Wait: 200 * time.Millisecond,
+		})
+		until(t, "it is acked", r.isEmpty)
+		equal(t, time.Since(begun.get()[0]) < 6*time.Second, true)
+		equal(t, c.stop(), nil)
+		equal(t, len(begun.get()), 1)
+		equal(t, len(c.lost.get()), 0)
+	}
+}
+
 func TestACancelIsSeenAtOnceByAnAckThatGoesWithAClaimThatWouldWait(t *testing.T) {
 	r := made(t, 1, nil)
 	handle := func(_ context.Context, d *Delivery) error {

@@ -43,7 +43,7 @@ type request struct {
 	body                      []byte
 	// How long the node may wait before it answers.
 	wait time.Duration
-	// Instead of those of the transport; retryFor below zero: not at all.
+	// Instead of those of the transport; timeout only where it is shorter, retryFor below zero: not at all.
 	timeout, retryFor time.Duration
 }
 
@@ -143,9 +143,9 @@ func (t *transport) do(ctx context.Context, r request) (body []byte, repeated bo
 }
 
 func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
-	limit := r.timeout
-	if limit == 0 {
-		limit = t.timeout
+	limit := t.timeout
+	if r.timeout != 0 && r.timeout < limit {
+		limit = r.timeout
 	}
 	limit += r.wait
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -265,6 +266,26 @@ def test_an_ack_whose_claim_has_no_answer_is_sent_by_itself(rig: Rig, kind: str)
     with_claim = [receipt for body in rig.bodies("/claim") for receipt in body.get("ack", [])]
     by_itself = [receipt for body in rig.bodies("/ack") for receipt in body["receipts"]]
     assert len(with_claim) == 2 and with_claim == by_itself and consumer.lost == []
+
+
+@both
+@pytest.mark.parametrize(("path", "concurrency"), [("/claim", 1), ("/ack", 2)])
+def test_an_ack_that_hangs_alone_or_with_a_claim_is_sent_again_in_time(
+    rig: Rig, kind: str, path: str, concurrency: int
+) -> None:
+    rig.create()
+    enqueue(rig, 1)
+    begun: list[float] = []
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        begun.append(time.monotonic())
+        rig.fault("delay", path, seconds=20)
+        await pause(0.2)
+
+    with Consumer(kind, rig, handle, concurrency=concurrency, visibility=6.0, wait=0.2) as consumer:
+        until(lambda: is_empty(rig), "it is acked")
+        assert time.monotonic() - begun[0] < 6.0
+    assert len(begun) == 1 and consumer.lost == []
 
 
 @both

@@ -197,14 +197,16 @@ export class Topic {
       visibilityMs?: number;
       ack?: readonly Receipt[];
       consumer?: string | undefined;
+      timeoutMs?: number;
       retryForMs?: number;
     } = {},
   ): Promise<Claimed> {
-    const { waitMs = 0, visibilityMs, ack = [], consumer, retryForMs } = options;
+    const { waitMs = 0, visibilityMs, ack = [], consumer, timeoutMs, retryForMs } = options;
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
     const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }), consumer };
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
-    const found = await this.transport.json(retryForMs === undefined ? request : { ...request, retryForMs });
+    const limits = { ...(timeoutMs !== undefined && { timeoutMs }), ...(retryForMs !== undefined && { retryForMs }) };
+    const found = await this.transport.json({ ...request, ...limits });
     const claimed = wire.claim(found);
     if (claimed.results.length !== ack.length) {
       throw new ForeignAnswer(`${request.path} did not answer one result for each of ${ack.length} receipts`);

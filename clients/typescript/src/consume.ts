@@ -27,7 +27,10 @@ const STEPS = 12;
  * extended in time.
  */
 const WAIT_SHARE = 3;
-/** A claim with acks waits for this share of the visibility at most: if it is lost, they are sent alone in time. */
+/**
+ * A claim with acks waits for this share of the visibility at most, and the answers to it, to settlements and to
+ * extensions are waited for as long: what is lost is sent again in time.
+ */
 const ACK_WAIT_SHARE = 6;
 /** How long the release of what is held is tried at a stop, and how long an aborted handler may take to end. */
 const RELEASE_FOR_MS = 5_000;
@@ -42,6 +45,7 @@ export interface Claims {
       visibilityMs: number;
       ack: readonly Receipt[];
       consumer: string | undefined;
+      timeoutMs?: number;
       retryForMs: number;
     },
   ): Promise<Claimed>;
@@ -198,8 +202,13 @@ class Loop {
     this.#stop = options.signal ?? new AbortController().signal;
   }
 
+  /** How long the answer to what keeps or settles a claim is waited for, so that several tries fit into one claim. */
+  get #answerMaxMs(): number {
+    return this.visibilityMs / ACK_WAIT_SHARE;
+  }
+
   async settle(verb: string, receipt: Receipt, more: object, retryForMs?: number): Promise<SettleOutcome> {
-    const limits = retryForMs === undefined ? {} : { retryForMs };
+    const limits = { timeoutMs: this.#answerMaxMs, ...(retryForMs !== undefined && { retryForMs }) };
     return one(await this.topic.settle(verb, [receipt], more, limits)).outcome;
   }
 
@@ -296,7 +305,8 @@ class Loop {
       const ack = acks.map(({ receipt }) => receipt);
       const [{ visibilityMs }, { consumer }] = [this, this.options];
       waitMs = Math.min(waitMs, Math.floor(visibilityMs / (ack.length > 0 ? ACK_WAIT_SHARE : WAIT_SHARE)));
-      claimed = await this.topic.claim(count, { waitMs, visibilityMs, ack, consumer, retryForMs: 0 });
+      const limits = { ...(ack.length > 0 && { timeoutMs: this.#answerMaxMs }), retryForMs: 0 };
+      claimed = await this.topic.claim(count, { waitMs, visibilityMs, ack, consumer, ...limits });
     } finally {
       this.#acked(acks, claimed?.results ?? []);
     }
@@ -351,8 +361,7 @@ class Loop {
     const since = performance.now();
     const due = [...this.#held.keys()].filter((delivery) => delivery.isOpen && delivery.beatAt <= since);
     if (due.length === 0) return;
-    // Short, so that several tries fit into one claim.
-    const limits = { timeoutMs: this.visibilityMs / 6, retryForMs: 0 };
+    const limits = { timeoutMs: this.#answerMaxMs, retryForMs: 0 };
     const more = { visibility_timeout: `${this.visibilityMs}ms` };
     const receipts = due.map((delivery) => delivery.receipt);
     const extending = this.topic.settle("extend", receipts, more, limits).then(

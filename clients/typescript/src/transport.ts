@@ -30,6 +30,7 @@ export interface Request {
   body?: string;
   /** How long the node may wait before it answers. */
   waitMs?: number;
+  /** Instead of the client's, where it is shorter. */
   timeoutMs?: number;
   retryForMs?: number;
 }
@@ -151,7 +152,7 @@ export class Transport {
   }
 
   async #send(request: Request): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
-    const limitMs = (request.timeoutMs ?? this.timeoutMs) + (request.waitMs ?? 0);
+    const limitMs = Math.min(request.timeoutMs ?? Infinity, this.timeoutMs) + (request.waitMs ?? 0);
     const headers = { ...this.#headers, ...traceHeaders(this.openTelemetry) };
     if (request.body !== undefined) headers["content-type"] = "application/json";
     if (request.method !== "GET") headers[NOT_AFTER] = String(Math.floor(Date.now() + this.#aheadMs + limitMs));

@@ -87,7 +87,7 @@ test("an ack that cannot be sent is not followed by a nack", async () => {
   await rig.create();
   await rig.enqueue(1);
   await rig.fault("cut", "/ack");
-  const consumer = rig.consume(() => {}, { visibilityMs: 1000 });
+  const consumer = rig.consume(() => {}, { visibilityMs: 3000 });
   await until(() => rig.isEmpty(), "it comes again after its visibility, and is acked");
   await consumer.stop();
   assert.deepEqual([await rig.requests("/nack"), consumer.errors.length], [[], 1]);
@@ -250,6 +250,23 @@ test("an ack whose claim has no answer is sent by itself", async () => {
   assert.equal(withClaim.length, 2);
   assert.deepEqual([await receipts(rig, "/ack"), consumer.lost], [withClaim, []]);
 });
+
+for (const [path, concurrency] of [["/claim", 1], ["/ack", 2]] as const) {
+  test(`an ack that hangs is sent again in time: ${path}`, async () => {
+    const rig = await made(1);
+    const begun: number[] = [];
+    const handle = async () => {
+      begun.push(performance.now());
+      await rig.fault("delay", path, { seconds: 20 });
+      await pause(200);
+    };
+    const consumer = rig.consume(handle, { concurrency, visibilityMs: 6000, waitMs: 200 });
+    await until(() => rig.isEmpty(), "it is acked");
+    assert.ok(performance.now() - (begun[0] as number) < 6000);
+    await consumer.stop();
+    assert.deepEqual([begun.length, consumer.lost], [1, []]);
+  });
+}
 
 test("a cancel is seen at once by an ack that goes with a claim that would wait", async () => {
   const rig = await made(1);

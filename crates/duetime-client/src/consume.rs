@@ -25,7 +25,7 @@ const STEPS: u32 = 12;
 /// A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
 /// extended in time.
 const WAIT_SHARE: u32 = 3;
-/// A claim with acks waits for this share of it at most, and an extension is waited for as long.
+/// A claim with acks waits for this share of it at most, and the answers to acks and extensions are waited for as long.
 const ACK_WAIT_SHARE: u32 = 6;
 /// How long the release of what is held is tried at a stop.
 const RELEASE_FOR: Duration = Duration::from_secs(5);
@@ -207,12 +207,20 @@ impl Worker {
         self.client.clone().retrying(Duration::ZERO)
     }
 
+    /// How long the answer to what keeps or settles a claim is waited for, so that several tries fit into one claim.
+    fn answer_max(&self) -> Duration {
+        self.client.answer_max.min(self.options.visibility / ACK_WAIT_SHARE)
+    }
+
     fn claim(&mut self, max: usize, acked: Vec<Ended>) {
         let ConsumeOptions { visibility, wait, consumer, .. } = self.options.clone();
         let wait = if acked.is_empty() { wait } else { wait.min(visibility / ACK_WAIT_SHARE) };
         let ack = acked.iter().map(|ended| ended.receipt.clone()).collect();
         let ask = Claim { max, wait, visibility: Some(visibility), ack, consumer };
-        let (client, topic, since) = (self.client_once(), self.topic.clone(), Instant::now());
+        let (mut client, topic, since) = (self.client_once(), self.topic.clone(), Instant::now());
+        if !acked.is_empty() {
+            client.answer_max = self.answer_max();
+        }
         self.is_claiming = true;
         self.requests.spawn(async move {
             Answered::Claim { since, acked, claimed: Box::new(client.claim(&topic, &ask).await) }
@@ -221,7 +229,7 @@ impl Worker {
 
     /// Settles messages that ended in the same way.
     fn settle(&mut self, messages: Vec<Ended>) {
-        let (mut client, topic) = (self.client.clone(), self.topic.clone());
+        let (mut client, topic) = (self.client.clone().timeout(self.answer_max()), self.topic.clone());
         let Some(how) = messages.first().map(|ended| ended.how.clone()) else { return };
         if how == Handled::NotBegun && self.stops_at.is_some() {
             client.retry_for = client.retry_for.min(RELEASE_FOR);
@@ -401,8 +409,8 @@ impl Worker {
             receipts.push(held.receipt.clone());
         }
         let visibility = self.options.visibility;
-        // One try, and a short one, so that several fit into one claim; the node begins none that was given up.
-        let client = self.client_once().timeout(visibility / ACK_WAIT_SHARE);
+        // One try, and a short one; the node begins none that was given up.
+        let client = self.client_once().timeout(self.answer_max());
         let (topic, since) = (self.topic.clone(), Instant::now());
         self.requests.spawn(async move {
             let results = client.extend(&topic, &receipts, Some(visibility)).await;

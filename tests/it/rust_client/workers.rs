@@ -160,10 +160,13 @@ async fn a_handler_that_fails_or_panics_is_a_nack_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nack_with_a_delay_is_not_undone_by_a_beat() {
     let rig = Rig::made(1, json!({})).await;
-    rig.fault("/nack", Fault::DelayAnswer(ms(1_500)));
-    let handle =
-        |_| async { Handled::Again { delay: Some(Duration::from_secs(3600)), reason: Some("not yet".to_owned()) } };
-    let worker = rig.consume(ConsumeOptions { visibility: ms(3_000), ..quick() }, handle);
+    // It is under way when the claim is a third over.
+    rig.fault("/nack", Fault::DelayAnswer(ms(1_000)));
+    let handle = |_| async {
+        let_pass(ms(2_500), Because::Rate).await;
+        Handled::Again { delay: Some(Duration::from_secs(3600)), reason: Some("not yet".to_owned()) }
+    };
+    let worker = rig.consume(ConsumeOptions { visibility: ms(9_000), ..quick() }, handle);
     seen("it is nacked", async || rig.requests("/nack").iter().any(|nack| nack.status.is_some())).await;
     let_pass(ms(1_500), Because::Quiet).await;
     assert!(worker.lost().is_empty(), "{:?}", worker.lost());
@@ -196,6 +199,29 @@ async fn what_comes_after_its_claim_is_over_is_lost_and_not_handled() {
     assert_eq!(worker.lost(), ["expired"]);
     worker.stop().await;
     assert_eq!((handled.lock().clone(), rig.requests("/release").len()), (vec!["m-0".to_owned()], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ack_that_hangs_alone_or_with_a_claim_is_sent_again_in_time() {
+    for (path, concurrency) in [("/claim", 1), ("/ack", 2)] {
+        let rig = Arc::new(Rig::made(1, json!({})).await);
+        let begun = List::default();
+        let handle = {
+            let (rig, begun) = (rig.clone(), begun.clone());
+            move |_| {
+                begun.lock().push(tokio::time::Instant::now());
+                rig.fault(path, Fault::Delay(ms(20_000)));
+                let_pass(SHORT, Because::Rate)
+            }
+        };
+        let visibility = ms(6_000);
+        let worker = rig.consume(ConsumeOptions { concurrency, visibility, wait: SHORT, ..quick() }, handle);
+        seen("it is acked", async || rig.is_empty().await).await;
+        assert!(begun.lock()[0].elapsed() < visibility, "{path}: {:?}", begun.lock()[0].elapsed());
+        assert!(worker.lost().is_empty(), "{:?}", worker.lost());
+        worker.stop().await;
+        assert_eq!(begun.lock().len(), 1, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,11 +108,12 @@ class Calls:
         """Sends a request until it is answered, or `retry_for` has passed.
 
         Returns the answer, and whether an earlier try may have been carried out. `wait`: how long the node may wait.
+        `timeout`: instead of the client's, where it is shorter.
         """
         headers = {**self._headers, **_trace.headers()}
         if content is not None:
             headers["content-type"] = "application/json"
-        limit = (self.timeout if timeout is None else timeout) + wait
+        limit = (self.timeout if timeout is None else min(timeout, self.timeout)) + wait
         tries, repeated, is_clock_known = _Tries(self.retry_for if retry_for is None else retry_for), False, False
         while True:
             if method != "GET":
@@ -161,6 +162,7 @@ class Calls:
         items: Sequence[T],
         content_of: Callable[[list[T]], bytes],
         retry_for: float | None = None,
+        timeout: float | None = None,
     ) -> Steps[list[tuple[Any, bool]]]:
         """Sends items and returns a result for each; items that failed for a passing reason are sent again."""
         results: list[tuple[Any, bool]] = [({}, False)] * len(items)
@@ -168,7 +170,7 @@ class Calls:
         open_ones, tries, again = list(range(len(items))), _Tries(retry_for), set[int]()
         while open_ones:
             content = content_of([items[at] for at in open_ones])
-            reply, repeated = yield from self.request("POST", path, content, retry_for=retry_for)
+            reply, repeated = yield from self.request("POST", path, content, timeout=timeout, retry_for=retry_for)
             found = _answers.read(reply.content)
             answers = found.get("results") if isinstance(found, dict) else None
             if not isinstance(answers, list) or len(answers) != len(open_ones):
@@ -273,6 +275,7 @@ class Calls:
         visibility: Duration | None,
         ack: Sequence[str],
         consumer: str | None = None,
+        timeout: float | None = None,
         retry_for: float | None = None,
     ) -> Steps[Claimed]:
         body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
@@ -283,20 +286,26 @@ class Calls:
         if consumer is not None:
             body["consumer"] = consumer
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
-        reply, _ = yield from self.request("POST", path, content, wait=wait, retry_for=retry_for)
+        reply, _ = yield from self.request("POST", path, content, wait=wait, timeout=timeout, retry_for=retry_for)
         claimed = _answers.claim(_answers.read(reply.content))
         if len(claimed.results) != len(ack):
             raise ForeignAnswer(f"{path} did not answer one result for each of {len(ack)} receipts")
         return claimed
 
     def settle(
-        self, topic: str, verb: str, receipts: Sequence[str], more: Mapping[str, object], retry_for: float | None = None
+        self,
+        topic: str,
+        verb: str,
+        receipts: Sequence[str],
+        more: Mapping[str, object],
+        timeout: float | None = None,
+        retry_for: float | None = None,
     ) -> Steps[list[Settled | ItemError]]:
         results: list[Settled | ItemError] = []
         for begin in range(0, len(receipts), IDS_MAX):
             some = receipts[begin : begin + IDS_MAX]
             content_of = lambda part: _wire.dumps({"receipts": part, **more})  # noqa: E731
-            found = yield from self._results(f"{_path(topic)}/{verb}", some, content_of, retry_for=retry_for)
+            found = yield from self._results(f"{_path(topic)}/{verb}", some, content_of, retry_for, timeout)
             results += [
                 _answers.item_error(answer, begin + at) or _answers.settled(answer)
                 for at, (answer, _) in enumerate(found)

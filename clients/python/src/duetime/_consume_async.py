@@ -79,8 +79,9 @@ class _Loop:
         self._freed = asyncio.Event()
 
     async def settle(self, verb: str, receipt: str, more: dict[str, object], retry_for: float | None) -> SettleOutcome:
-        calls = self._topic._calls
-        return one(await self._topic._run(calls.settle(self._topic.name, verb, [receipt], more, retry_for))).outcome
+        timeout = _hold.answer_max(self.visibility)
+        steps = self._topic._calls.settle(self._topic.name, verb, [receipt], more, timeout, retry_for)
+        return one(await self._topic._run(steps)).outcome
 
     async def ack_with_claim(self, receipt: str) -> SettleOutcome | None:
         """Acks with the next claim, if that is sent at once; None: it is to be acked by itself."""
@@ -168,7 +169,8 @@ class _Loop:
         try:
             receipts = [receipt for receipt, _ in acks]
             wait = _hold.wait_with(acks, wait, self.visibility)
-            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, self._consumer, retry_for=0)
+            timeout = _hold.answer_max(self.visibility) if acks else None
+            steps = calls.claim(self._topic.name, count, wait, visibility, receipts, self._consumer, timeout, 0)
             claimed = await self._topic._run(steps)
         finally:
             self._acked(acks, claimed.results)
@@ -241,8 +243,7 @@ class _Loop:
         calls, visibility = self._topic._calls, timedelta(seconds=self.visibility)
         try:
             receipts = [each._receipt for each in due]
-            # Short, so that several tries fit into one claim.
-            timeout = min(calls.timeout, self.visibility / 6)
+            timeout = _hold.answer_max(self.visibility)
             results = await self._topic._run(calls.extend_once(self._topic.name, receipts, visibility, timeout))
         except DuetimeError as error:
             log.warning("claims could not be extended, next try in %.1f s: %s", self.visibility / _hold.STEPS, error)

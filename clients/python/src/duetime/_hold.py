@@ -24,7 +24,8 @@ STEPS = 12
 #: A claim waits for this share of the visibility at most, which counts from before it was sent: what it brings can be
 #: extended in time.
 WAIT_SHARE = 3
-#: A claim with acks waits for this share of the visibility at most: if it is lost, they are sent by themselves in time.
+#: A claim with acks waits for this share of the visibility at most, and the answers to it, to settlements and to
+#: extensions are waited for as long: what is lost is sent again in time.
 ACK_WAIT_SHARE = 6
 #: How long the release of what is held is tried at a stop, and how long a handler that is told to end may take.
 RELEASE_FOR_S = 5.0
@@ -116,6 +117,11 @@ class Acks(Generic[T]):
         self.is_ready = False
         taken, self._waiting = self._waiting, []
         return taken
+
+
+def answer_max(visibility: float) -> float:
+    """Seconds to wait for an answer, so that several tries fit into one claim."""
+    return visibility / ACK_WAIT_SHARE
 
 
 def wait_with(acks: Sequence[object], wait: float, visibility: float) -> float:

@@ -153,15 +153,15 @@ func (t *Topic) Enqueue(ctx context.Context, m NewMessage) (Enqueued, error) {
 		return Enqueued{}, t.err
 	}
 	r := request{method: "POST", path: t.path + "/messages", contentType: jsonType, body: l.text}
-	body, repeated, err := t.transport.do(ctx, r)
+	answered, err := t.transport.do(ctx, r)
 	if err != nil {
 		return Enqueued{}, err
 	}
 	var found answerItem
-	if err := read(body, &found); err != nil {
+	if err := read(answered.body, &found); err != nil {
 		return Enqueued{}, err
 	}
-	return found.enqueued(repeated, l.isMade), nil
+	return found.enqueued(answered.repeated, l.isMade), nil
 }
 
 // EnqueueMany enqueues many messages; a result for each, in order. One that is refused takes no other along.
@@ -341,17 +341,18 @@ func (t *Topic) claim(
 		return Claimed{}, err
 	}
 	r.method, r.path, r.contentType, r.body, r.wait = "POST", t.path+"/claim", jsonType, body, wait
-	if body, _, err = t.transport.do(ctx, r); err != nil {
+	answered, err := t.transport.do(ctx, r)
+	if err != nil {
 		return Claimed{}, err
 	}
 	var found answerClaim
-	if err := read(body, &found); err != nil {
+	if err := read(answered.body, &found); err != nil {
 		return Claimed{}, err
 	}
 	if len(found.Results) != len(ack) {
-		return Claimed{}, foreign(0, body)
+		return Claimed{}, foreign(0, answered.body)
 	}
-	return found.claimed(), nil
+	return found.claimed(retryAfter(answered.headers)), nil
 }
 
 // Ack says that the messages are done.

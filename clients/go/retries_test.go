@@ -82,6 +82,16 @@ func TestTheLastErrorIsReturnedWhenTheTimeForRetriesIsOver(t *testing.T) {
 	}
 }
 
+func TestAClaimThatFailedAfterItsAcksSaysWhenToComeBack(t *testing.T) {
+	r := made(t, 0, nil)
+	acked := []any{map[string]any{"outcome": "ok", "id": "a"}}
+	r.fault("answer", "/claim", map[string]any{"status": 200,
+		"headers": map[string]string{"content-type": jsonType, "retry-after": "7"},
+		"body":    map[string]any{"messages": []any{}, "results": acked, "error": busy["body"]}})
+	claimed := must(r.topic.Claim(ctx, 1, 0, 0, "a"))
+	equal(t, claimed.Err.(*APIError).RetryAfter, 7*time.Second)
+}
+
 func TestARefusalIsReturnedAtOnceAndACallEndsWithItsContext(t *testing.T) {
 	r := newRig(t, Options{})
 	var refused *APIError

@@ -118,14 +118,22 @@ func mayBeDone(err error) bool {
 	return refused.Status != 429 && refused.Status != 503
 }
 
-// do sends a request until it is answered, or its time is up. It also says whether an earlier try may have been carried
-// out.
-func (t *transport) do(ctx context.Context, r request) (body []byte, repeated bool, err error) {
+// answer is what came to a request, and no refusal.
+type answer struct {
+	body    []byte
+	headers http.Header
+	// An earlier try may have been carried out.
+	repeated bool
+}
+
+// do sends a request until it is answered, or its time is up.
+func (t *transport) do(ctx context.Context, r request) (answer, error) {
+	repeated := false
 	tries, isClockKnown := t.tries(r.retryFor), false
 	for {
-		body, status, err := t.send(ctx, r)
+		body, status, headers, err := t.send(ctx, r)
 		if err == nil {
-			return body, repeated, nil
+			return answer{body, headers, repeated}, nil
 		}
 		if status == http.StatusPreconditionFailed && !isClockKnown {
 			isClockKnown = true
@@ -137,12 +145,12 @@ func (t *transport) do(ctx context.Context, r request) (body []byte, repeated bo
 		}
 		repeated = repeated || mayBeDone(err)
 		if ctx.Err() != nil || !isPassing(err) || !tries.pause(ctx, err) {
-			return nil, repeated, err
+			return answer{}, err
 		}
 	}
 }
 
-func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
+func (t *transport) send(ctx context.Context, r request) ([]byte, int, http.Header, error) {
 	limit := t.timeout
 	if r.timeout != 0 && r.timeout < limit {
 		limit = r.timeout
@@ -152,7 +160,7 @@ func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
 	defer cancel()
 	sent, err := http.NewRequestWithContext(ctx, r.method, t.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	sent.Header.Set("Accept", jsonType)
 	sent.Header.Set("User-Agent", "duetime-go/0.1.0")
@@ -171,15 +179,15 @@ func (t *transport) send(ctx context.Context, r request) ([]byte, int, error) {
 	}
 	answer, err := t.http.Do(sent)
 	if err != nil {
-		return nil, 0, &NoAnswerError{MaybeDone: !isUnconnected(err), Err: err}
+		return nil, 0, nil, &NoAnswerError{MaybeDone: !isUnconnected(err), Err: err}
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return nil, 0, &NoAnswerError{MaybeDone: true, Err: err}
+		return nil, 0, nil, &NoAnswerError{MaybeDone: true, Err: err}
 	}
 	t.seeClock(answer.Header)
-	return body, answer.StatusCode, problem(answer.StatusCode, answer.Header, body)
+	return body, answer.StatusCode, answer.Header, problem(answer.StatusCode, answer.Header, body)
 }
 
 // isUnconnected is true if no connection was made, so that nothing was sent.
@@ -209,11 +217,11 @@ func (t *transport) json(ctx context.Context, method, path string, body any, to 
 			return err
 		}
 	}
-	found, _, err := t.do(ctx, r)
+	found, err := t.do(ctx, r)
 	if err != nil {
 		return err
 	}
-	return read(found, to)
+	return read(found.body, to)
 }
 
 // outcome is what became of one item, and whether an earlier try may have been carried out.
@@ -241,22 +249,22 @@ func results[T any](
 		if r.body, err = bodyOf(some); err != nil {
 			return nil, err
 		}
-		body, repeated, err := t.do(ctx, r)
+		answered, err := t.do(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		var answer struct{ Results []answerItem }
-		if err := read(body, &answer); err != nil {
+		var parsed struct{ Results []answerItem }
+		if err := read(answered.body, &parsed); err != nil {
 			return nil, err
 		}
-		if len(answer.Results) != len(open) {
+		if len(parsed.Results) != len(open) {
 			shown := fmt.Sprintf("%s did not answer one result for each of %d items", r.path, len(open))
 			return nil, &ForeignAnswerError{shown}
 		}
 		var failed []int
 		for number, at := range open {
-			found := answer.Results[number]
-			all[at] = outcome{found, repeated || all[at].isPassing()}
+			found := parsed.Results[number]
+			all[at] = outcome{found, answered.repeated || all[at].isPassing()}
 			if found.isPassing() {
 				failed = append(failed, at)
 			}

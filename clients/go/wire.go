@@ -293,7 +293,8 @@ type answerClaim struct {
 	Error    *problemBody    `json:"error"`
 }
 
-func (a answerClaim) claimed() Claimed {
+// claimed reads what a claim brought; after: how long to wait before the next one, if it failed.
+func (a answerClaim) claimed(after time.Duration) Claimed {
 	var c Claimed
 	for _, m := range a.Messages {
 		c.Messages = append(c.Messages, m.claimed())
@@ -306,7 +307,7 @@ func (a answerClaim) claimed() Claimed {
 		c.Results = append(c.Results, r)
 	}
 	if e := a.Error; e != nil {
-		c.Err = &APIError{Status: e.Status, Code: e.Code, Title: e.Title, Detail: e.Detail, Field: e.Field}
+		c.Err = &APIError{e.Status, e.Code, e.Title, e.Detail, e.Field, after}
 	}
 	return c
 }
@@ -355,16 +356,22 @@ type problemBody struct {
 	Outcome                    string
 }
 
-// problem returns the refusal that an answer is; nil if it is an outcome, which a refusal about one message is too.
-func problem(status int, headers http.Header, body []byte) error {
-	kind, after := headers.Get("content-type"), time.Duration(0)
+// retryAfter is how long to wait before the next request, as an answer says.
+func retryAfter(headers http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31)
 	// One that is out of range is the largest one.
-	if err == nil || errors.Is(err, strconv.ErrRange) {
-		if after = time.Duration(seconds) * time.Second; after > retryAfterMax {
-			after = retryAfterMax
-		}
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
 	}
+	if after := time.Duration(seconds) * time.Second; after < retryAfterMax {
+		return after
+	}
+	return retryAfterMax
+}
+
+// problem returns the refusal that an answer is; nil if it is an outcome, which a refusal about one message is too.
+func problem(status int, headers http.Header, body []byte) error {
+	kind, after := headers.Get("content-type"), retryAfter(headers)
 	if strings.HasPrefix(kind, "application/problem+json") {
 		var p problemBody
 		if err := read(body, &p); err != nil {

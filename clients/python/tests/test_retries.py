@@ -67,6 +67,15 @@ def test_the_last_error_is_raised_when_the_time_for_retries_is_over() -> None:
     assert lost.value.maybe_done
 
 
+def test_a_claim_that_failed_after_its_acks_says_when_to_come_back(rig: Rig) -> None:
+    topic = rig.create()
+    body = {"messages": [], "results": [{"outcome": "ok", "id": "a"}], "error": busy()["body"]}
+    headers = {"content-type": "application/json", "retry-after": "7"}
+    rig.fault("answer", "/claim", status=200, headers=headers, body=body)
+    claimed = topic.claim(ack=["a"])
+    assert claimed.error is not None and claimed.error.retry_after == 7
+
+
 def test_a_refusal_is_raised_at_once(rig: Rig) -> None:
     with pytest.raises(duetime.ApiError) as refused:
         rig.topic.enqueue("x")

@@ -206,8 +206,8 @@ export class Topic {
     const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }), consumer };
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
     const limits = { ...(timeoutMs !== undefined && { timeoutMs }), ...(retryForMs !== undefined && { retryForMs }) };
-    const found = await this.transport.json({ ...request, ...limits });
-    const claimed = wire.claim(found);
+    const { text, headers } = await this.transport.request({ ...request, ...limits });
+    const claimed = wire.claim(wire.read(text), headers);
     if (claimed.results.length !== ack.length) {
       throw new ForeignAnswer(`${request.path} did not answer one result for each of ${ack.length} receipts`);
     }

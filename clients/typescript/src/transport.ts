@@ -37,6 +37,7 @@ export interface Request {
 
 export interface Answer {
   text: string;
+  headers: Headers;
   /** True if an earlier try may have been carried out. */
   repeated: boolean;
 }
@@ -113,7 +114,7 @@ export class Transport {
           continue;
         }
         const refusal = problem(answer.status, answer.headers, answer.text);
-        if (!refusal) return { text: answer.text, repeated };
+        if (!refusal) return { text: answer.text, headers: answer.headers, repeated };
         if (!refusal.retryable) throw refusal;
         repeated ||= ![429, 503].includes(refusal.status) || MAYBE_DONE.includes(refusal.code);
         error = refusal;

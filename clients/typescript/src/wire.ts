@@ -127,8 +127,7 @@ function foreign(text: string, status?: number): ForeignAnswer {
 /** The refusal that an answer is; undefined if it is an outcome, which a refusal about one message is too. */
 export function problem(status: number, headers: Headers, text: string): ApiError | undefined {
   const kind = headers.get("content-type") ?? "";
-  const after = headers.get("retry-after") ?? "";
-  const retryAfterMs = /^\d+$/.test(after) ? Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000 : undefined;
+  const retryAfterMs = retryAfterOf(headers);
   if (kind.startsWith("application/problem+json")) {
     const found = read(text);
     if (found.outcome !== undefined) return undefined;
@@ -138,6 +137,11 @@ export function problem(status: number, headers: Headers, text: string): ApiErro
   if ([502, 503, 504].includes(status)) return new ApiError(status, "", "no node answered", undefined, retryAfterMs);
   if (!kind.includes("json")) throw foreign(text, status);
   return undefined;
+}
+
+function retryAfterOf(headers: Headers): number | undefined {
+  const after = headers.get("retry-after") ?? "";
+  return /^\d+$/.test(after) ? Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000 : undefined;
 }
 
 /** An object without the fields that are not there. */
@@ -245,10 +249,10 @@ export function claimed(found: Json): ClaimedMessage {
   });
 }
 
-export function claim(found: Json): Claimed {
+export function claim(found: Json, headers: Headers): Claimed {
   const results = (found.results ?? []).map((each: Json, at: number) => itemError(each, at) ?? settled(each));
   const { status, code, detail, field } = found.error ?? {};
-  const error = found.error && { error: new ApiError(status, code, detail, field) };
+  const error = found.error && { error: new ApiError(status, code, detail, field, retryAfterOf(headers)) };
   return Object.assign(found.messages.map(claimed), { results, ...error });
 }
 

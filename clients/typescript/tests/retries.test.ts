@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ApiError, type Duration, Duetime, ForeignAnswer, type NewMessage, NoAnswer } from "../src/index.js";
+import { ApiError, type Duration, Duetime, ForeignAnswer, NoAnswer } from "../src/index.js";
+import type { NewMessage, Receipt } from "../src/index.js";
 import { pauseMs } from "../src/transport.js";
 import { makeId, problem as problemOf } from "../src/wire.js";
 import { Rig, until } from "./rig.js";
@@ -68,6 +69,16 @@ test("an answer that was lost once leaves open whether it was done, and the erro
   const error = await new Duetime("http://node", { retryForMs: 500, fetch }).topic("orders").enqueue("x").catch((e) => e);
   assert.ok(error instanceof NoAnswer && error.maybeDone);
   assert.match(error.message, /^no answer: [^;]+; whether it was done is unknown$/);
+});
+
+test("a claim that failed after its acks says when to come back", async () => {
+  const rig = new Rig();
+  const topic = await rig.create();
+  const body = { messages: [], results: [{ outcome: "ok", id: "a" }], error: busy.body };
+  const headers = { "content-type": "application/json", "retry-after": "7" };
+  await rig.fault("answer", "/claim", { status: 200, headers, body });
+  const claimed = await topic.claim(1, { ack: ["a" as Receipt] });
+  assert.equal(claimed.error?.retryAfterMs, 7000);
 });
 
 test("a refusal is thrown at once", async () => {

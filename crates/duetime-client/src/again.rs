@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::answers::Answer;
-use crate::call::Client;
+use crate::call::{Client, Whole};
 use crate::error::ClientError;
 use crate::messages::Results;
 
@@ -48,6 +48,8 @@ impl Patience {
 pub(crate) struct Told<T> {
     pub answer: T,
     pub status: u16,
+    /// After how many seconds the next request may come at the earliest, where the answer says so.
+    pub retry_after: Option<u64>,
     /// An earlier try may have been carried out.
     pub repeated: bool,
 }
@@ -92,13 +94,16 @@ impl Client {
     /// The same, with what is known of the tries.
     pub(crate) async fn call_told<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, ClientError> {
         let (mut patience, mut repeated) = (self.patience(), false);
+        let told = |(answer, whole): (T, Whole), repeated| {
+            let Whole { status, retry_after, .. } = whole;
+            Told { answer, status, retry_after, repeated }
+        };
         loop {
             let Some(copy) = request.try_clone() else {
-                let (answer, status) = self.call_once(request).await?;
-                return Ok(Told { answer, status, repeated });
+                return Ok(told(self.call_once(request).await?, repeated));
             };
             match self.call_once(copy).await {
-                Ok((answer, status)) => return Ok(Told { answer, status, repeated }),
+                Ok(answered) => return Ok(told(answered, repeated)),
                 Err(error) => {
                     let may_be_done = error.may_be_done();
                     if !error.is_passing() || !patience.pause(error.retry_after()).await {

@@ -110,6 +110,8 @@ pub(crate) struct Whole {
     /// Not a problem document; the status alone may still say no.
     pub is_json: bool,
     pub status: u16,
+    /// After how many seconds the next request may come at the earliest, where the answer says so.
+    pub retry_after: Option<u64>,
 }
 
 impl Client {
@@ -251,7 +253,7 @@ impl Client {
             let title = format!("status {status} from what stands before the node");
             return Err(ClientError::Refused(Box::new(Problem { status, title, retry_after, ..Problem::default() })));
         }
-        Ok(Whole { bytes, is_json, status })
+        Ok(Whole { bytes, is_json, status, retry_after })
     }
 
     pub(crate) fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
@@ -267,17 +269,17 @@ impl Client {
         self.call_once(request).await.map(|(answer, _)| answer)
     }
 
-    /// The same, with the status.
+    /// The same, with all else that was answered.
     pub(crate) async fn call_once<T: DeserializeOwned>(
         &self,
         request: reqwest::RequestBuilder,
-    ) -> Result<(T, u16), ClientError> {
+    ) -> Result<(T, Whole), ClientError> {
         let whole = self.whole(self.send(request).await?).await?;
         if !whole.is_json {
             let text = String::from_utf8_lossy(&whole.bytes[..whole.bytes.len().min(SHOWN_MAX)]).trim().to_owned();
             return Err(self.foreign(format!("status {}, {text:?}", whole.status)));
         }
-        Ok((self.read(&whole.bytes)?, whole.status))
+        Ok((self.read(&whole.bytes)?, whole))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {

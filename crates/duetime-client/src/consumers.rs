@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::answers::{Answer, Claimed, Outcome};
 use crate::call::{Client, part};
-use crate::error::ClientError;
+use crate::error::{ClientError, Problem};
 use crate::message::millis;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,9 @@ impl Client {
         }
         let path = format!("/v1/topics/{}/claim", part(topic));
         let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&body);
-        self.call_again(request).await
+        let told = self.call_told::<Claimed>(request).await?;
+        let error = told.answer.error.map(|problem| Problem { retry_after: told.retry_after, ..problem });
+        Ok(Claimed { error, ..told.answer })
     }
 
     /// Who claims from a topic at the node that answers.

@@ -95,6 +95,16 @@ async fn a_call_that_is_asked_to_come_back_after_its_time_for_retries_ends_at_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_failed_after_its_acks_says_when_to_come_back() {
+    let rig = Rig::made(0, json!({})).await;
+    let busy = json!({"code": "busy", "detail": "come back", "status": 503, "retryable": true});
+    let body = json!({"messages": [], "results": [{"outcome": "ok", "id": "a"}], "error": busy});
+    rig.fault("/claim", answer(200, &[JSON, ("retry-after", "7")], body));
+    let claimed = rig.client.claim(TOPIC, &Claim { ack: vec!["a".to_owned()], ..Claim::default() }).await.unwrap();
+    assert_eq!(claimed.error.unwrap().retry_after, Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_last_error_is_returned_when_the_time_for_retries_is_over() {
     let rig = Rig::made(0, json!({})).await;
     let client = rig.client.clone().retrying(Duration::ZERO);

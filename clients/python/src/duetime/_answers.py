@@ -161,12 +161,13 @@ def claimed(found: Mapping[str, Any]) -> ClaimedMessage:
     )
 
 
-def claim(found: Mapping[str, Any]) -> Claimed:
+def claim(found: Mapping[str, Any], headers: Mapping[str, str]) -> Claimed:
     results = [item_error(each, at) or settled(each) for at, each in enumerate(found.get("results", ()))]
     error = None
     if (refused := found.get("error")) is not None:
         title, field = refused.get("title", ""), refused.get("field")
-        error = ApiError(refused["status"], refused["code"], refused["detail"], title=title, field=field)
+        status, code, detail, retry_after = refused["status"], refused["code"], refused["detail"], _retry_after(headers)
+        error = ApiError(status, code, detail, title=title, field=field, retry_after=retry_after)
     return Claimed([claimed(each) for each in found["messages"]], results, error)
 
 

@@ -287,7 +287,7 @@ class Calls:
             body["consumer"] = consumer
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, timeout=timeout, retry_for=retry_for)
-        claimed = _answers.claim(_answers.read(reply.content))
+        claimed = _answers.claim(_answers.read(reply.content), reply.headers)
         if len(claimed.results) != len(ack):
             raise ForeignAnswer(f"{path} did not answer one result for each of {len(ack)} receipts")
         return claimed

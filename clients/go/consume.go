@@ -343,14 +343,17 @@ func (c *consumer) handle(d *Delivery) {
 	}
 }
 
-// call calls the handler; a panic of it is an error, as in net/http.
+// call calls the handler; a panic of it, or of its error when asked for its text, is an error, as in net/http.
 func (c *consumer) call(d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("handler panicked: %v", p)
 		}
 	}()
-	return c.handler(c.topic.transport.inTraceOf(d.ctx, d.ClaimedMessage), d)
+	if err = c.handler(c.topic.transport.inTraceOf(d.ctx, d.ClaimedMessage), d); err != nil {
+		_ = err.Error()
+	}
+	return err
 }
 
 func (c *consumer) lose(d *Delivery, outcome SettleOutcome) {

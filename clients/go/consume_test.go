@@ -78,21 +78,32 @@ func TestAnAckWaitsForTheExtensionThatIsUnderWay(t *testing.T) {
 }
 
 func TestAHandlerThatFailsOrPanicsIsANackWithItsReason(t *testing.T) {
-	r := made(t, 2, Settings{"retry": map[string]any{"max_attempts": 1}})
+	r := made(t, 4, Settings{"retry": map[string]any{"max_attempts": 1}})
 	handle := func(_ context.Context, d *Delivery) error {
-		if d.ID == "m-1" {
+		switch d.ID {
+		case "m-1":
 			panic("no such shop")
+		case "m-2":
+			return errors.New("half \xf0\x9f")
+		case "m-3":
+			return (*mute)(nil)
 		}
 		return errors.New("no such order")
 	}
 	c := r.consume(handle, ConsumeOptions{})
-	until(t, "both are dead letters", func() bool { return must(r.beside.Info(ctx)).Dead == 2 })
+	until(t, "all are dead letters", func() bool { return must(r.beside.Info(ctx)).Dead == 4 })
 	equal(t, c.stop(), nil)
-	for id, reason := range map[string]string{"m-0": "no such order", "m-1": "no such shop"} {
+	reasons := map[string]string{"m-0": "no such order", "m-1": "no such shop", "m-2": "half \ufffd", "m-3": "panicked"}
+	for id, reason := range reasons {
 		equal(t, strings.Contains(must(r.beside.Get(ctx, id)).Death.Reason, reason), true)
 	}
-	equal(t, len(c.errors.get()), 2)
+	equal(t, len(c.errors.get()), 4)
 }
+
+// mute is an error that panics where its text is asked for.
+type mute struct{ text string }
+
+func (m *mute) Error() string { return m.text }
 
 func TestANackWithADelayIsNotUndoneByABeat(t *testing.T) {
 	r := made(t, 1, nil)

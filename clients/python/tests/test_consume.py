@@ -103,6 +103,25 @@ def test_a_handler_that_raises_is_a_nack_with_its_reason(rig: Rig, kind: str) ->
 
 
 @both
+def test_a_reason_that_is_not_unicode_or_cannot_be_had_is_a_nack_all_the_same(rig: Rig, kind: str) -> None:
+    rig.create(retry={"max_attempts": 1})
+    enqueue(rig, 2)
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    async def handle(delivery: Any, pause: Pause) -> None:
+        # Half of a pair, and both halves of one.
+        raise RuntimeError("half \ud83d, whole \ud83d\ude00") if delivery.id == "m-0" else Mute
+
+    with Consumer(kind, rig, handle):
+        until(lambda: rig.beside.info().dead == 2, "they are dead letters")
+    reasons = [message.death.reason for id in ("m-0", "m-1") if (message := rig.beside.get(id)) and message.death]
+    assert "half \ufffd, whole \U0001f600" in reasons[0] and "Mute" in reasons[1]
+
+
+@both
 def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> None:
     rig.create()
     enqueue(rig, 1)

@@ -335,7 +335,7 @@ class Loop {
         // It was told to end, and has not done its work.
         if (delivery.signal.aborted) return;
         this.#report(error, delivery);
-        settle = () => delivery.nack({ reason: String(error) });
+        settle = () => delivery.nack({ reason: reasonOf(error) });
       }
       if (delivery.isOpen) await settle();
     } catch (error) {
@@ -405,6 +405,14 @@ class Loop {
   #report(error: unknown, delivery?: Delivery): void {
     if (this.options.onError) this.options.onError(error, delivery);
     else console.warn(`duetime:${delivery ? ` message ${JSON.stringify(delivery.id)}:` : ""}`, error);
+  }
+}
+
+function reasonOf(error: unknown): string {
+  try {
+    return String(error);
+  } catch {
+    return "an error without a text";
   }
 }
 

@@ -104,9 +104,11 @@ export function messageLine(message: NewMessage, id: string): string {
 }
 
 export function nackFields({ delay, reason, dead }: NackOptions): Json {
+  // Half of a surrogate pair is no character, and a node refuses it.
+  const chars = reason === undefined ? undefined : Array.from(reason.replace(/\p{Surrogate}/gu, "\ufffd"));
   return {
     ...(delay !== undefined && { delay }),
-    ...(reason !== undefined && { reason: Array.from(reason).slice(0, REASON_CHARS_MAX).join("") }),
+    ...(chars !== undefined && { reason: chars.slice(0, REASON_CHARS_MAX).join("") }),
     ...(dead && { dead }),
   };
 }

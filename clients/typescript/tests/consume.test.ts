@@ -82,6 +82,19 @@ test("a handler that throws is a nack with its reason", async () => {
   assert.match(String(consumer.errors[0]), /no such order/);
 });
 
+test("a reason that is not Unicode or cannot be had is a nack all the same", async () => {
+  const rig = await made(2, { retry: { max_attempts: 1 } });
+  // Half of a pair, and both halves of one.
+  const handle = ({ id }: Delivery) =>
+    Promise.reject(id === "m-0" ? new Error("half \ud83d, whole \ud83d\ude00") : Object.create(null));
+  const consumer = rig.consume(handle);
+  await until(async () => (await rig.beside.info()).dead === 2, "they are dead letters");
+  await consumer.stop();
+  const reason = async (id: string) => (await rig.beside.get(id))?.death?.reason ?? "";
+  assert.ok((await reason("m-0")).includes("half \ufffd, whole \u{1f600}"), await reason("m-0"));
+  assert.ok((await reason("m-1")).includes("an error without a text"), await reason("m-1"));
+});
+
 test("an ack that cannot be sent is not followed by a nack", async () => {
   const rig = new Rig({ retryForMs: 0 });
   await rig.create();

@@ -152,7 +152,12 @@ def pause_after(error: DuetimeError, failures: int) -> float:
 
 
 def reason_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        # It has no text: what makes it failed.
+        return name
 
 
 def zipped(

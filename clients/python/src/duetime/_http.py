@@ -46,7 +46,7 @@ def lost(error: httpx.TransportError) -> Lost:
 def nack(delay: Duration | None, reason: str | None, dead: bool) -> dict[str, object]:
     given: dict[str, object] = {} if delay is None else {"delay": _wire.duration(delay)}
     if reason is not None:
-        given["reason"] = reason[:REASON_CHARS_MAX]
+        given["reason"] = _wire.unicode(reason[:REASON_CHARS_MAX])
     return {**given, "dead": True} if dead else given
 
 

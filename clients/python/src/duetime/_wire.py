@@ -20,6 +20,11 @@ def dumps(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
+def unicode(text: str) -> str:
+    """The text with U+FFFD instead of each half of a surrogate pair, which has no UTF-8; two halves are a character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def loads(data: bytes) -> Any:
     return json.loads(data)
 

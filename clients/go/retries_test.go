@@ -82,6 +82,26 @@ func TestTheLastErrorIsReturnedWhenTheTimeForRetriesIsOver(t *testing.T) {
 	}
 }
 
+func TestItemsAndThenRequestsThatFailAreSentAgainForTheTimeOfOneCall(t *testing.T) {
+	var sent []time.Time
+	answer := func(*http.Request) (*http.Response, error) {
+		sent = append(sent, time.Now())
+		status, kind, body := 503, "application/problem+json", `{"code":"busy","detail":"x"}`
+		if len(sent) == 1 {
+			// Most of the time is over when the item fails, and then the requests fail.
+			time.Sleep(1500 * time.Millisecond)
+			status, kind, body = 200, jsonType, `{"results":[{"error":{"code":"busy","detail":"x"}}]}`
+		}
+		headers := http.Header{"Content-Type": {kind}, "Retry-After": {"1"}}
+		return &http.Response{StatusCode: status, Header: headers, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+	client := &http.Client{Transport: roundTrip(answer)}
+	node := must(New("http://node", Options{HTTP: client, RetryFor: 2500 * time.Millisecond}))
+	_, err := node.Topic("orders").Ack(ctx, []string{"a"})
+	equal(t, isCode(err, "busy"), true)
+	equal(t, time.Since(sent[0]) < 3100*time.Millisecond, true)
+}
+
 func TestAClaimThatFailedAfterItsAcksSaysWhenToComeBack(t *testing.T) {
 	r := made(t, 0, nil)
 	acked := []any{map[string]any{"outcome": "ok", "id": "a"}}

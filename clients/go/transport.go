@@ -45,6 +45,8 @@ type request struct {
 	wait time.Duration
 	// Instead of those of the transport; timeout only where it is shorter, retryFor below zero: not at all.
 	timeout, retryFor time.Duration
+	// When the tries end, instead of retryFor after the first.
+	end time.Time
 }
 
 // tries says when to try again: with full jitter, not before the node asks for it, and not after its end.
@@ -53,11 +55,14 @@ type tries struct {
 	count int
 }
 
-func (t *transport) tries(retryFor time.Duration) *tries {
-	if retryFor == 0 {
-		retryFor = t.retryFor
+func (t *transport) tries(r request) *tries {
+	if !r.end.IsZero() {
+		return &tries{end: r.end}
 	}
-	return &tries{end: time.Now().Add(retryFor)}
+	if r.retryFor == 0 {
+		r.retryFor = t.retryFor
+	}
+	return &tries{end: time.Now().Add(r.retryFor)}
 }
 
 // pause waits for the next try; false if there is none.
@@ -129,7 +134,7 @@ type answer struct {
 // do sends a request until it is answered, or its time is up.
 func (t *transport) do(ctx context.Context, r request) (answer, error) {
 	repeated := false
-	tries, isClockKnown := t.tries(r.retryFor), false
+	tries, isClockKnown := t.tries(r), false
 	for {
 		body, status, headers, err := t.send(ctx, r)
 		if err == nil {
@@ -239,7 +244,8 @@ func results[T any](
 	for at := range open {
 		open[at] = at
 	}
-	tries := t.tries(r.retryFor)
+	tries := t.tries(r)
+	r.end = tries.end
 	for len(open) > 0 {
 		some := make([]T, len(open))
 		for number, at := range open {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
+import httpx
 import pytest
 from rig import Rig, rig, until
 
@@ -65,6 +67,23 @@ def test_the_last_error_is_raised_when_the_time_for_retries_is_over() -> None:
     with pytest.raises(duetime.NoAnswer) as lost:
         topic.enqueue("x")
     assert lost.value.maybe_done
+
+
+def test_items_and_then_requests_that_fail_are_sent_again_for_the_time_of_one_call() -> None:
+    sent: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(time.monotonic())
+        if len(sent) > 1:
+            return httpx.Response(503, headers={**PROBLEM, "retry-after": "1"}, json=busy()["body"])
+        # Most of the time is over when the item fails, and then the requests fail.
+        time.sleep(1.5)
+        return httpx.Response(200, json={"results": [{"error": {"code": "busy", "detail": "x", "index": 0}}]})
+
+    node = duetime.Duetime("http://node", retry_for=2.5, http=httpx.Client(transport=httpx.MockTransport(answer)))
+    with pytest.raises(duetime.ApiError):
+        node.topic("orders").ack(["a"])
+    assert time.monotonic() - sent[0] < 3.1
 
 
 def test_a_claim_that_failed_after_its_acks_says_when_to_come_back(rig: Rig) -> None:

@@ -64,17 +64,18 @@ export function pauseMs(count: number, error?: unknown): number {
 
 /** When to try again, and not after `retryForMs`. */
 class Tries {
-  readonly #end: number;
   #count = 0;
 
-  constructor(retryForMs: number) {
-    this.#end = performance.now() + retryForMs;
-  }
+  /** `end`: by the monotonic clock. */
+  constructor(
+    retryForMs: number,
+    readonly end = performance.now() + retryForMs,
+  ) {}
 
   /** Waits for the next try; false if there is none. */
   async pause(error?: unknown): Promise<boolean> {
     const pause = pauseMs(this.#count++, error);
-    if (performance.now() + pause > this.#end) return false;
+    if (performance.now() + pause > this.end) return false;
     await sleep(pause);
     return true;
   }
@@ -96,9 +97,9 @@ export class Transport {
     this.#headers = { accept: "application/json", ...(token && { authorization: `Bearer ${token.trim()}` }) };
   }
 
-  /** Sends a request until it is answered, or its time is up. Refusals are thrown. */
-  async request(request: Request): Promise<Answer> {
-    const tries = new Tries(request.retryForMs ?? this.retryForMs);
+  /** Sends a request until it is answered, or its time is up, or, if given, `end` has come. Refusals are thrown. */
+  async request(request: Request, end?: number): Promise<Answer> {
+    const tries = new Tries(request.retryForMs ?? this.retryForMs, end);
     let repeated = false;
     let isClockKnown = false;
     for (;;) {
@@ -139,7 +140,7 @@ export class Transport {
     while (open.length > 0) {
       const request = requestOf(open.map((at) => items[at] as T));
       tries ??= new Tries(request.retryForMs ?? this.retryForMs);
-      const { text, repeated } = await this.request(request);
+      const { text, repeated } = await this.request(request, tries.end);
       const answers = read(text)?.results;
       if (!Array.isArray(answers) || answers.length !== open.length) {
         throw new ForeignAnswer(`${request.path} did not answer one result for each of ${open.length} items`);

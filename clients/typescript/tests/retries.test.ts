@@ -6,7 +6,7 @@ import { ApiError, type Duration, Duetime, ForeignAnswer, NoAnswer } from "../sr
 import type { NewMessage, Receipt } from "../src/index.js";
 import { pauseMs } from "../src/transport.js";
 import { makeId, problem as problemOf } from "../src/wire.js";
-import { Rig, until } from "./rig.js";
+import { pause, Rig, until } from "./rig.js";
 
 const delay: Duration = "1h";
 const problem = { "content-type": "application/problem+json", "retry-after": "0" };
@@ -69,6 +69,21 @@ test("an answer that was lost once leaves open whether it was done, and the erro
   const error = await new Duetime("http://node", { retryForMs: 500, fetch }).topic("orders").enqueue("x").catch((e) => e);
   assert.ok(error instanceof NoAnswer && error.maybeDone);
   assert.match(error.message, /^no answer: [^;]+; whether it was done is unknown$/);
+});
+
+test("items and then requests that fail are sent again for the time of one call", async () => {
+  const sent: number[] = [];
+  const headers = { ...problem, "retry-after": "1" };
+  const fetch: typeof globalThis.fetch = async () => {
+    sent.push(performance.now());
+    if (sent.length > 1) return new Response(JSON.stringify(busy.body), { status: 503, headers });
+    // Most of the time is over when the item fails, and then the requests fail.
+    await pause(1500);
+    return Response.json({ results: [{ error: { code: "busy", detail: "x", index: 0 } }] });
+  };
+  const topic = new Duetime("http://node", { fetch, retryForMs: 2500 }).topic("orders");
+  await assert.rejects(topic.ack(["a" as Receipt]), { code: "busy" });
+  assert.ok(performance.now() - (sent[0] as number) < 3100);
 });
 
 test("a claim that failed after its acks says when to come back", async () => {

@@ -93,7 +93,15 @@ impl Client {
 
     /// The same, with what is known of the tries.
     pub(crate) async fn call_told<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, ClientError> {
-        let (mut patience, mut repeated) = (self.patience(), false);
+        self.call_patiently(self.patience(), request).await
+    }
+
+    async fn call_patiently<T: DeserializeOwned>(
+        &self,
+        mut patience: Patience,
+        request: RequestBuilder,
+    ) -> Result<Told<T>, ClientError> {
+        let mut repeated = false;
         let told = |(answer, whole): (T, Whole), repeated| {
             let Whole { status, retry_after, .. } = whole;
             Told { answer, status, retry_after, repeated }
@@ -136,7 +144,10 @@ impl Client {
         let mut places: Vec<usize> = (0..count).collect();
         let mut answers: Vec<Option<Answer<T>>> = (0..count).map(|_| None).collect();
         loop {
-            let Told { answer, repeated, .. } = self.call_told::<Results<Answer<T>>>(request(&places)?).await?;
+            // What is sent again as a whole ends with the time for the items.
+            let within = Patience { until: patience.until, failures: 0 };
+            let Told { answer, repeated, .. } =
+                self.call_patiently::<Results<Answer<T>>>(within, request(&places)?).await?;
             let asked = answer.results;
             if asked.len() != places.len() {
                 return Err(self.foreign(format!("{} answers for {} items", asked.len(), places.len())));

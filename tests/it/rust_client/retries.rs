@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use duetime_client::{Answer, Claim, Client, ClientError, Due, NewMessage, Placed};
 use duetime_testkit::servers::Fault;
+use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::json;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::rig::{LATER, List, Rig, TOPIC, answer, busy, message};
 use super::seen;
@@ -102,6 +103,36 @@ async fn a_claim_that_failed_after_its_acks_says_when_to_come_back() {
     rig.fault("/claim", answer(200, &[JSON, ("retry-after", "7")], body));
     let claimed = rig.client.claim(TOPIC, &Claim { ack: vec!["a".to_owned()], ..Claim::default() }).await.unwrap();
     assert_eq!(claimed.error.unwrap().retry_after, Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_and_then_requests_that_fail_are_sent_again_for_the_time_of_one_call() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Most of the time is over when the item fails, and then the requests fail.
+    let serve = tokio::spawn(async move {
+        let item = json!({"results": [{"error": {"code": "busy", "detail": "x", "retryable": true, "index": 0}}]});
+        let busy = json!({"code": "busy", "detail": "come back", "status": 503, "retryable": true});
+        for at in 0.. {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            assert!(socket.read(&mut [0; 4096]).await.unwrap() > 0);
+            if at == 0 {
+                let_pass(Duration::from_millis(1_500), Because::Fault).await;
+            }
+            let (status, kind, body) = if at == 0 { ("200", JSON.1, &item) } else { ("503", PROBLEM.1, &busy) };
+            let body = body.to_string();
+            let length = body.len();
+            let head =
+                format!("content-type: {kind}\r\ncontent-length: {length}\r\nretry-after: 1\r\nconnection: close");
+            socket.write_all(format!("HTTP/1.1 {status} x\r\n{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        }
+    });
+    let client = Client::new(&url, None).unwrap().retrying(Duration::from_millis(2_500));
+    let begun = tokio::time::Instant::now();
+    let error = client.ack(TOPIC, &["a".to_owned()]).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, "busy");
+    assert!(begun.elapsed() < Duration::from_millis(3_100), "{:?}", begun.elapsed());
+    serve.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

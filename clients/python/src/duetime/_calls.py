@@ -104,8 +104,9 @@ class Calls:
         wait: float = 0.0,
         timeout: float | None = None,
         retry_for: float | None = None,
+        end: float | None = None,
     ) -> Steps[tuple[Reply, bool]]:
-        """Sends a request until it is answered, or `retry_for` has passed.
+        """Sends a request until it is answered, or `retry_for` has passed, or `end` by the monotonic clock.
 
         Returns the answer, and whether an earlier try may have been carried out. `wait`: how long the node may wait.
         `timeout`: instead of the client's, where it is shorter.
@@ -114,7 +115,8 @@ class Calls:
         if content is not None:
             headers["content-type"] = "application/json"
         limit = (self.timeout if timeout is None else min(timeout, self.timeout)) + wait
-        tries, repeated, is_clock_known = _Tries(self.retry_for if retry_for is None else retry_for), False, False
+        tries = _Tries(self.retry_for if retry_for is None else retry_for, end)
+        repeated, is_clock_known = False, False
         while True:
             if method != "GET":
                 headers[NOT_AFTER] = str(int((time.time() + self._ahead_s + limit) * 1000))
@@ -166,11 +168,11 @@ class Calls:
     ) -> Steps[list[tuple[Any, bool]]]:
         """Sends items and returns a result for each; items that failed for a passing reason are sent again."""
         results: list[tuple[Any, bool]] = [({}, False)] * len(items)
-        retry_for = self.retry_for if retry_for is None else retry_for
-        open_ones, tries, again = list(range(len(items))), _Tries(retry_for), set[int]()
+        tries = _Tries(self.retry_for if retry_for is None else retry_for)
+        open_ones, again = list(range(len(items))), set[int]()
         while open_ones:
             content = content_of([items[at] for at in open_ones])
-            reply, repeated = yield from self.request("POST", path, content, timeout=timeout, retry_for=retry_for)
+            reply, repeated = yield from self.request("POST", path, content, timeout=timeout, end=tries.end)
             found = _answers.read(reply.content)
             answers = found.get("results") if isinstance(found, dict) else None
             if not isinstance(answers, list) or len(answers) != len(open_ones):
@@ -361,8 +363,9 @@ class Batcher:
 class _Tries:
     """When to try again: with full jitter, not before the node asks for it, and not after `retry_for`."""
 
-    def __init__(self, retry_for: float) -> None:
-        self._end = time.monotonic() + retry_for
+    def __init__(self, retry_for: float, end: float | None = None) -> None:
+        #: By the monotonic clock.
+        self.end = time.monotonic() + retry_for if end is None else end
         self._count = 0
 
     def pause(self, at_least: float | None) -> float | None:
@@ -370,7 +373,7 @@ class _Tries:
         ceiling = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0**self._count)
         self._count += 1
         pause = (at_least or 0.0) + random.uniform(0, ceiling)
-        return pause if time.monotonic() + pause <= self._end else None
+        return pause if time.monotonic() + pause <= self.end else None
 
 
 def _path(topic: str) -> str:

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use duetime_direct::{Direct, DirectError, Due, Edited, EnqueueOutcome, NewMessage, RedisStoreConfig, RouteError};
+use duetime_core::Timestamp;
+use duetime_direct::{
+    Direct, DirectError, Due, Edited, EnqueueOutcome, Expiry, NewMessage, RedisStoreConfig, RouteError,
+};
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
@@ -71,6 +74,34 @@ async fn a_producer_on_redis_and_one_at_a_node_see_the_same_messages() {
         (&json!("a"), &json!("check"), &json!("7"))
     );
     assert_eq!(done(&node, Method::GET, "orders", &Value::Null).await["scheduled"], 1, "d is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_on_redis_stores_nothing_that_a_node_refuses() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "").await;
+    done(&node, Method::PUT, "orders", &json!({"shards": 2})).await;
+    let direct = beside(&redis).await;
+    let expires = |id: &str, expiry| NewMessage { expires: Some(expiry), ..check(id) };
+    let century = HALF_AN_HOUR * 48 * 365 * 100;
+    let due_at = direct.enqueue("orders", &[check("a")]).await.remove(0).unwrap().due_at;
+    let soon = Timestamp::from_millis(due_at.as_millis() - 60_000);
+    let refused = [
+        (check("."), "id", "\".\""),
+        (check(".."), "id", "\"..\""),
+        (expires("b", Expiry::At(soon)), "expires_at", "before it falls due"),
+        (expires("c", Expiry::After(century)), "expires", "10 years"),
+    ];
+    for (message, blamed, why) in refused {
+        let error = direct.enqueue("orders", &[message]).await.remove(0).unwrap_err();
+        let DirectError::Invalid { field, detail } = &error else { panic!("{error}") };
+        assert!(*field == blamed && detail.contains(why), "{error}");
+    }
+    let rounded = expires("d", Expiry::After(Duration::from_nanos(1)));
+    direct.enqueue("orders", &[rounded]).await.remove(0).unwrap();
+    let stored = direct.message("orders", "d").await.unwrap().unwrap();
+    assert_eq!(Expiry::of(&stored.headers), Some(Expiry::After(Duration::from_millis(1))));
+    assert_eq!(done(&node, Method::GET, "orders", &Value::Null).await["scheduled"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use crate::end::End;
 use crate::message::Headers;
 use crate::store::Settlement;
 use crate::time::Timestamp;
+use crate::units::check_delay;
 
 /// The header that keeps it: milliseconds since the Unix epoch, or, after a `+`, after the due time.
 pub const EXPIRES: &str = "duetime-expires";
@@ -31,6 +32,23 @@ impl Expiry {
             Some(millis) => millis.parse().ok().map(Duration::from_millis).map(Self::After),
             None => text.parse().ok().map(Timestamp::from_millis).map(Self::At),
         }
+    }
+
+    /// Refuses one that passes before `due_at`, or that is longer than a delay may be; parts of a millisecond are rounded
+    /// up. It is for new messages: what is stored already keeps its expiry.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what to do.
+    pub fn check(self, due_at: Timestamp) -> Result<Self, String> {
+        let checked = match self {
+            Self::At(at) => Self::At(at),
+            Self::After(after) => Self::After(check_delay(after)?),
+        };
+        if checked.of_due(due_at) < due_at {
+            return Err("it would expire before it falls due; give a later time, or an earlier due time".to_owned());
+        }
+        Ok(checked)
     }
 
     /// When a message with this due time expires.

@@ -153,6 +153,14 @@ impl Direct {
         }
     }
 
+    fn expiry(&self, expiry: Expiry, due: Due) -> Result<Expiry, DirectError> {
+        let field = match expiry {
+            Expiry::At(_) => "expires_at",
+            Expiry::After(_) => "expires",
+        };
+        expiry.check(due.of(self.clock.now())).map_err(|error| invalid(field, error))
+    }
+
     fn item(&self, message: &NewMessage, record: &TopicRecord) -> Result<Enqueue, DirectError> {
         let most = record.config.max_payload;
         if message.payload.len() as u64 > most {
@@ -161,10 +169,17 @@ impl Direct {
         }
         let headers = Headers::new(message.headers.clone()).map_err(|error| invalid("headers", error))?;
         let made = || format!("{:032x}", rand::random::<u128>());
+        let id = id(&message.id.clone().unwrap_or_else(made))?;
+        id.check_new().map_err(|error| invalid("id", error))?;
+        let due = self.due(message.due.unwrap_or(Due::In(record.config.delay)))?;
+        let headers = match message.expires {
+            Some(expiry) => self.expiry(expiry, due)?.kept_in(&headers),
+            None => headers,
+        };
         Ok(Enqueue {
-            id: id(&message.id.clone().unwrap_or_else(made))?,
-            due: self.due(message.due.unwrap_or(Due::In(record.config.delay)))?,
-            headers: message.expires.map_or(headers.clone(), |expiry| expiry.kept_in(&headers)),
+            id,
+            due,
+            headers,
             payload: message.payload.clone(),
             on_conflict: message.on_conflict,
             nonce: Nonce(rand::random()),

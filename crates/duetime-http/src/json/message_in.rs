@@ -286,7 +286,7 @@ fn read_expiry(
         (Some(_), Some(_)) => return refuse("expires_at", "expires is given too; give one of them"),
         (Some(raw), None) => {
             let text = text_or_number(raw, "expires", code, "give a string with a unit, like \"10m\"")?;
-            match parse_duration(&text).and_then(check_delay) {
+            match parse_duration(&text) {
                 Ok(after) => ("expires", Expiry::After(after)),
                 Err(error) => return refuse("expires", &error),
             }
@@ -300,11 +300,7 @@ fn read_expiry(
             }
         }
     };
-    let due_at = due.of(rules.now);
-    if expiry.of_due(due_at) < due_at {
-        return refuse(field, "it would expire before it falls due; give a later time, or an earlier due time");
-    }
-    Ok(Some(expiry))
+    expiry.check(due.of(rules.now)).map(Some).or_else(|error| refuse(field, &error))
 }
 
 /// How many milliseconds the moment that is asked for is past at `now`; `None`: it is not, or it is a delay.

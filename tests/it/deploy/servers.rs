@@ -24,6 +24,11 @@ fn lines(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The users of `duetime.acl` as they are, as a line of `redis.conf`.
+fn with_users() -> String {
+    format!("aclfile {}", root().join("deploy/redis/duetime.acl").display())
+}
+
 #[test]
 fn the_user_of_redis_is_the_one_that_the_documents_describe() {
     let page = file("docs/OPERATIONS.md");
@@ -45,14 +50,8 @@ fn the_user_of_redis_is_the_one_that_the_documents_describe() {
 #[tokio::test]
 async fn a_redis_of_these_files_passes_check_config_and_serves_a_node_as_its_user() {
     let folder = tempfile::tempdir().unwrap();
-    let acl = folder.path().join("duetime.acl");
-    std::fs::write(
-        &acl,
-        file("deploy/redis/duetime.acl").replace("user default off", "user default on nopass ~* &* +@all"),
-    )
-    .unwrap();
     let mut settings = lines(&file("deploy/redis/redis.conf"));
-    settings.push(format!("aclfile {}", acl.display()));
+    settings.push(with_users());
     let redis =
         RedisServer::start_with(RedisOptions { append_only: true, lines: settings, ..RedisOptions::default() }).await;
     let url = redis.url().replacen("redis://", "redis://duetime:change-me@", 1);
@@ -98,19 +97,38 @@ async fn an_etcd_of_this_file_serves() {
     }
 }
 
-#[tokio::test]
-async fn six_servers_of_these_files_become_a_cluster_of_three_masters() {
+/// Six servers of these files, but for the lines that are not `kept`, and their addresses.
+async fn six(kept: impl Fn(&str) -> bool) -> (Vec<RedisServer>, Vec<String>) {
     let mut settings = lines(&file("deploy/redis/redis.conf"));
     settings.extend(lines(&file("deploy/redis/cluster.conf")));
+    settings.retain(|line| kept(line));
+    settings.push(with_users());
     let mut servers = Vec::new();
     for _ in 0..6 {
-        servers
-            .push(RedisServer::start_with(RedisOptions { lines: settings.clone(), ..RedisOptions::default() }).await);
+        let options = RedisOptions { lines: settings.clone(), ..RedisOptions::default() };
+        servers.push(RedisServer::start_with(options).await);
     }
-    let addresses: Vec<String> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    done(command("deploy/redis/cluster").arg("1").args(&addresses));
-    let node = Node::start(PROGRAM, &format!("redis-cluster://{}", addresses.join(",")), "").await;
+    let addresses = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    (servers, addresses)
+}
+
+#[tokio::test]
+async fn six_servers_of_these_files_become_a_cluster_whose_replicas_follow() {
+    let (_servers, addresses) = six(|_| true).await;
+    let said = done(command("deploy/redis/cluster").arg("1").args(&addresses).env("REDISCLI_AUTH", "change-me-too"));
+    assert!(said.contains("3 replicas follow their masters"), "{said}");
+    let url = format!("redis-cluster://duetime:change-me@{}", addresses.join(","));
+    let node = Node::start(PROGRAM, &url, "").await;
     done(command(PROGRAM).args(["topic", "create", "orders", "--shards", "12", "--node", &node.url()]));
     let status = done(command(PROGRAM).args(["status", "--node", &node.url()]));
     assert!(status.contains("able to serve"), "{status}");
+}
+
+#[tokio::test]
+async fn a_cluster_whose_replicas_may_not_follow_is_not_called_laid_out() {
+    let (_servers, addresses) = six(|line| !line.starts_with("master")).await;
+    let mut cluster = command("deploy/redis/cluster");
+    cluster.arg("1").args(&addresses).env("REDISCLI_AUTH", "change-me-too").env("SECONDS_MAX", "3");
+    let (well, said) = ran(&mut cluster);
+    assert!(!well && said.contains("0 of 3 replicas follow their masters") && said.contains("masterauth"), "{said}");
 }

@@ -10,6 +10,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -30,7 +31,9 @@ LEASE_S = 5
 SETTLES_S = 6
 """How long the load goes on after a task, before it is looked at."""
 TASK_S_MAX = 600
-OLD, NEW = "old-password-of-redis", "new-password-of-redis"
+OLD, NEW = "change-me", "new-password"
+"""Of the user `duetime`: that of deploy/redis/duetime.acl, and the next one."""
+os.environ["REDISCLI_AUTH"] = "change-me-too"
 
 with open(os.path.join(ROOT, "docs/OPERATIONS.md")) as page:
     SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n?)*)", page.read(), re.MULTILINE))
@@ -49,18 +52,15 @@ class Redis(Child):
         self.address = address
         folder = os.path.join(FOLDER, address)
         os.makedirs(folder)
-        with open(os.path.join(ROOT, "deploy/redis/duetime.acl")) as acl:
-            rights = re.search(r"^user duetime on >\S+ (.*)$", acl.read(), re.MULTILINE)[1]
-        with open(os.path.join(folder, "acl"), "w") as acl:
-            acl.write(f"user default on nopass ~* &* +@all\nuser duetime on >{OLD} {rights}\n")
+        for name in ("redis.conf", "cluster.conf", "duetime.acl"):
+            shutil.copy(os.path.join(ROOT, "deploy/redis", name), folder)
         super().__init__(address, [
-            "redis-server", "--port", redis_port, "--bind", address, "--bind-source-addr", address, "--aclfile", "acl", "--protected-mode", "no",
-            "--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction", "--maxmemory", "1gb",
-            "--cluster-enabled", "yes", "--cluster-node-timeout", "3000", "--cluster-require-full-coverage", "no",
+            "redis-server", "cluster.conf", "--port", redis_port, "--bind", address, "--bind-source-addr", address,
+            "--aclfile", "duetime.acl", "--maxmemory", "1gb",
         ], cwd=folder)
 
     def cli(self, *args):
-        return run("redis-cli", "-h", self.address, "-p", redis_port, *args)
+        return run("redis-cli", "--user", "admin", "-h", self.address, "-p", redis_port, *args)
 
     def answers(self):
         until(lambda: self.cli("ping").strip() == "PONG", self.address)
@@ -153,7 +153,10 @@ HOST=$host exec sh -c "$(printf '%s' "$*" | sed "s#/etc/duetime#{FOLDER}/$host#g
     systemctl = f"""#!/bin/sh
 [ "$1" = restart ] && exec curl -fsS -o /dev/null http://127.0.0.1:{hosts.server_address[1]}/$HOST/$2
 """
-    for name, text in (("ssh", ssh), ("systemctl", systemctl)):
+    redis_cli = f"""#!/bin/sh
+exec {shutil.which("redis-cli")} --user admin "$@"
+"""
+    for name, text in (("ssh", ssh), ("systemctl", systemctl), ("redis-cli", redis_cli)):
         path = os.path.join(folder, name)
         with open(path, "w") as file:
             file.write(text)

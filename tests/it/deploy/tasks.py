@@ -320,8 +320,10 @@ def servers():
     task("upgrade Redis 7.0 to 8.2", re.sub(r"(?<=<<PAIRS\n).*?(?=\nPAIRS)", pairs(), upgrade, flags=re.DOTALL))
     versions = {re.search(r"redis_version:(\S+)", redis[address].cli("info", "server"))[1] for address in REDIS[:6]}
     assert len(versions) == 1 and versions.pop().startswith("8."), versions
-    password, _ = commands("Rotate another secret")
-    task("another password of Redis", password, old_password=OLD, new_password=NEW)
+    password = commands("Rotate another secret")[:3]
+    members = ",".join(f"{one}:{redis_port}" for one in REDIS[:3])
+    url = f"redis-cluster://duetime:{NEW}@{members}"
+    task("another password of Redis", *password, old_password=OLD, new_password=NEW, new_url=url)
     for old, answer in ((OLD, "WRONGPASS"), (NEW, "PONG")):
         asked = ["redis-cli", "-h", REDIS[0], "-p", str(redis_port), "--user", "duetime", "--pass", old, "ping"]
         said = subprocess.run(asked, capture_output=True, text=True)
@@ -337,8 +339,8 @@ def owners():
     task("round-robin to etcd", to_etcd)
     serving()
     ask_for_passwords()
-    _, password = commands("Rotate another secret")
-    task("another password of etcd", password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
+    password = commands("Rotate another secret")[3:]
+    task("another password of etcd", *password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
     serving()
     # A user that is gone authenticates nobody: each node is at etcd by the new one.
     users = run("etcdctl", "user", "list", env={**os.environ, "ETCDCTL_API": "3", **ETCDCTL}).split()

@@ -331,13 +331,17 @@ def servers():
 
 
 def owners():
-    task("another etcd", *commands("Move to another etcd"))
+    move, shows_nodes = commands("Move to another etcd")
+    task("another etcd", move)
     serving()
-    to_round_robin, to_etcd = commands("Change between etcd and round-robin")
+    proven(shows_nodes, [f"/nodes/{address}" for address in NODES])
+    to_round_robin, is_round_robin, to_etcd, is_etcd = commands("Change between etcd and round-robin")
     task("etcd to round-robin", to_round_robin)
     serving()
+    proven(is_round_robin)
     task("round-robin to etcd", to_etcd)
     serving()
+    proven(is_etcd)
     ask_for_passwords()
     password = commands("Rotate another secret")[3:]
     task("another password of etcd", *password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
@@ -348,6 +352,15 @@ def owners():
     for node in nodes.values():
         up = '\nduetime_ownership_up{mode="etcd"} 1\n'
         until(lambda node=node: up in run("curl", "-fsS", f"{node.url}/metrics"), f"{node.address} is at etcd")
+
+
+def proven(block, has=()):
+    """The page's check of a task goes well, and prints all of `has`."""
+    def holds():
+        printed = run("bash", "-euo", "pipefail", "-c", block)
+        return all(what in printed for what in has)
+
+    until(holds, block)
 
 
 def ask_for_passwords():

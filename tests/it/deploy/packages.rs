@@ -170,7 +170,7 @@ fn the_unit_is_well_formed_and_exposes_little() {
     let printed = done(command("systemd-analyze").args(["security", "--offline=yes", "--threshold=20"]).arg(&unit));
     assert!(printed.contains("Overall exposure level"), "{printed}");
     let text = std::fs::read_to_string(&unit).unwrap();
-    for line in ["Type=notify", "WatchdogSec=30", "Restart=on-failure"] {
+    for line in ["Type=notify", "WatchdogSec=30", "Restart=on-failure", "StartLimitIntervalSec=0"] {
         assert!(text.lines().any(|given| given == line), "the unit has no {line}");
     }
     // It ends with 0 whatever it finds, and prints it.

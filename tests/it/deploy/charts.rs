@@ -91,6 +91,23 @@ fn values_that_cannot_work_are_refused_by_name() {
 }
 
 #[test]
+fn the_notes_lead_to_the_node_by_any_port_of_the_service_and_over_tls() {
+    for (case, scheme) in [("embedded", "http"), ("embedded-tls", "https")] {
+        let values = format!("deploy/helm/cases/{case}.yaml");
+        let notes = done(command("helm").args(["install", "x", "deploy/helm/duetime", "--dry-run=client"]).args([
+            "--values",
+            &values,
+            "--set",
+            "service.port=8080",
+        ]));
+        for line in ["port-forward svc/x-duetime 3830:8080", &format!("--node {scheme}://localhost:3830")] {
+            assert!(notes.contains(line), "{line}: {notes}");
+        }
+        assert!(!notes.contains("--token"), "a token in the list of processes: {notes}");
+    }
+}
+
+#[test]
 fn a_prometheus_of_another_namespace_reaches_nodes_that_it_is_to_scrape() {
     let operators = "app.kubernetes.io/name: prometheus";
     let (well, printed) = with("embedded", &["auth.metrics=false", "serviceMonitor.enabled=true"]);

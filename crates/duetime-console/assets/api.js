@@ -33,6 +33,7 @@ export class Problem extends Error {
     super(body.detail ?? `the node answered ${status}`);
     this.status = status;
     this.code = body.code;
+    this.became = body.became;
   }
 }
 

@@ -133,6 +133,10 @@ def main():
             dialog = page.get_by_role("dialog")
             expect(dialog).to_contain_text(f"duetime dead {verb.lower()} -- many '<img")
             expect(dialog).to_contain_text("/v1/topics/many/dead" + ("/redrive" if verb == "Redrive" else ""))
+            if verb == "Purge":
+                page.wait_for_timeout(1500)
+                assert dialog.get_by_role("button", name="Purge it").is_disabled(), "purged without the topic's name"
+                dialog.get_by_label("Type many to go on").fill("many")
             dialog.get_by_role("button", name=f"{verb} it").click()
             expect(page.get_by_role("status").last).to_contain_text(said)
             if verb == "Redrive":
@@ -141,6 +145,20 @@ def main():
                 api("POST", "/v1/topics/many/nack", {"receipts": [taken["receipt"]], "dead": True, "reason": NASTY})
         expect(page.locator("main")).to_contain_text("It is not there any more")
         assert api("GET", "/v1/topics/many")[1]["dead"] == 0
+        # Of what is gone the page says what its topic remembers, while it is open and afterwards.
+        api("PUT", "/v1/topics/kept", {"shards": 1, "remember": "1h"})
+        api("POST", "/v1/topics/kept/messages", [{"id": "came"}, {"id": "withdrawn", "delay": "1h"}])
+        page.goto(f"{url}/#/message/kept/withdrawn")
+        expect(page.get_by_role("button", name="Cancel …")).to_be_visible()
+        api("DELETE", "/v1/topics/kept/messages/withdrawn")
+        expect(page.locator("main")).to_contain_text('has no message "withdrawn": cancelled at')
+        taken = api("POST", "/v1/topics/kept/claim", {"wait": "10s"})[1]["messages"][0]
+        api("POST", "/v1/topics/kept/ack", {"receipts": [taken["receipt"]]})
+        page.goto(f"{url}/#/message/kept/came")
+        expect(page.locator("main")).to_contain_text("on attempt 1")
+        expect(page.locator("main")).to_contain_text("No topic has such a message")
+        expect(page.locator("main")).not_to_contain_text("a search for topic and id says it")
+        api("DELETE", "/v1/topics/kept?force=true")
         api("POST", "/v1/topics/mails/messages", [{"id": "mail-1"}])
 
         # Counts stay counts when the rates have come.

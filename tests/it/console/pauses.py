@@ -65,6 +65,19 @@ def main():
         page.goto(f"{url}/#/audit")
         expect(page.locator("main")).to_contain_text(WHY)
 
+        # A sink of many topics is paused by several requests, and what is said is of all of them.
+        pages = [
+            {"topics": [{"topic": f"many-{n}", "outcome": "paused"} for n in range(1000)], "other_topics": 0, "more": True},
+            {"topics": [{"topic": "many-0", "outcome": "left"}, {"topic": "last", "outcome": "paused"}], "other_topics": 0, "more": False},
+        ]
+        many = page_of(OPS)
+        many.route("**/v1/sinks/out/resume", lambda route: route.fulfill(json={"sink": "out", **pages.pop(0)}))
+        many.goto(f"{url}/#/sinks")
+        many.get_by_role("button", name="Resume the sink out").click()
+        many.get_by_role("button", name="Resume it").click()
+        expect(many.get_by_role("status").last).to_contain_text("1,001 topics of out resumed")
+        many.close()
+
         # Who may only look sees why, and is offered nothing.
         looks = page_of(LOOKS)
         looks.goto(f"{url}/#/sinks")

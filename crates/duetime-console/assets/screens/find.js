@@ -9,7 +9,8 @@ import { Table } from "../table.js";
 // So many pages follow one another by themselves; a page asks a bounded number of topics.
 const PAGES = 8;
 
-export function Find({ id }) {
+// `gone`: what is known of it in its topic is shown above.
+export function Find({ id, gone }) {
   const [found, set] = useState({ messages: [], failed: [], asked: 0, busy: true });
   const path = `/v1/find?id=${coded(id)}`;
   const read = async (before, signal) => {
@@ -67,7 +68,7 @@ export function Find({ id }) {
     ? "…"
     : found.next
       ? "None of these topics has such a message; look further."
-      : "No topic has such a message: it was delivered, cancelled, or never enqueued. What is remembered of it shows on its own page: search for topic and id.";
+      : `No topic has such a message: it was delivered, cancelled, or never enqueued.${gone ? "" : " Where its topic remembers what became of messages (remember), a search for topic and id says it."}`;
   return html`
     <h1>Find in all topics</h1>
     <p class="quiet">

@@ -44,12 +44,17 @@ export function Message({ topic, id }) {
     return html`
       <div class="card">
         <h2 class="mono">${plain(id)}</h2>
-        <p>
-          There is no message of this id in ${topic}: it was delivered, cancelled, or never
-          enqueued.
-        </p>
+        <p>The node says: ${sentence(problem.message)}.</p>
+        ${
+          !problem.became &&
+          html`
+          <p class="quiet">
+            A topic with the setting <code>remember</code> says which of these it was, and when.
+          </p>
+        `
+        }
       </div>
-      <${Find} id=${id} />
+      <${Find} id=${id} gone=${true} />
     `;
   }
   const actions = {
@@ -101,6 +106,7 @@ export function Message({ topic, id }) {
     "/dead",
     true,
   );
+  actions.purge.typed = topic;
   const action = actions[doing];
   const act = async () => {
     const { outcome, results } = await ask(action.method, action.path ?? path, action.body);
@@ -113,6 +119,7 @@ export function Message({ topic, id }) {
       html`
       <div class="banner">
         ${gone ? "It is not there any more; this is what was last seen of it." : problem.message}
+        ${gone && problem.became && ` The node says: ${sentence(problem.message)}.`}
       </div>
     `
     }
@@ -199,6 +206,7 @@ export function Message({ topic, id }) {
         title=${action.title}
         label=${action.label}
         danger=${action.danger}
+        typed=${action.typed}
         onClose=${() => setDoing(null)}
         onDone=${act}
         commands=${html`

@@ -8,22 +8,27 @@ import { Commands, Confirm, Reason, because, tell } from "../parts.js";
 const sinkPath = (sink, act) => `/v1/sinks/${coded(sink)}/${act}`;
 export const topicsSay = (n) => plural(n, "topic");
 
-// What became of each topic, until there is no more to be changed.
+// What became of each topic, until there is no more to be changed: a request changes a bounded number of them.
 async function actOnSink(sink, act, body) {
+  const outcomes = new Map();
   let answer;
   let failed;
   do {
     answer = await ask("POST", sinkPath(sink, act), body);
+    // One that an earlier request changed may be named again, as left.
+    for (const topic of answer.topics)
+      if (topic.outcome !== "left" || !outcomes.has(topic.topic)) outcomes.set(topic.topic, topic);
     failed = answer.topics.filter((topic) => topic.error);
   } while (answer.more && !failed.length);
+  const topics = [...outcomes.values()];
   if (failed.length)
     throw new Problem(0, {
-      detail: `${topicsSay(failed.length)} of ${answer.topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}`,
+      detail: `${topicsSay(failed.length)} of ${topics.length} failed, the first: ${failed[0].topic}: ${failed[0].error.detail}`,
     });
-  const left =
-    answer.topics.filter((topic) => topic.outcome === "left").length + answer.other_topics;
+  const isLeft = (topic) => topic.outcome === "left";
+  const left = topics.filter(isLeft).length + answer.other_topics;
   tell(
-    `${topicsSay(answer.topics.filter((topic) => topic.outcome !== "left").length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`,
+    `${topicsSay(topics.length - topics.filter(isLeft).length)} of ${sink} ${act === "pause" ? "paused" : "resumed"}${left ? `, ${plural(left, "left as it was", "left as they were")}` : ""}`,
   );
   live.refresh();
 }

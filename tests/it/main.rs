@@ -36,6 +36,7 @@ mod redis_faults;
 mod redis_store;
 mod resize;
 mod resize_store;
+mod retention;
 mod rust_client;
 mod server_versions;
 mod service_manager;

@@ -33,8 +33,8 @@ use crate::routing::Shard;
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
-    Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -164,6 +164,12 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<BatchReply<Lookup<bool>>, StoreError>;
+
+    /// Removes dead letters that are not kept, the oldest first and at most
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), as a purge does; how many. Which these are is decided in the step
+    /// that removes them, by what the shard holds then, and their age by the earlier of the two clocks: so it may come
+    /// late, twice, or from any node. What is on its way to another shard is left alone. O(limit · log N).
+    async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError>;
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
     /// bodies of each shard, drawn at random: O(shards).

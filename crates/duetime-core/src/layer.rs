@@ -26,8 +26,8 @@ use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
-    Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -125,6 +125,8 @@ layered! {
         resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
             -> BatchReply<Lookup<bool>>,
             role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
+        expire_dead_letters(shard: &Shard, now: Timestamp, kept: DeadKept) -> u64,
+            "expire_dead_letters", slice::from_ref(shard), 0;
         cancelled_claims(shard: &Shard) -> Vec<(MessageId, Score)>, "cancelled_claims", slice::from_ref(shard), 0;
         dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead_letters", slice::from_ref(shard), 0;

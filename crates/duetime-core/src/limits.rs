@@ -53,6 +53,9 @@ pub const REMEMBER_MIN: Duration = Duration::from_secs(1);
 /// See [`REMEMBER_MIN`].
 pub const REMEMBER_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
+/// Shortest `dead_retention` of a topic; the longest is [`DUE_AHEAD_MAX`].
+pub const DEAD_RETENTION_MIN: Duration = Duration::from_secs(1);
+
 /// Earlier shard counts that a topic keeps while what ended under them is remembered.
 pub const EARLIER_COUNTS_MAX: usize = 64;
 

@@ -334,6 +334,26 @@ pub enum DeadAction {
     Purge,
 }
 
+/// Which dead letters of a shard are kept; others are removed for good, the oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadKept {
+    /// Those that died less than this long ago. `None`: however long ago.
+    pub age: Option<Duration>,
+    /// The newest, at least this many; `beyond` says how many of the others go.
+    pub newest: u64,
+    /// How many of those older than the newest are removed at most, whatever their age.
+    pub beyond: u64,
+}
+
+impl DeadKept {
+    /// Whether the letter with `older` ones before it, of `dead` in its shard, is removed at `now`.
+    #[must_use]
+    pub fn removes(&self, older: u64, dead: u64, died_at: Timestamp, now: Timestamp) -> bool {
+        let is_old = self.age.is_some_and(|age| died_at.plus(age) <= now);
+        is_old || older < self.beyond.min(dead.saturating_sub(self.newest))
+    }
+}
+
 /// Counts of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounts {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, REMEMBER_MAX, REMEMBER_MIN, SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX,
-    VISIBILITY_MIN,
+    DEAD_RETENTION_MIN, DUE_AHEAD_MAX, PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, REMEMBER_MAX, REMEMBER_MIN,
+    SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN,
 };
 use crate::retry::RetryPolicy;
 use crate::setting::{Kind, settings};
@@ -110,6 +110,19 @@ settings! {
         /// `dead`, it is a dead letter. Default `drop`.
         #[serde(skip_serializing_if = "is_drop")]
         on_expiry: OnExpiry = OnExpiry::Drop, Kind::Word(&["drop", "dead"]);
+        /// How long a dead letter is kept after it died, 1 s to 10 years; then it is removed for good, and counted. Default:
+        /// until it is redriven or purged.
+        ///
+        /// Its age is counted by the clock of the store, and what is redriven and dies again begins anew. A node looks every
+        /// ten seconds or so, and removes up to 2,560 a second. A change holds within seconds.
+        #[serde(skip_serializing_if = "Option::is_none", with = "crate::units::maybe_duration")]
+        dead_retention: Option<Duration> = None, Kind::Maybe(&Kind::Duration);
+        /// How many dead letters the topic keeps; beyond, the oldest of its fullest shards are removed, in the same way.
+        /// Default: no limit.
+        ///
+        /// There may be more of them by what died since the last look, so it is no limit of space: see `max_messages`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_max: Option<u64> = None, Kind::Maybe(&Kind::Count(1, u64::MAX));
         /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
         /// `at-least-once`.
         ///
@@ -185,6 +198,14 @@ impl TopicConfig {
         if !self.remember.is_zero() && !(REMEMBER_MIN..=REMEMBER_MAX).contains(&self.remember) {
             found.push(("remember", "remember must be 1s to 31d; 0s for none".to_owned()));
         }
+        if self.dead_retention.is_some_and(|kept| !(DEAD_RETENTION_MIN..=DUE_AHEAD_MAX).contains(&kept)) {
+            let fault = "dead_retention must be 1s to 10 years; leave it out to keep dead letters until they are redriven or \
+                         purged";
+            found.push(("dead_retention", fault.to_owned()));
+        }
+        if self.dead_max == Some(0) {
+            found.push(("dead_max", "dead_max must be 1 or more; leave it out for no limit".to_owned()));
+        }
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
             found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
         }
@@ -232,6 +253,22 @@ mod tests {
         for bad in ["0", "4097", "-1", "\"many\"", "1.5"] {
             let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
             assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
+        }
+    }
+
+    #[test]
+    fn how_long_dead_letters_are_kept_is_read_as_users_write_it_and_bounded() {
+        let read = |text: &str| serde_json::from_str::<TopicConfig>(text).unwrap();
+        let config = read(r#"{"dead_retention": "14d", "dead_max": 100}"#);
+        assert_eq!(config.dead_retention, Some(Duration::from_secs(14 * 86_400)));
+        assert_eq!(read(&serde_json::to_string(&config).unwrap()), config);
+        assert_eq!(read(r#"{"dead_retention": null, "dead_max": null}"#), TopicConfig::default());
+        for (bad, fix) in [
+            (r#"{"dead_retention": "999ms"}"#, "leave it out to keep dead letters"),
+            (r#"{"dead_retention": "11years"}"#, "1s to 10 years"),
+            (r#"{"dead_max": 0}"#, "1 or more"),
+        ] {
+            assert!(read(bad).check().unwrap_err().contains(fix), "{bad}");
         }
     }
 

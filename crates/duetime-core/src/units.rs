@@ -199,6 +199,34 @@ pub mod duration {
     }
 }
 
+/// `#[serde(with = "duetime_core::units::maybe_duration")]`: the same, or nothing.
+pub mod maybe_duration {
+    use super::{Duration, duration};
+
+    /// Writes a string with units.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => duration::serialize(value, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads a string with units, or null.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`super::parse_duration`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct GivenDuration(#[serde(with = "super::duration")] Duration);
+        Ok(<Option<GivenDuration> as serde::Deserialize>::deserialize(from)?.map(|given| given.0))
+    }
+}
+
 /// `#[serde(with = "duetime_core::units::size")]`: a number of bytes or `"256KiB"`.
 pub mod size {
     use super::{TextOrNumber, parse_size};

@@ -30,11 +30,13 @@ pub enum Event {
     Refused,
     /// Not handed over before it expired.
     Expired,
+    /// A dead letter that its topic kept no longer was removed.
+    DeadExpired,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 13] = [
+    pub const ALL: [(Self, &'static str); 14] = [
         (Self::Scheduled, "scheduled"),
         (Self::Duplicate, "duplicate"),
         (Self::Replaced, "replaced"),
@@ -48,6 +50,7 @@ impl Event {
         (Self::Moved, "moved"),
         (Self::Refused, "refused"),
         (Self::Expired, "expired"),
+        (Self::DeadExpired, "dead_expired"),
     ];
 }
 

@@ -4,6 +4,7 @@ mod ends;
 mod limits;
 mod lives;
 mod past;
+mod retention;
 mod store_rollback;
 
 use std::ops::Range;

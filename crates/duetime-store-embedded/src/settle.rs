@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use duetime_core::limits::REASON_BYTES_MAX;
-use duetime_core::store::{DeadAction, Settle, Settled, Settlement};
+use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
+use duetime_core::store::{DeadAction, DeadKept, Settle, Settled, Settlement};
 use duetime_core::{End, LeaseClass, MessageId, Score, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -159,6 +159,26 @@ pub fn resolve_dead_letters(
         answers.push(changed);
     }
     Ok(answers)
+}
+
+/// Removes the oldest dead letters, those that are not kept; how many.
+pub fn expire_dead_letters(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    kept: DeadKept,
+) -> rusqlite::Result<u64> {
+    let sql = "SELECT id, cursor FROM dead WHERE shard = ?1 ORDER BY cursor LIMIT ?2";
+    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, Score::from_raw(row.get(1)?).visible_at()));
+    let mut found = conn.prepare_cached(sql)?;
+    let oldest = found.query_map(params![state.key, BATCH_ITEMS_MAX as i64], read)?;
+    let oldest = oldest.collect::<rusqlite::Result<Vec<(String, Timestamp)>>>()?;
+    let ends =
+        |(older, (_, died_at)): &(usize, &(String, Timestamp))| kept.removes(*older as u64, state.dead, *died_at, now);
+    let ends = oldest.iter().enumerate().take_while(ends);
+    let ids: Vec<MessageId> = ends.filter_map(|(_, (id, _))| MessageId::new(id).ok()).collect();
+    let removed = resolve_dead_letters(conn, state, now, &ids, DeadAction::Purge)?;
+    Ok(removed.into_iter().filter(|removed| *removed).count() as u64)
 }
 
 /// Schedules a dead letter and counts that in its body; false: it is not one.

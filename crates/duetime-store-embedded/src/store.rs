@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
-    Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
@@ -340,6 +340,11 @@ impl MessageStore for EmbeddedStore {
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
         )
         .await
+    }
+
+    async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {
+        self.note_present(now);
+        self.expire_dead_at_home(shard, now, kept).await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {

@@ -1,19 +1,27 @@
 -- Redrives dead letters, due at once with all attempts given back and one redrive more counted in their bodies, or
--- removes them for good.
+-- removes them for good: by id, or the oldest that are kept no longer.
 --
 -- KEYS  the shard's five, see prelude; four more: see past
--- ARGV  2 since, 3 slot, 4 name: see recall  5 r(edrive) or p(urge)  6 channel of the hints
---       7 hint up to its time  8 and on: ids
--- Errors  SKEW ms, of a redrive | FORGOTTEN, NEVER: see recall
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 r(edrive), p(urge) or x, expire  6 channel of the hints
+--       7 hint up to its time  8 and on: ids; of x: 8 ms since their death, "": any age  9 how many of the newest are
+--       kept  10 how many of the others go at most, whatever their age
+-- Errors  SKEW ms, of a redrive or x | FORGOTTEN, NEVER: see recall
 -- Returns  a list: 1 done, 0 not a dead letter
 -- Cost  O(n log N), three calls an item, five and O(bytes of its body) for one that is redriven
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local now, _, skewed = present()
 local redrive, out, done, longest = A[5] == 'r', {}, false, tonumber(meta[2])
-if redrive and skewed then return skewed end
-for i = 8, #A do
-  local id = A[i]
+local ids, first = A, 8
+if (redrive or A[5] == 'x') and skewed then return skewed end
+if A[5] == 'x' then
+  local old = A[8] ~= '' and call('ZCOUNT', D, '-inf', int((now - A[8]) * 1000 + 999)) or 0
+  local beyond = math.min(call('ZCARD', D) - 1 - A[9], tonumber(A[10]))
+  local count = math.min(256, math.max(old, beyond))
+  ids, first = count > 0 and call('ZRANGE', D, 0, count - 1) or {}, 1
+end
+for i = first, #ids do
+  local id = ids[i]
   if id ~= '' and call('ZREM', D, id) == 1 then
     if remembers and not redrive then
       ended(DEAD, id, call('HGET', B, id), string.match(call('HGET', I, id) or '', '^%d+') or 0)

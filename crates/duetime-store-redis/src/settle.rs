@@ -1,7 +1,7 @@
 //! Settles claims, and dead letters.
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
-use duetime_core::store::{AckWait, BatchReply, DeadAction, Settle, Settled, Settlement, StoreError};
+use duetime_core::store::{AckWait, BatchReply, DeadAction, DeadKept, Settle, Settled, Settlement, StoreError};
 use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
@@ -173,6 +173,25 @@ pub(crate) async fn settle_dead_letters(
         }
     }
     Ok(BatchReply { answers, replicas })
+}
+
+/// Removes the oldest dead letters, those that are not kept, in one script; how many.
+pub(crate) async fn expire_dead_letters(
+    calls: &Calls,
+    shard: &Shard,
+    now: Timestamp,
+    kept: DeadKept,
+) -> Result<u64, StoreError> {
+    let call = calls.replies.call(shard);
+    let fill = |cmd: &mut Cmd, sending: &Sending| {
+        call.named(sending).add(cmd);
+        cmd.arg("x").arg(calls.keys.wake_channel()).arg(wake_stem(shard));
+        cmd.arg(kept.age.map(millis).map_or_else(String::new, |age| age.to_string()));
+        cmd.arg(kept.newest).arg(kept.beyond);
+    };
+    let (script, present) = (&calls.scripts.home.settle_dead, CallerTime::new(now));
+    let run = calls.on_shard_confirmed("expire dead letters", script, shard, present, Some(&call), fill);
+    Ok(crate::reply::array(run.await?.0)?.len() as u64)
 }
 
 /// Adds the arguments of the settle_dead script behind the epoch.

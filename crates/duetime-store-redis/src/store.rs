@@ -8,8 +8,8 @@ use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadPage, Deletion, Edit, Edited, Enqueue,
-    Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
+    Enqueue, Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
@@ -246,6 +246,10 @@ impl MessageStore for RedisStore {
             || source::settle_dead_letters_at_source(&self.calls, shard, now, ids, action),
         )
         .await
+    }
+
+    async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {
+        settle::expire_dead_letters(&self.calls, shard, now, kept).await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {

@@ -13,7 +13,9 @@ use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, MovedClock, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
-use duetime_router::{Catalog, CatalogError, ConsistencyChecker, Metering, Plans, RoutedStore, Router, TopicChange};
+use duetime_router::{
+    Catalog, CatalogError, ConsistencyChecker, Metering, Plans, Retention, RoutedStore, Router, TopicChange,
+};
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
@@ -244,6 +246,8 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
     base.start("forecasts", (router.forecaster.clone(), ownership.owned()), |(forecaster, owned), stop| {
         forecaster.watch(owned, stop)
     });
+    let retention = Retention::new(router.clone(), ownership.owned(), Draw::new(rand::random::<u64>));
+    base.start("retention", retention, Retention::run);
     if let Some(folder) = opened.folder.clone() {
         let server = opened.kind;
         base.start("disk", (folder, meters.clone()), move |(folder, meters), stop| {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, DeadPage};
-use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName};
+use duetime_core::store::{DeadAction, DeadKept, DeadPage};
+use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_metrics::Event;
 use tokio::time::Instant;
 
 use crate::calls::batch_queue::BatchQueues;
@@ -177,6 +178,28 @@ impl DeadLetters {
             all.replicas = fewest(all.replicas, replicas);
         }
         Ok(all)
+    }
+
+    /// Removes dead letters of one shard that are not kept, in one step, by the topic as it is in `record`; how many. Where the
+    /// shard knows another record nothing is removed, and whoever is behind catches up.
+    ///
+    /// # Errors
+    ///
+    /// The store's: what was removed stays removed.
+    pub(crate) async fn expire(&self, record: &TopicRecord, index: u32, kept: DeadKept) -> Result<u64, RouteError> {
+        let shard = record.shard(index);
+        let context = &self.dispatcher.context;
+        match context.messages.expire_dead_letters(&shard, context.clock.now(), kept).await {
+            Err(error) if is_misrouted(&error) => {
+                self.dispatcher.refresh_routing(&record.name, &record.routing, index, &error).await?;
+                Ok(0)
+            }
+            answer => {
+                let removed = answer?;
+                context.meters.topic(&record.name).count(Event::DeadExpired, removed);
+                Ok(removed)
+            }
+        }
     }
 
     /// Redrives or purges everything that is dead when it begins, for at most `budget`.

@@ -1,6 +1,7 @@
 //! The calls on ids at their home: each becomes a job for the writer, reads go to a reader.
 
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::store::{DeadAction, DeadKept, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
 use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
 
 use crate::enqueue::Ready;
@@ -61,6 +62,19 @@ impl EmbeddedStore {
             ctx.on_shard(&shard, |conn, state| Ok(settle::resolve_dead_letters(conn, state, now, &ids, action)?))
         };
         self.ask("settle dead letters", CommitMode::Synced, size, act).await
+    }
+
+    pub(super) async fn expire_dead_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        kept: DeadKept,
+    ) -> Result<u64, StoreError> {
+        let (shard, size) = (shard.clone(), plain(BATCH_ITEMS_MAX));
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(settle::expire_dead_letters(conn, state, now, kept)?))
+        };
+        self.ask("expire dead letters", CommitMode::Synced, size, act).await
     }
 
     pub(super) async fn settle_at_home(

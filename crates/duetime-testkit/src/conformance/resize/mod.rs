@@ -76,6 +76,7 @@ macro_rules! resize_conformance {
             source::dead_letters_are_settled_where_they_lie,
             source::an_empty_batch_there_is_answered_with_nothing,
             outbox::a_frozen_message_is_claimed_by_nobody_and_shown_to_all,
+            outbox::a_frozen_dead_letter_is_kept_until_it_has_arrived,
             outbox::a_batch_carries_all_a_message_has,
             outbox::a_batch_that_is_put_back_is_as_it_was,
             outbox::an_outbox_that_is_not_empty_is_answered_instead,

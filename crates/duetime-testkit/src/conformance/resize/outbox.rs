@@ -7,7 +7,7 @@ use bytes::Bytes;
 use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{Batch, BatchId, FrozenState};
-use duetime_core::store::{Enqueue, Settled, Settlement};
+use duetime_core::store::{DeadKept, Enqueue, Settled, Settlement};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
@@ -46,6 +46,24 @@ pub async fn a_frozen_message_is_claimed_by_nobody_and_shown_to_all(factory: &dy
     }
     let seen = world.store.inspect(&world.record.name, 0..1).await.unwrap().remove(0).unwrap();
     assert_eq!(seen.outbox, Some((batch.name, 3, 3)));
+}
+
+pub async fn a_frozen_dead_letter_is_kept_until_it_has_arrived(factory: &dyn StoreFactory) {
+    let world = World::moving(factory).await;
+    world.put_dead(0, "moves").await;
+    world.put_dead(0, "stays").await;
+    world.pass(std::time::Duration::from_millis(2)).await;
+    let batch = world.take(0, 3, &["moves"]).await;
+    let none_kept = DeadKept { age: Some(std::time::Duration::ZERO), ..DeadKept::default() };
+    let expire = |index| {
+        let (store, shard, now) = (world.store.clone(), world.shard(index), world.now());
+        async move { store.expire_dead_letters(&shard, now, none_kept).await.unwrap() }
+    };
+    assert_eq!([expire(0).await, expire(0).await, expire(3).await], [1, 0, 0]);
+    world.store.apply_batch(&world.shard(3), &batch).await.unwrap();
+    assert!(world.get(3, "moves").await.is_some());
+    assert_eq!([expire(3).await, expire(0).await], [1, 0]);
+    assert_eq!(world.get(3, "moves").await, None);
 }
 
 pub async fn a_batch_carries_all_a_message_has(factory: &dyn StoreFactory) {

@@ -5,8 +5,9 @@
 use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, Edit, Enqueue, Settled, Settlement};
-use duetime_core::{MessageId, MessageState, OnConflict};
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::store::{DeadAction, DeadKept, Edit, Enqueue, EnqueueOutcome, Settled, Settlement};
+use duetime_core::{End, Lookup, Memory, MessageId, MessageState, OnConflict, Role};
 
 use super::world::{World, id, ids, message, settle};
 use crate::conformance::StoreFactory;
@@ -14,6 +15,29 @@ use crate::conformance::StoreFactory;
 async fn resolve_dead_letters(world: &World, names: &[&str], action: DeadAction) -> Vec<bool> {
     let ids: Vec<MessageId> = names.iter().map(|text| id(text)).collect();
     world.store.resolve_dead_letters(&world.shard(), world.now(), &ids, action).await.unwrap()
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// None is kept, however young.
+const NONE_KEPT: DeadKept = DeadKept { age: Some(Duration::ZERO), newest: 0, beyond: 0 };
+
+/// The same by age alone.
+fn younger_than(age: Duration) -> DeadKept {
+    DeadKept { age: Some(age), ..NONE_KEPT }
+}
+
+/// The same by number alone.
+fn newest(newest: u64, beyond: u64) -> DeadKept {
+    DeadKept { age: None, newest, beyond }
+}
+
+async fn expire(world: &World, kept: DeadKept) -> u64 {
+    world.store.expire_dead_letters(&world.shard(), world.now(), kept).await.unwrap()
+}
+
+async fn letters(world: &World) -> Vec<String> {
+    let page = world.store.dead_letters(&world.shard(), None, BATCH_ITEMS_MAX).await.unwrap();
+    page.messages.into_iter().map(|one| one.id.to_string()).collect()
 }
 
 pub async fn a_dead_letter_keeps_all_it_was_given_and_how_it_died(factory: &dyn StoreFactory) {
@@ -174,4 +198,88 @@ pub async fn a_letter_that_dies_twice_has_its_second_reason(factory: &dyn StoreF
     let seen: Vec<&str> = page.messages.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(seen, ["other", "a"]);
     assert_eq!(page.messages[1].death.as_ref().unwrap().reason, "again");
+}
+
+pub async fn dead_letters_end_by_their_own_age_and_one_that_died_again_begins_anew(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    for text in ["a", "b"] {
+        world.put_dead(text).await;
+    }
+    world.put("lives", world.ago(-60_000)).await;
+    world.pass(Duration::from_millis(2)).await;
+    assert_eq!(expire(&world, younger_than(HOUR)).await, 0);
+    if world.moves_time() {
+        world.pass(HOUR / 2).await;
+        resolve_dead_letters(&world, &["a"], DeadAction::Redrive).await;
+        let claim = world.claim_all().await;
+        let again = claim.iter().find(|one| one.id.as_str() == "a").unwrap();
+        let lives = claim.iter().find(|one| one.id.as_str() == "lives").unwrap();
+        world.settle(again, Settlement::Bury("again".to_owned())).await;
+        world.settle(lives, Settlement::Defer(HOUR)).await;
+        let died_at = world.get("a").await.unwrap().death.unwrap().at;
+        world.pass(HOUR / 2).await;
+        // Twice, as a node does that met no answer, or two of them.
+        assert_eq!([expire(&world, younger_than(HOUR)).await, expire(&world, younger_than(HOUR)).await], [1, 0]);
+        assert_eq!(letters(&world).await, ["a"]);
+        world.pass(died_at.plus(HOUR).since(world.now()).saturating_sub(Duration::from_millis(1))).await;
+        assert_eq!(expire(&world, younger_than(HOUR)).await, 0, "a millisecond is left");
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(expire(&world, younger_than(HOUR)).await, 1);
+    } else {
+        assert_eq!(expire(&world, NONE_KEPT).await, 2);
+    }
+    assert_eq!(letters(&world).await, Vec::<String>::new());
+    assert_eq!(expire(&world, NONE_KEPT).await, 0);
+    assert_eq!(world.get("lives").await.unwrap().state, MessageState::Scheduled);
+    let survey = world.survey().await;
+    assert_eq!((survey.scheduled, survey.dead, survey.in_flight), (1, 0, 0));
+}
+
+pub async fn the_newest_dead_letters_stay_and_no_more_go_than_were_too_many(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    for text in ["a", "b", "c", "d", "e"] {
+        world.put_dead(text).await;
+    }
+    assert_eq!(expire(&world, newest(5, 3)).await, 0);
+    assert_eq!(expire(&world, newest(1, 1)).await, 1, "no more than asked for");
+    assert_eq!(letters(&world).await, ["b", "c", "d", "e"]);
+    assert_eq!([expire(&world, newest(2, 2)).await, expire(&world, newest(2, 2)).await], [2, 0]);
+    assert_eq!(letters(&world).await, ["d", "e"]);
+    // What died again is the newest.
+    resolve_dead_letters(&world, &["d"], DeadAction::Redrive).await;
+    let claimed = world.claim_one().await;
+    world.settle(&claimed, Settlement::Bury("again".to_owned())).await;
+    assert_eq!(expire(&world, newest(1, 1)).await, 1);
+    assert_eq!(letters(&world).await, ["d"]);
+    assert_eq!(expire(&world, newest(u64::MAX, u64::MAX)).await, 0);
+    assert_eq!(expire(&world, newest(0, u64::MAX)).await, 1);
+}
+
+pub async fn an_expired_dead_letter_ends_as_a_purged_one(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put_dead("a").await;
+    world.pass(Duration::from_millis(2)).await;
+    let shard = world.shard().remembering(Memory { window: HOUR, since: 1 });
+    assert_eq!(world.store.expire_dead_letters(&shard, world.now(), NONE_KEPT).await.unwrap(), 1);
+    let found = world.store.get_at(&shard, Role::Home, &[id("a")]).await.unwrap().remove(0);
+    let Lookup::Absent(Some(outcome)) = found else { panic!("{found:?}") };
+    assert_eq!((outcome.end, outcome.attempts()), (End::Dead, 1));
+    assert_eq!(world.survey().await, duetime_core::store::ShardCounts::default());
+    assert_eq!(world.store.bytes(&[world.shard()]).await.unwrap(), 0);
+    let again = world.store.enqueue(&shard, world.now(), &[message("a", world.ago(1000))]).await.unwrap();
+    assert_eq!(again[0].outcome, EnqueueOutcome::Duplicate, "its id is remembered");
+}
+
+pub async fn dead_letters_are_removed_in_steps(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let names: Vec<String> = (0..BATCH_ITEMS_MAX + 44).map(|n| format!("m{n}")).collect();
+    for part in names.chunks(BATCH_ITEMS_MAX) {
+        world.enqueue(&part.iter().map(|text| message(text, world.ago(1000))).collect::<Vec<_>>()).await;
+        let claim = world.claim_all().await;
+        let bury: Vec<_> = claim.iter().map(|one| settle(one, Settlement::Bury("refused".to_owned()))).collect();
+        world.settle_all(&bury).await;
+    }
+    world.pass(Duration::from_millis(2)).await;
+    let steps = [expire(&world, NONE_KEPT).await, expire(&world, NONE_KEPT).await, expire(&world, NONE_KEPT).await];
+    assert_eq!(steps, [BATCH_ITEMS_MAX as u64, 44, 0]);
 }

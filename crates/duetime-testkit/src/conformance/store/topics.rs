@@ -5,7 +5,7 @@
 use crate::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, Edit, Settle, Settlement};
+use duetime_core::store::{DeadAction, DeadKept, Edit, Settle, Settlement};
 use duetime_core::{
     ChangeId, Deletion, LeaseClass, MessageState, Routing, RoutingState, Score, Shard, StoreError, TopicRecord,
 };
@@ -34,6 +34,7 @@ pub(super) async fn every_refusal(world: &World, shard: &Shard) -> Vec<StoreErro
         store.list(shard, &all_time(), 10).await.unwrap_err(),
         store.resolve_dead_letters(shard, now, &[id("a")], DeadAction::Redrive).await.unwrap_err(),
         store.resolve_dead_letters(shard, now, &[id("a")], DeadAction::Purge).await.unwrap_err(),
+        store.expire_dead_letters(shard, now, DeadKept::default()).await.unwrap_err(),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL,
-    SEAL, SETTLE, SOURCE, TAKE, UNMAKE,
+    SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -143,6 +143,9 @@ mutations! {
             "if remembers then ended(kind == 'a' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end",
             "if remembers and kind == 'a' then ended(DELIVERED, id, call('HGET', B, id), claimed) end",
         ),
+    ];
+    "dead-letters-of-any-age", "a dead letter is kept until it is as old as its topic says": [
+        piece(SETTLE_DEAD, "int((now - A[8]) * 1000 + 999)", "int(now * 1000 + 999)"),
     ];
     "moved-whatever-it-is", "a message moves as the version that was copied": [
         piece(CANCEL_IF, "if sub(body, NONCE_AT, NONCE_END) == A[3 * i + 5] then", "if true then"),

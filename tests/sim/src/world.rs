@@ -9,7 +9,7 @@ use duetime_core::Draw;
 use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfig, TopicName};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
-use duetime_router::{Catalog, RoutedStore, Router, TopicChange};
+use duetime_router::{Catalog, Retention, RoutedStore, Router, TopicChange};
 use duetime_small_redis::SmallRedis;
 use duetime_store_redis::{Durability, RedisStore, RedisStoreConfig, Surroundings};
 use duetime_testkit::TokioClock;
@@ -59,6 +59,9 @@ const SHARDS_MAX: u32 = 16;
 /// How long a claim hides its messages, and how long it did before that was lowered.
 pub const VISIBILITY: Duration = Duration::from_secs(8);
 pub const VISIBILITY_BEFORE: Duration = Duration::from_secs(120);
+/// How long dead letters are kept, and how many: longer than any world and its clocks go, and more than there are.
+const DEAD_RETENTION: Duration = Duration::from_secs(9 * 365 * 24 * 3600);
+const DEAD_MAX: u64 = 1_000_000;
 /// How often a world may begin to move again after it came to rest.
 const ROUNDS_MAX: u32 = 8;
 /// Longest time until everything a replica may have is there.
@@ -140,7 +143,15 @@ pub fn wanted(shards: u32) -> TopicChange {
 
 fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
     let shards = ShardCount::Fixed(shards);
-    let config = TopicConfig { shards, visibility_timeout: VISIBILITY, remember, ..TopicConfig::default() };
+    let config = TopicConfig {
+        shards,
+        visibility_timeout: VISIBILITY,
+        remember,
+        // Longer than any world, and more than it has: whatever is removed by it should have stayed.
+        dead_retention: Some(DEAD_RETENTION),
+        dead_max: Some(DEAD_MAX),
+        ..TopicConfig::default()
+    };
     TopicChange::whole(&config)
 }
 
@@ -165,6 +176,7 @@ impl World {
                 Err(_) => self.dice.pause(500).await,
             }
         };
+        let drawn = draw.clone();
         let mut deps = MoveDeps { draw, ..MoveDeps::new(store.clone()) };
         let router = Router::new(store.clone(), Arc::new(deps.clone()), catalog.clone(), clock.clone(), meters.clone());
         deps.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
@@ -186,6 +198,7 @@ impl World {
         tokio::spawn(resizer.clone().run(shutdown.clone()));
         tokio::spawn(catalog.clone().run(shutdown.clone()));
         tokio::spawn(router.consistency.clone().run(shutdown.clone()));
+        tokio::spawn(Retention::new(router.clone(), owned.subscribe(), drawn).run(shutdown.clone()));
         let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, net };
         Node { door, clock, resizer, owned, shutdown }
     }

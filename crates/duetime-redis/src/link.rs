@@ -151,7 +151,8 @@ impl Link {
                 sent => sent,
             }
         };
-        self.retry(script, key, Failure::is_unanswered, send).await
+        // What is asked after the script ran may be refused.
+        self.retry(script, key, Failure::is_unanswered_or_unreplicated, send).await
     }
 
     /// Sends a script until it is answered or its time is over: `send` sends it once, to a server, with ASKING or

@@ -60,6 +60,7 @@ pub fn load(conn: &Connection, synced: i64, damages: &Damages) -> Result<Loaded,
         let (topic, key): (String, i64) = (row.get(0)?, row.get(1)?);
         known.insert(key);
         if unreadable.contains(&topic) {
+            numbers.push(parse::<Meta>(&row.get::<_, String>(2)?).ok().and_then(|meta| meta.transaction));
             continue;
         }
         let owner = TopicName::new(&topic).ok().and_then(|name| topics.get_mut(&name));

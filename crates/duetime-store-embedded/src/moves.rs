@@ -247,9 +247,7 @@ fn bring_dead(
     while insert.execute(params![state.key, cursor, message.id.as_str(), attempts, reason])? == 0 {
         cursor += 1;
     }
-    state.dead += 1;
-    state.meta.last_dead = state.meta.last_dead.max(cursor);
-    state.changed = true;
+    (state.dead, state.meta.last_dead, state.changed) = (state.dead + 1, cursor, true);
     Ok(())
 }
 

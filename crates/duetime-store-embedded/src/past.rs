@@ -12,6 +12,9 @@ use crate::shard::ShardState;
 /// written within the window, and no call does more for what others left.
 const DROPPED_AT_ONCE: i64 = 2;
 
+/// How far ahead of the present the end of a message may be, in milliseconds: as clocks differ.
+const AHEAD_MAX_MS: i64 = 2_000;
+
 /// Remembers how a message ended, where its shard is to. `head`: the first bytes of its body.
 pub fn ended(
     conn: &Connection,
@@ -34,9 +37,11 @@ pub fn ended(
     let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome.encode()];
     conn.prepare_cached(sql)?.execute(row)?;
     let sql = "DELETE FROM past WHERE key IN (SELECT key FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2) \
-               AND (at <= ?3 OR since <> ?4)";
+               AND (at <= ?3 OR at > ?5 OR since <> ?4)";
     let oldest = now.as_millis().saturating_sub(state.memory.window_ms());
-    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed()])?;
+    // What a clock wrote that was ahead and was put right must not stand before all others.
+    let latest = now.as_millis() + AHEAD_MAX_MS;
+    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed(), latest])?;
     Ok(())
 }
 

@@ -118,7 +118,11 @@ pub fn bury(
 ) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE message SET score = NULL WHERE key = ?1")?.execute([key])?;
     state.removed(was);
-    let cursor = state.next_dead(now);
+    // Behind the last one that is there: a clock that was ahead leaves nothing behind once its dead letters are gone.
+    let mut last = conn.prepare_cached("SELECT max(cursor) FROM dead WHERE shard = ?1")?;
+    let last: Option<i64> = last.query_row([state.key], |row| row.get(0))?;
+    let cursor = (now.as_millis() * 1000).max(last.map_or(0, |last| last + 1));
+    (state.dead, state.meta.last_dead, state.changed) = (state.dead + 1, cursor, true);
     let sql = "INSERT INTO dead (shard, cursor, id, attempts, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
     conn.prepare_cached(sql)?.execute(params![state.key, cursor, id, was.attempts(), cut(reason)])?;
     Ok(())

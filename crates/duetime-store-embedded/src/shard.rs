@@ -79,7 +79,8 @@ pub struct Answered {
 pub struct Meta {
     /// The moment of the last claim, to notice a clock that was put back.
     pub high_water_ms: i64,
-    /// Cursor of the last dead letter.
+    /// Cursor of the last dead letter. Only versions of before read it.
+    #[serde(default)]
     pub last_dead: i64,
     /// Last deadline of each class.
     pub deadlines_ms: [i64; 10],
@@ -300,14 +301,6 @@ impl ShardState {
             *last = deadline.as_millis().max(*last);
         }
         self.changed = true;
-    }
-
-    /// A cursor for one more dead letter.
-    pub fn next_dead(&mut self, now: Timestamp) -> i64 {
-        self.meta.last_dead = (now.as_millis() * 1000).max(self.meta.last_dead + 1);
-        self.dead += 1;
-        self.changed = true;
-        self.meta.last_dead
     }
 
     /// Remembers a claim for a repetition of its request.

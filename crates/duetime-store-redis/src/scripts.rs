@@ -248,7 +248,7 @@ impl Scripts {
             ack: Script::new("ack", true, &[PRELUDE, LAYOUT, PAST, ARGS, include_str!("../lua/ack.lua")]),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
             list: Script::new("list", true, &[PRELUDE, include_str!("../lua/list.lua")]),
-            plan_swap: Script::new("plan_swap", false, &[NOT_AFTER, include_str!("../lua/plan_swap.lua")]),
+            plan_swap: Script::new("plan_swap", true, &[NOT_AFTER, include_str!("../lua/plan_swap.lua")]),
             create: Script::new("create", false, &[NOT_AFTER, MAKE, include_str!("../lua/create.lua")]),
             unmake: Script::new("unmake", true, &[NOT_AFTER, include_str!("../lua/unmake.lua")]),
             seal: Script::new("seal", true, &[NOT_AFTER, MAKE, include_str!("../lua/seal.lua")]),

@@ -34,6 +34,8 @@ pub struct Delivery {
     pub payload: Bytes,
     /// When the caller gives this delivery up, by its clock: a receiver must not act on it later.
     pub not_after: Timestamp,
+    /// At most once: what may have been sent is not sent again.
+    pub at_most_once: bool,
     /// The span of this delivery, which goes on instead of the producer's; `None`: deliveries are not recorded.
     pub span: Option<SpanRef>,
 }

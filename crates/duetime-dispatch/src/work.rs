@@ -164,6 +164,7 @@ impl Claimed {
             headers: message.headers,
             payload: message.payload,
             not_after: message.score.visible_at(),
+            at_most_once: record.config.delivery == DeliveryMode::AtMostOnce,
             span: None,
         };
         Self { delivery, claim }

@@ -18,6 +18,7 @@ fn delivery(id: &str, headers: Vec<(String, String)>) -> Option<Delivery> {
         headers: Headers::new(headers).ok()?,
         payload: bytes::Bytes::new(),
         not_after: Timestamp::ZERO,
+        at_most_once: false,
         span: None,
     })
 }

@@ -98,7 +98,7 @@ impl HttpTarget {
         let not_after = message.not_after.min(self.clock.now().plus(self.config.timeout));
         match self.send(template, message, not_after, self.config.timeout).await {
             Ok(answer) => self.verdict_of(answer).await,
-            Err(error) if was_cut(&error) => {
+            Err(error) if was_cut(&error) && (is_unprocessed(&error) || !message.at_most_once) => {
                 // A kept connection that the target closes as we write, or on which it takes no more, says nothing of
                 // the message or of the target; another connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());

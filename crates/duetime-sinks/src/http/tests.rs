@@ -1,5 +1,7 @@
 //! The sink `http` against a webhook that answers as each test wants.
 
+mod at_most_once;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

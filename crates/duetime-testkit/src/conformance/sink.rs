@@ -106,6 +106,7 @@ pub fn message(id: &str, payload: impl Into<Bytes>) -> Delivery {
         headers: Headers::default(),
         payload: payload.into(),
         not_after: Timestamp::from_millis(1_900_000_000_123),
+        at_most_once: false,
         span: None,
     }
 }

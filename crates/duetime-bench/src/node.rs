@@ -133,30 +133,34 @@ impl Consuming for RunningConsumers {
     }
 }
 
-/// One consumer: claims, notifies the recorder, acks, until it is stopped.
+/// One consumer: claims, notifies the recorder, acks with its next claim, until it is stopped.
 async fn consume(
     client: Client,
     topic: String,
     recorder: Arc<dyn Recorder>,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let ask = Claim { max: BATCH_ITEMS_MAX, wait: CLAIM_WAIT, ..Claim::default() };
+    let mut ask = Claim { max: BATCH_ITEMS_MAX, wait: CLAIM_WAIT, ..Claim::default() };
     while !*stop.borrow() {
-        let claimed = client.claim(&topic, &ask).await?.messages;
-        if claimed.is_empty() {
-            continue;
-        }
+        let claimed = client.claim(&topic, &ask).await?;
+        acked(&ask.ack, &claimed.results)?;
+        let messages = claimed.messages;
         let seen = |message: &ClaimedMessage| {
             anyhow::Ok((MessageId::new(&message.id)?, Timestamp::from_millis(message.due_at)))
         };
-        recorder.delivered(&claimed.iter().map(seen).collect::<anyhow::Result<Vec<_>>>()?);
-        let receipts: Vec<String> = claimed.into_iter().map(|message| message.receipt).collect();
-        let answers = client.ack(&topic, &receipts).await?;
-        // What was cancelled while we had it is not tried again.
-        const DONE: [&str; 4] = ["ok", "already", "cancelled", "gone"];
-        let done = |answer: &&Answer<Outcome>| answer.done().is_some_and(|it| DONE.contains(&&*it.outcome));
-        let expired = answers.len() - answers.iter().filter(done).count();
-        anyhow::ensure!(expired == 0, "{expired} of {} acks came too late", receipts.len());
+        recorder.delivered(&messages.iter().map(seen).collect::<anyhow::Result<Vec<_>>>()?);
+        ask.ack = messages.into_iter().map(|message| message.receipt).collect();
     }
+    if !ask.ack.is_empty() {
+        acked(&ask.ack, &client.ack(&topic, &ask.ack).await?)?;
+    }
+    Ok(())
+}
+
+/// What was cancelled while we had it is not tried again.
+fn acked(receipts: &[String], answers: &[Answer<Outcome>]) -> anyhow::Result<()> {
+    const DONE: [&str; 4] = ["ok", "already", "cancelled", "gone"];
+    let done = answers.iter().filter(|answer| answer.done().is_some_and(|it| DONE.contains(&&*it.outcome))).count();
+    anyhow::ensure!(done == receipts.len(), "{} of {} acks came too late", receipts.len() - done, receipts.len());
     Ok(())
 }

@@ -26,6 +26,12 @@ impl OwnedShards {
     pub fn has(&self, topic: &TopicName, index: u32) -> bool {
         self.0.contains(&(topic.clone(), index))
     }
+
+    /// Whether some shard of `topic` is among them.
+    #[must_use]
+    pub fn has_any(&self, topic: &TopicName) -> bool {
+        self.0.range((topic.clone(), 0)..=(topic.clone(), u32::MAX)).next().is_some()
+    }
 }
 
 /// Whether a node takes its share.
@@ -157,14 +163,15 @@ impl ClusterNodes {
 
     /// How many nodes take a share; at least one, this one. The one answer to "how many nodes are there":
     /// `"auto"` shard counts, the capacity of forecasts and the gauge of owners follow it. One that an operator drains
-    /// does no work and is not among them, unless no node serves: then those that are drained scan on.
+    /// does no work and is not among them, unless no node serves: then those that are drained scan on. Where none can
+    /// claim, each keeps its share.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         let serving = self.members.values().filter(|member| member.state == MemberState::Serving).count();
         let drained =
             || self.members.values().filter(|member| member.state == MemberState::Draining && member.drain.is_some());
-        let working = if serving > 0 { serving } else { drained().count() };
-        u32::try_from(working).unwrap_or(u32::MAX).max(1)
+        let working = [serving, drained().count(), self.members.len(), 1].into_iter().find(|count| *count > 0);
+        working.map_or(1, |working| u32::try_from(working).unwrap_or(u32::MAX))
     }
 }
 
@@ -179,6 +186,12 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
 
     /// The shards this node scans, now and as they change.
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>>;
+
+    /// The shards whose messages this node counts for everybody, now and as they change: each is one node's. Those that it
+    /// scans, where these do not change hands all the time.
+    fn reported(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.owned()
+    }
 
     /// All nodes and who scans what, now and as it changes.
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>>;

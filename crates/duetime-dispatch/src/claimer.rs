@@ -38,6 +38,8 @@ pub(crate) struct ClaimAnswer {
     pub(crate) sent_at: Timestamp,
     pub(crate) sent: Instant,
     pub(crate) claim: Result<Claim, StoreError>,
+    /// Some of what it brought had expired, and was taken out.
+    pub(crate) had_expired: bool,
 }
 
 impl Work {
@@ -54,10 +56,11 @@ impl Work {
         let (sent_at, sent) = (self.clock.now(), Instant::now());
         let asked = self.store.claim(&taken.shard, sent_at, &request);
         let (mut claim, has_stalled) = self.schedule.unless_stalled(taken.shard.index, asked, stalled).await;
-        if let Ok(claim) = &mut claim {
-            self.end_expired(&taken.shard, claim).await;
-        }
-        (ClaimAnswer { taken, request, sent_at, sent, claim }, has_stalled)
+        let had_expired = match &mut claim {
+            Ok(claim) => self.end_expired(&taken.shard, claim).await,
+            Err(_) => false,
+        };
+        (ClaimAnswer { taken, request, sent_at, sent, claim, had_expired }, has_stalled)
     }
 
     /// Informs schedule, budget, meters and health of an answer; the claim itself is the caller's.
@@ -65,7 +68,7 @@ impl Work {
         match &answer.claim {
             Ok(claim) => {
                 self.health.ok();
-                self.schedule.answered(&mut answer.taken, answer.sent_at, claim);
+                self.schedule.answered(&mut answer.taken, answer.sent_at, claim, answer.had_expired);
                 let brought = claim.messages.len();
                 self.budget.measured(brought, claim.messages.iter().map(bytes_of).sum());
                 if brought > 0 {
@@ -152,7 +155,9 @@ impl Claimer {
 
     fn try_admit(&self) -> Option<Admitted> {
         let Work { budget, rate, schedule, .. } = &self.work;
-        let taken = schedule.take(self.bounds())?;
+        let mut taken = schedule.take(self.bounds())?;
+        // One of before the topic's delivery was changed is not repeated.
+        taken.repeat.take_if(|repeat| repeat.delivery != self.work.record.config.delivery);
         let Some(admission) = self.breaker.admit() else {
             schedule.put_back(taken);
             return None;

@@ -32,6 +32,9 @@ impl Default for DispatchConfig {
     }
 }
 
+/// However often a poll is wanted before its time, two are at least this far apart.
+pub(crate) const POLL_GAP: Duration = Duration::from_millis(20);
+
 /// Most claims of one topic under way at once at one server of the store.
 pub(crate) const CLAIMS_IN_FLIGHT: usize = 8;
 

@@ -30,6 +30,7 @@ use crate::consumer_claim::{ConsumerBatch, ask};
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
 use crate::server_load::{Bounds, SLOW_AFTER};
+use crate::shared_poll::SHARED_MAX;
 use crate::work::{Work, bytes_of};
 
 /// A topic that was created is claimed from at the latest this long after.
@@ -313,6 +314,9 @@ impl Consumers for EngineConsumers {
             let open = self.find(topic).await?;
             asks = asks.or_else(|| self.scheduler.meters.known_topic(topic).map(TopicMeters::consumer_asks));
             if open.work.record.config.paused {
+                // What is on its way goes back at once.
+                asker.asking.clear();
+                asker.under_way.clear();
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => {}
@@ -337,7 +341,7 @@ impl EngineConsumers {
     async fn gather(&self, work: &Work, asker: &mut Asker) -> Result<(), StoreError> {
         asker.held_max = asker.visibility.unwrap_or(work.record.config.visibility_timeout) / HELD_SHARE;
         // One poll finds what no hint has announced yet; from then on the timer does.
-        let mut poll = self.poll(work, asker.bounds());
+        let mut poll = self.poll(work, asker);
         loop {
             asker.several = work.schedule.servers() > 1;
             if self.stop.is_cancelled() || asker.goes_out(work) {
@@ -373,7 +377,7 @@ impl EngineConsumers {
                             asker.failed = Some(error);
                             // Whether the others have nothing due or are silent too is not known yet.
                             if !asker.answered && asker.asking.is_empty() && poll.is_none() {
-                                poll = self.poll(work, asker.bounds());
+                                poll = self.poll(work, asker);
                             }
                         }
                     }
@@ -415,12 +419,16 @@ impl EngineConsumers {
     }
 
     /// A poll of a topic of which nothing is known to be due.
-    fn poll(&self, work: &Work, bounds: Bounds) -> Option<PollUnderWay> {
-        if work.schedule.has_due(bounds) {
+    fn poll(&self, work: &Work, asker: &Asker) -> Option<PollUnderWay> {
+        if work.schedule.has_due(asker.bounds()) {
             return None;
         }
         let (scheduler, schedule) = (self.scheduler.clone(), work.schedule.clone());
-        Some(Box::pin(async move { scheduler.poll_topic(&schedule).await }))
+        let is_shared = asker.until.saturating_duration_since(Instant::now()) > SHARED_MAX;
+        Some(Box::pin(async move {
+            let poll = || scheduler.poll_topic(&schedule);
+            if is_shared { schedule.shared_poll.or(poll).await } else { poll().await }
+        }))
     }
 }
 

@@ -99,7 +99,7 @@ impl Engine {
             clock: parts.clock.clone(),
             health: health.clone(),
             meters: parts.meters.clone(),
-            owned: parts.owned.clone(),
+            reported: parts.ownership.reported(),
             poll_now: Arc::default(),
         };
         let polls = scheduler.poll_now.clone();
@@ -346,7 +346,7 @@ impl Reconciler {
         topic_meters.paused.set(i64::from(record.config.paused));
         topic_meters.set_claimed_by_consumers(record.config.sink.is_none());
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
-        if indices.is_empty() {
+        if !self.scheduler.reported.borrow().has_any(name) {
             gauges::clear(&parts.meters, name);
         }
         let changed = running.record.config != record.config;
@@ -374,6 +374,7 @@ impl Reconciler {
         let Some(sink) = &record.config.sink else {
             running.refused = None;
             self.sinks.set(name, None);
+            parts.meters.topic(name).breaker_open.set(0);
             let open = OpenTopic { work, closed: CancellationToken::new() };
             if let Some(before) = self.open.write().insert(name.clone(), open) {
                 before.closed.cancel();
@@ -386,6 +387,7 @@ impl Reconciler {
         if record.config.paused {
             running.refused = None;
             self.sinks.set(name, None);
+            parts.meters.topic(name).breaker_open.set(0);
             return;
         }
         match Runner::start(work, &self.budget, &*parts.sinks, &self.sinks, &self.supervisor, self.shutdown.child()) {

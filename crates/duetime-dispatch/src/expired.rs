@@ -14,12 +14,12 @@ fn reason(message: &ClaimedMessage) -> String {
 }
 
 impl Work {
-    /// Takes out of `claim` what has expired by the store's clock, and ends it.
-    pub(crate) async fn end_expired(&self, shard: &Shard, claim: &mut Claim) {
+    /// Takes out of `claim` what has expired by the store's clock, and ends it. Returns whether there was any.
+    pub(crate) async fn end_expired(&self, shard: &Shard, claim: &mut Claim) -> bool {
         let now = claim.now;
         let has_passed = |message: &ClaimedMessage| Expiry::has_passed(&message.headers, message.due_at, now);
         if !claim.messages.iter().any(has_passed) {
-            return;
+            return false;
         }
         let (expired, kept) = std::mem::take(&mut claim.messages).into_iter().partition(has_passed);
         claim.messages = kept;
@@ -43,5 +43,6 @@ impl Work {
         }
         self.topic_meters.count(Event::Expired, ended + removed.len() as u64);
         self.topic_meters.count(Event::Dead, if is_dead { ended } else { 0 });
+        true
     }
 }

@@ -40,6 +40,7 @@ mod scheduler;
 mod server_load;
 mod settler;
 mod shard_entry;
+mod shared_poll;
 mod sink_call;
 mod sink_states;
 mod spans;

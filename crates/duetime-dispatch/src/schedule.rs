@@ -23,6 +23,7 @@ use tracing::warn;
 use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
 use crate::server_load::{Bounds, ServerLoads, ServerReadiness};
 use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
+use crate::shared_poll::SharedPoll;
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: polls report it again in time.
@@ -77,6 +78,7 @@ pub(crate) struct TopicSchedule {
     due: Notify,
     /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) shared_poll: SharedPoll,
     wheel: Arc<Wheel<TopicSchedule>>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
@@ -98,7 +100,8 @@ impl TopicSchedule {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             state: Mutex::default(),
             due: Notify::new(),
-            turn: tokio::sync::Mutex::new(()),
+            turn: tokio::sync::Mutex::default(),
+            shared_poll: SharedPoll::default(),
             wheel,
             clock,
             emptied,
@@ -151,13 +154,9 @@ impl TopicSchedule {
 
     /// Shards that are no longer owned and have nothing in flight; each is returned once.
     pub(crate) fn take_emptied(&self) -> Vec<u32> {
-        let mut state = self.state.lock();
         let gone = |known: &ShardEntry| !known.owned && known.held == 0 && known.phase != Phase::Claiming;
-        let emptied: Vec<u32> = state.shards.iter().filter(|(_, known)| gone(known)).map(|(index, _)| *index).collect();
-        for index in &emptied {
-            state.shards.remove(index);
-        }
-        emptied
+        let mut state = self.state.lock();
+        state.shards.extract_if(.., |_, known| gone(known)).map(|(index, _)| index).collect()
     }
 
     /// The owned shards.
@@ -301,9 +300,10 @@ impl TopicSchedule {
     }
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
-    pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim) {
+    /// `had_expired`: it brought some, too, that nobody is given.
+    pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim, had_expired: bool) {
         let (messages, now) = (claim.messages.len(), claim.now);
-        let progress = messages > 0 || claim.buried > 0 || claim.expired > 0;
+        let progress = messages > 0 || claim.buried > 0 || claim.expired > 0 || had_expired;
         let (next_due, due_left) = (claim.next_due, claim.due_left);
         self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
     }

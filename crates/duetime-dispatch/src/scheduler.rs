@@ -22,14 +22,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::config::POLL_GAP;
 use crate::gauges::{Gauges, Survey};
 use crate::health::Health;
 use crate::schedule::TopicSchedule;
 use crate::shard_entry::Idle;
 use crate::wheel::Wheel;
-
-/// However often a poll is wanted before its time, two are at least this far apart.
-const POLL_GAP: Duration = Duration::from_millis(20);
 
 /// The schedules of all topics.
 pub(crate) type TopicSchedules = RwLock<HashMap<TopicName, Arc<TopicSchedule>>>;
@@ -49,8 +47,8 @@ pub(crate) struct Scheduler {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) meters: Arc<Meters>,
-    /// What this node reports on.
-    pub(crate) owned: watch::Receiver<Arc<OwnedShards>>,
+    /// The shards whose messages this node counts.
+    pub(crate) reported: watch::Receiver<Arc<OwnedShards>>,
     /// Notified when a poll is needed before its time.
     pub(crate) poll_now: Arc<tokio::sync::Notify>,
 }
@@ -209,14 +207,13 @@ impl Scheduler {
     async fn survey_once(&self, gauges: &mut Gauges) -> Result<(), StoreError> {
         let (now, began) = (self.clock.now(), Instant::now());
         self.meters.retries_due(now);
-        let schedules: Vec<Arc<TopicSchedule>> = self.schedules.read().values().cloned().collect();
-        for schedule in schedules.iter().filter(|schedule| schedule.shards().is_empty()) {
+        let schedules = self.schedules.read().clone();
+        for schedule in schedules.values().filter(|schedule| schedule.shards().is_empty()) {
             gauges.has_no_shard(&schedule.topic, began);
         }
-        // Shards that are only polled for consumers are another node's to report.
-        let owned = self.owned.borrow().clone();
-        let shards = schedules.iter().flat_map(|schedule| schedule.shards()).filter(|s| owned.has(&s.topic, s.index));
-        let shards: Vec<Shard> = shards.collect();
+        let reported = self.reported.borrow().clone();
+        let shard = |(topic, index): &(TopicName, u32)| Some(schedules.get(topic)?.shard(*index));
+        let shards: Vec<Shard> = reported.0.iter().filter_map(shard).collect();
         if shards.is_empty() {
             // Its shards may be gone because the store does not answer this node: that ends with an answer.
             let last = gauges.last();

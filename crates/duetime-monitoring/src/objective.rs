@@ -31,8 +31,13 @@ impl Objective {
         if let Some(bound) = bounds().iter().find(|bound| (**bound - wanted).abs() < 1e-9) {
             return Ok(Self { within: *bound });
         }
-        let all: Vec<String> = bounds().iter().map(|bound| show_duration(Duration::from_secs_f64(*bound))).collect();
-        Err(format!("lateness is not counted at {}; choose one of {}", show_duration(within), all.join(", ")))
+        // As they are read: one of them is no whole number of milliseconds.
+        let shown = |bound: Duration| match bound.subsec_micros() % 1_000 {
+            0 => show_duration(bound),
+            _ => format!("{bound:?}"),
+        };
+        let all: Vec<String> = bounds().iter().map(|bound| shown(Duration::from_secs_f64(*bound))).collect();
+        Err(format!("lateness is not counted at {}; choose one of {}", shown(within), all.join(", ")))
     }
 
     /// The bound in seconds.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// A node that was not heard of for this long is shown no more.
 pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(10);
+/// A drained node that was not heard of for this long is drained no more: it is gone, or the store did not answer it.
+const DRAIN_KEPT_MS: i64 = 24 * 3600 * 1000;
 /// Longest wait for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(800);
 
@@ -133,21 +135,25 @@ impl Presence for RedisPresence {
         let all = self.ask("hgetall", self.cmd("HGETALL")).await?;
         let all: BTreeMap<String, String> = redis::from_redis_value(all).ok()?;
         let (mut seen, mut stale, mut drains) = (NodesSeen::default(), Vec::new(), Vec::new());
-        for (name, text) in all {
+        for (name, text) in &all {
             if let Some(drained) = name.strip_prefix(DRAINED) {
                 drains.push((drained.to_owned(), text));
                 continue;
             }
-            match serde_json::from_str::<Heartbeat>(&text) {
-                Ok(heartbeat) if now_ms - heartbeat.seen_ms <= FORGET_AFTER.as_millis() as i64 => {
-                    seen.members.insert(name.into(), heartbeat.member);
+            let age_ms = serde_json::from_str::<Heartbeat>(text).map(|one| (now_ms - one.seen_ms, one.member));
+            match age_ms {
+                Ok((age_ms, member)) if age_ms <= FORGET_AFTER.as_millis() as i64 => {
+                    seen.members.insert(name.as_str().into(), member);
                 }
-                _ => stale.push(name),
+                // It is drained still when it is heard of again.
+                Ok((age_ms, _)) if age_ms <= DRAIN_KEPT_MS && all.contains_key(&format!("{DRAINED}{name}")) => {}
+                _ => stale.push(name.clone()),
             }
         }
         for (name, text) in drains {
-            match serde_json::from_str(&text) {
+            match serde_json::from_str(text) {
                 Ok(drain) if seen.members.contains_key(&*name) => drop(seen.drains.insert(name.into(), drain)),
+                Ok(_) if all.contains_key(&name) && !stale.contains(&name) => {}
                 // The node is gone, and nobody else's start has its name.
                 _ => stale.push(format!("{DRAINED}{name}")),
             }

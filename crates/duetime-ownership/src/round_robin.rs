@@ -56,6 +56,7 @@ pub struct RoundRobin {
     unhealthy: watch::Sender<Option<String>>,
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
+    reported: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
     issue: Arc<Mutex<Option<String>>>,
     stop: CancellationToken,
@@ -81,6 +82,7 @@ impl RoundRobin {
             unhealthy: watch::Sender::default(),
             drain: watch::Sender::default(),
             owned: watch::Sender::default(),
+            reported: watch::Sender::default(),
             cluster: watch::Sender::default(),
             issue: Arc::default(),
             stop: CancellationToken::new(),
@@ -101,6 +103,7 @@ impl RoundRobin {
             drained: round_robin.drain.subscribe(),
             drain: round_robin.drain.clone(),
             owned: round_robin.owned.clone(),
+            reported: round_robin.reported.clone(),
             cluster: round_robin.cluster.clone(),
             nodes: Nodes::default(),
             overdue: BTreeSet::new(),
@@ -127,6 +130,10 @@ impl Ownership for RoundRobin {
 
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
         self.owned.subscribe()
+    }
+
+    fn reported(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.reported.subscribe()
     }
 
     fn cluster(&self) -> watch::Receiver<Arc<ClusterNodes>> {
@@ -215,6 +222,7 @@ struct Turner {
     drained: watch::Receiver<Option<Drain>>,
     drain: watch::Sender<Option<Drain>>,
     owned: watch::Sender<Arc<OwnedShards>>,
+    reported: watch::Sender<Arc<OwnedShards>>,
     cluster: watch::Sender<Arc<ClusterNodes>>,
     nodes: Nodes,
     /// Shards that were late and that nobody served: scanned until the end of the next turn.
@@ -270,11 +278,31 @@ impl Turner {
         if let Some(wanted) = wanted {
             crate::publish(&self.owned, &self.meters, wanted, Changes::EachTurn);
         }
+        self.share_reports(&all);
         self.look_for_late(all);
         self.say_heartbeat();
         self.show();
         self.number += 1;
         debug_assert!(began.elapsed() < TURN * 60, "every step of a turn is bounded");
+    }
+
+    /// Counts every nth shard of all, by this node's place among the nodes that take turns: turns change too often.
+    fn share_reports(&self, all: &[ShardName]) {
+        let cluster = self.cluster.borrow().clone();
+        let serving = |member: &Member| member.state == MemberState::Serving;
+        let is_served = cluster.members.values().any(serving);
+        let sharing = cluster.members.iter().filter(|(_, member)| !is_served || serving(member));
+        let names: Vec<&Arc<str>> = sharing.map(|(name, _)| name).collect();
+        let place = names.iter().position(|name| **name == self.name);
+        let own = place.into_iter().flat_map(|place| all.iter().skip(place).step_by(names.len()));
+        let own = OwnedShards(own.cloned().collect());
+        self.reported.send_if_modified(|old| {
+            let changed = **old != own;
+            if changed {
+                *old = Arc::new(own);
+            }
+            changed
+        });
     }
 
     fn takes(&self) -> bool {

@@ -140,9 +140,8 @@ impl Resizer {
 /// written down, or the number of nodes that `"auto"` follows. Only from the record that was read with
 /// those settings: a node that stalled in between may know a request that another has superseded.
 async fn follow(context: &Context, known: &TopicRecord, auto: &mut Auto) {
-    let nodes = *context.nodes.borrow();
     let mut wanted = |record: &TopicRecord| {
-        let present = record.routing.shards;
+        let (present, nodes) = (record.routing.shards, *context.nodes.borrow());
         let wanted = match record.config.shards {
             ShardCount::Fixed(shards) => Some(shards),
             ShardCount::Auto => auto.wants(&record.name, present, nodes, &context.config),

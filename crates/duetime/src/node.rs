@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use duetime_core::tracer::Tracer;
-use duetime_core::{Clock, ClusterNodes, Draw, Member, Ownership, StoreError, TestClock, TopicName};
+use duetime_core::{Clock, Draw, Member, Ownership, StoreError, TestClock, TopicName};
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, MovedClock, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
@@ -19,7 +19,7 @@ use duetime_router::{
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -236,17 +236,17 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
         base.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
         base.start("consistency", router.consistency.clone(), ConsistencyChecker::run);
     }
-    base.start("nodes", (ownership.cluster(), catalog.clone()), |(cluster, catalog), stop| {
-        count_nodes(cluster, catalog, stop)
+    base.start("nodes", (ownership.clone(), catalog.clone()), |(ownership, catalog), stop| {
+        count_nodes(ownership, catalog, stop)
     });
     let seen = (ownership.cluster(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
     base.start("unowned shards", seen, |(cluster, topics, sees_all, meters), stop| {
         ownership::count_unowned(cluster, topics, sees_all, meters, stop)
     });
-    base.start("forecasts", (router.forecaster.clone(), ownership.owned()), |(forecaster, owned), stop| {
+    base.start("forecasts", (router.forecaster.clone(), ownership.reported()), |(forecaster, owned), stop| {
         forecaster.watch(owned, stop)
     });
-    let retention = Retention::new(router.clone(), ownership.owned(), Draw::new(rand::random::<u64>));
+    let retention = Retention::new(router.clone(), ownership.reported(), Draw::new(rand::random::<u64>));
     base.start("retention", retention, Retention::run);
     if let Some(folder) = opened.folder.clone() {
         let server = opened.kind;
@@ -374,13 +374,14 @@ fn warn_of_clear_text(options: &HttpOptions, address: SocketAddr) {
 }
 
 /// Says how many nodes take a share, which `"auto"` follows, until `shutdown`.
-async fn count_nodes(
-    mut cluster: watch::Receiver<Arc<ClusterNodes>>,
-    catalog: Arc<Catalog>,
-    shutdown: CancellationToken,
-) {
+/// While what shares the shards is out of reach it stays as it was: this node may know of itself alone.
+async fn count_nodes(ownership: Arc<dyn Ownership>, catalog: Arc<Catalog>, shutdown: CancellationToken) {
+    let mut cluster = ownership.cluster();
     loop {
-        catalog.set_nodes(cluster.borrow_and_update().nodes());
+        let nodes = cluster.borrow_and_update().nodes();
+        if ownership.issue().is_none() {
+            catalog.set_nodes(nodes);
+        }
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,

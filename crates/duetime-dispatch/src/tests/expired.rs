@@ -88,3 +88,16 @@ async fn what_is_delivered_at_most_once_expires_too() {
     node.pass(secs(5)).await;
     assert_eq!((counted(&node), node.sink.times().len()), ((30, 10, 0), 10));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_asks_for_one_message_is_given_the_first_that_has_not_expired() {
+    let node = TestNode::new(TopicConfig { paused: true, ..without_sink() }).await;
+    put(&node, secs(60)).await;
+    node.pass(secs(61)).await;
+    node.set_topic(without_sink()).await;
+    node.pass(ms(10)).await;
+    let one = ClaimAsk { max: 1, wait: ms(0), visibility: None };
+    let handed = node.engine.consumers().claim(&name(), one).await.unwrap();
+    let messages: Vec<_> = handed.iter().flat_map(|batch| batch.messages.iter()).collect();
+    assert!(matches!(&messages[..], [one] if one.id.as_str().starts_with("stays")), "{messages:?}");
+}

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use duetime_core::{RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_core::{ClaimAsk, RetryPolicy, ShardCount, TopicConfig, Verdict};
 
 use super::doubles::{TestSink, WiredStore, each};
-use super::node::{TestNode, ids, ms, secs, with_sink};
+use super::node::{TestNode, ids, ms, name, secs, with_sink, without_sink};
 use crate::DispatchConfig;
 
 #[tokio::test(start_paused = true)]
@@ -113,4 +113,30 @@ async fn a_message_that_comes_while_a_claim_is_under_way_is_not_overlooked() {
     node.put("second", ms(0)).await;
     node.pass(ms(170)).await;
     assert_eq!(node.sink.ids(), ["first", "second"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn consumers_who_wait_share_their_polls_and_one_who_does_not_has_its_own() {
+    let store = WiredStore::new().await;
+    store.deaf.store(true, Ordering::SeqCst);
+    let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
+    node.set_topic(without_sink()).await;
+    node.pass(ms(2_100)).await;
+    node.store.take_calls();
+    let claim = |wait| {
+        let consumers = node.engine.consumers();
+        tokio::spawn(
+            async move { consumers.claim(&name(), ClaimAsk { max: 10, wait, visibility: None }).await.unwrap() },
+        )
+    };
+    let waiting: Vec<_> = (0..50).map(|_| claim(secs(20))).collect();
+    node.pass(ms(200)).await;
+    assert!(node.store.take_calls()["next_due"] <= 3, "fifty claims that found nothing");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    node.pass(ms(10)).await;
+    node.put("now", ms(0)).await;
+    // No hint says so, and the next look of the node is far: who asks now finds it.
+    let found = claim(ms(0)).await.unwrap();
+    assert_eq!(found.iter().map(|batch| batch.messages.len()).sum::<usize>(), 1);
+    assert_eq!(node.store.take_calls()["next_due"], 1);
 }

@@ -4,7 +4,7 @@ use duetime_core::{DeliveryMode, OutageEnd, RetryPolicy, ShardCount, TopicConfig
 use duetime_metrics::Event;
 
 use super::doubles::{TestSink, each, no_answer, refused, retry, silent, slow, unavailable};
-use super::node::{TestNode, ids, ms, secs, with_sink};
+use super::node::{TestNode, ids, ms, secs, with_sink, without_sink};
 use crate::DispatchConfig;
 
 #[tokio::test(start_paused = true)]
@@ -27,6 +27,23 @@ async fn an_hour_s_outage_burns_no_attempt_and_everything_comes_after_it() {
     assert_eq!(node.sink.times().len(), 200);
     assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
     assert_eq!(node.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_is_paused_or_has_its_sink_taken_away_has_none_that_is_down() {
+    for config in [TopicConfig { paused: true, ..with_sink() }, without_sink()] {
+        let node = TestNode::new(with_sink()).await;
+        node.sink.behave(each(|_| unavailable()));
+        node.put_all(&ids("o", 20), ms(0)).await;
+        node.pass(secs(60)).await;
+        assert_eq!(node.counts().breaker_open.get(), 1);
+        node.set_topic(config).await;
+        node.pass(secs(60)).await;
+        assert_eq!(node.counts().breaker_open.get(), 0);
+        node.set_topic(with_sink()).await;
+        node.pass(secs(60)).await;
+        assert_eq!(node.counts().breaker_open.get(), 1, "it is down still");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,3 +67,17 @@ async fn a_consumer_that_waits_when_the_topic_is_paused_is_given_nothing_that_fa
     assert!(waits.await.unwrap().is_empty());
     assert_eq!(node.counts().counted(Event::Claimed), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_its_way_to_a_consumer_goes_back_at_once_when_the_topic_is_paused() {
+    let node = TestNode::new(without_sink()).await;
+    *node.store.claim_answer_delay.lock() = ms(50);
+    node.put("o-1", ms(0)).await;
+    let consumers = node.engine.consumers();
+    let waits = tokio::spawn(async move { consumers.claim(&name(), ask(secs(60))).await.unwrap() });
+    node.pass(ms(20)).await;
+    node.set_topic(paused(without_sink())).await;
+    node.pass(secs(2)).await;
+    let survey = node.survey().await;
+    assert_eq!((survey.due, survey.in_flight, waits.is_finished()), (1, 0, false));
+}

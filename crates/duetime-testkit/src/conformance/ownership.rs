@@ -14,6 +14,8 @@ use crate::wait::{Because, let_pass};
 
 /// Longest wait for the shards to be shared anew.
 const PATIENCE: Duration = Duration::from_secs(12);
+/// While no node comes or goes, each counts the same shards; some turns long.
+const COUNTED_FOR: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn demand(topics: &[(&str, u32)]) -> Demand {
@@ -129,9 +131,20 @@ async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
     until("they share", shared).await;
     let cluster = one.ownership.cluster();
     until("they see each other", || cluster.borrow().members.len() == 2).await;
+    let (mut mine, mut theirs) = (one.ownership.reported(), two.ownership.reported());
+    let is_each_once = || {
+        let (mine, theirs) = (mine.borrow(), theirs.borrow());
+        mine.0.is_disjoint(&theirs.0) && mine.0.union(&theirs.0).count() == every(&told).len()
+    };
+    until("each shard is counted by one of them", is_each_once).await;
+    mine.mark_unchanged();
+    theirs.mark_unchanged();
+    let_pass(COUNTED_FOR, Because::Quiet).await;
+    assert!(!mine.has_changed().unwrap() && !theirs.has_changed().unwrap(), "counted by another all the time");
     two.ownership.leave().await;
     assert!(two.owned().is_empty());
     until("one has all", || one.owned() == every(&told)).await;
+    until("one counts all", || mine.borrow().0 == every(&told)).await;
     one.ownership.leave().await;
 }
 

@@ -101,7 +101,8 @@ pub(crate) async fn post(
         None => None,
         Some(settings) => {
             check_sink(&settings, &caller)?;
-            Some(bounded(&app, &topic, settings, &caller).await?)
+            // They are made to the defaults, whatever the topic had.
+            Some(bounded(&app, None, settings, &caller)?)
         }
     };
     Ok(Json(app.catalog.adopt(&topic, settings.as_ref(), accept_loss).await?.into()))

@@ -77,6 +77,10 @@ pub(crate) async fn post(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     caller.check_all("a backup")?;
+    if app.test_clock.is_some() {
+        let how = "the times in it are those of a test clock, so no other node may start on it; stop the node and copy its folder";
+        return Err(refusal(&BackupError::Elsewhere(how)));
+    }
     let backup = app.backups.backup().await.map_err(|error| refusal(&error))?;
     let Backup { bytes, messages, topics, chunks } = backup;
     let body = Body::from_stream(futures::stream::unfold((chunks, app.draining.clone()), next));

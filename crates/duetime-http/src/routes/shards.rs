@@ -312,7 +312,7 @@ pub(crate) async fn put(
     app.resizing.check(&topic).await.map_err(|error| refusal(&app, error))?;
     let count = serde_json::to_value(ask.shards).expect("a number or a word");
     let change = TopicChange::new(Map::from_iter([("shards".to_owned(), count)]));
-    let change = bounded(&app, &topic, change, &caller).await?;
+    let change = bounded(&app, app.catalog.find(&topic).await?.as_ref(), change, &caller)?;
     // A topic that is deleted meanwhile is not made again.
     if app.catalog.change(&topic, &change).await?.is_none() {
         return Err(ResizeError::UnknownTopic(topic).into());

@@ -10,9 +10,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Deletion, ShardCounts};
-use duetime_core::{ResizeError, TopicConfig, TopicName, TopicRecord, setting};
+use duetime_core::{ResizeError, StoreError, TopicConfig, TopicName, TopicRecord, setting};
 use duetime_request::RequestDeadline;
-use duetime_router::{CatalogError, RouteError, TopicChange, TopicCounts};
+use duetime_router::{CatalogError, RouteError, TopicChange, TopicCounts, TopicPut};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -33,6 +33,9 @@ pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// How often a topic is looked at again that others keep deleting while it is changed.
+const PUTS_MAX: u32 = 3;
 
 /// All topics.
 #[derive(Serialize, ToSchema)]
@@ -127,17 +130,7 @@ pub(crate) async fn put(
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
     check_sink(&change, &caller)?;
     let resizes = change.has("shards");
-    let is_limited = caller.limits().max_topics.is_some();
-    let _alone = if is_limited { Some(app.options.making_topics.lock().await) } else { None };
-    if is_limited && app.catalog.find(&topic).await?.is_none() {
-        caller.limits().check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
-    }
-    let change = bounded(&app, &topic, change, &caller).await?;
-    let put = to_its_end({
-        let (app, topic) = (app.clone(), topic.clone());
-        async move { app.catalog.put(&topic, &change).await }
-    });
-    let put = put.await?.map_err(|error| refused(error, &caller))?;
+    let put = put_within(&app, &topic, &change, &caller).await?;
     if !put.created && resizes {
         match app.resizing.ask(&topic, put.record.config.shards).await {
             // Somebody deleted it meanwhile; it was changed all the same.
@@ -151,15 +144,49 @@ pub(crate) async fn put(
     Ok((status, Json(TopicView::new(&counts, issue, &caller))).into_response())
 }
 
+/// Makes the change within what the caller may do. What a new topic is given is more than what one that is there is asked
+/// for: one that is deleted meanwhile is asked about again.
+async fn put_within(
+    app: &Arc<HttpParts>,
+    topic: &TopicName,
+    change: &TopicChange,
+    caller: &Caller,
+) -> Result<TopicPut, Problem> {
+    let limits = caller.limits();
+    let is_limited = limits.max_topics.is_some();
+    let _alone = if is_limited { Some(app.options.making_topics.lock().await) } else { None };
+    for _ in 0..PUTS_MAX {
+        let present = app.catalog.find(topic).await?;
+        let creates = present.is_none();
+        if is_limited && creates {
+            limits.check_topics(app.catalog.all().keys().filter(|name| caller.sees(name.as_str())).count())?;
+        }
+        let change = bounded(app, present.as_ref(), change.clone(), caller)?;
+        let put = to_its_end({
+            let (app, topic) = (app.clone(), topic.clone());
+            async move {
+                match creates {
+                    true => app.catalog.put(&topic, &change).await.map(Some),
+                    false => app.catalog.change(&topic, &change).await,
+                }
+            }
+        });
+        if let Some(put) = put.await?.map_err(|error| refused(error, caller))? {
+            return Ok(put);
+        }
+    }
+    Err(StoreError::Conflict.into())
+}
+
 /// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.
 pub(crate) fn check_sink(change: &TopicChange, caller: &Caller) -> Result<(), Problem> {
     change.sink().map_or(Ok(()), |sink| caller.check_sink(sink))
 }
 
-/// The change within what the caller may give a topic.
-pub(crate) async fn bounded(
+/// The change within what the caller may give a topic, to the topic that is there or to a new one.
+pub(crate) fn bounded(
     app: &HttpParts,
-    topic: &TopicName,
+    present: Option<&Arc<TopicRecord>>,
     change: TopicChange,
     caller: &Caller,
 ) -> Result<TopicChange, Problem> {
@@ -167,8 +194,7 @@ pub(crate) async fn bounded(
     if !ceilings.is_some() {
         return Ok(change);
     }
-    let present = app.catalog.find(topic).await?;
-    ceilings.bound(change, present.as_ref(), |count| app.catalog.shards_of(count))
+    ceilings.bound(change, present, |count| app.catalog.shards_of(count))
 }
 
 /// The problem of a change that was refused; names no sink that the caller may not use.

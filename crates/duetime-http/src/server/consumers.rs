@@ -17,6 +17,8 @@ const CONSUMERS_MAX: usize = 256;
 const ALL_CONSUMERS_MAX: usize = 4_096;
 /// Most messages of which it is known who holds them.
 const HELD_MAX: usize = 65_536;
+/// All messages held are looked through no more often, for those whose visibility timeouts have ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Claims are counted in parts of a minute.
 const PARTS: usize = 6;
 const PART: Duration = Duration::from_secs(10);
@@ -60,6 +62,8 @@ struct State {
     known: HashMap<(TopicName, Arc<str>), Known>,
     /// Whose claim a message is of, and until when.
     held: HashMap<(TopicName, MessageId), (Arc<str>, Timestamp)>,
+    /// When all of these were looked through last.
+    looked_through: Option<Timestamp>,
 }
 
 /// A consumer as this node sees it.
@@ -104,14 +108,15 @@ impl NamedConsumers {
         messages: impl Iterator<Item = &'a ClaimedMessage>,
         now: Timestamp,
     ) {
-        let held = &mut self.0.lock().held;
-        for message in messages.filter(|message| message.score != Receipt::SETTLED) {
-            if held.len() >= HELD_MAX {
-                held.retain(|_, (_, until)| *until > now);
-            }
-            if held.len() < HELD_MAX {
-                held.insert((topic.clone(), message.id.clone()), (name.clone(), message.score.visible_at()));
-            }
+        let State { held, looked_through, .. } = &mut *self.0.lock();
+        // All of them are looked through for those that have ended once a second at most.
+        if held.len() >= HELD_MAX && looked_through.is_none_or(|at| now.since(at) >= LOOK_EVERY || now < at) {
+            held.retain(|_, (_, until)| *until > now);
+            *looked_through = Some(now);
+        }
+        let room = HELD_MAX.saturating_sub(held.len());
+        for message in messages.filter(|message| message.score != Receipt::SETTLED).take(room) {
+            held.insert((topic.clone(), message.id.clone()), (name.clone(), message.score.visible_at()));
         }
     }
 
@@ -132,7 +137,7 @@ impl NamedConsumers {
 
     /// The consumers of a topic, by name.
     pub(crate) fn of(&self, topic: &TopicName, now: Timestamp) -> Vec<ConsumerState> {
-        let State { known, held } = &mut *self.0.lock();
+        let State { known, held, .. } = &mut *self.0.lock();
         let mut counts = HashMap::<Arc<str>, (usize, Timestamp)>::new();
         for (name, until) in held.iter().filter(|((of, _), (_, until))| of == topic && *until > now).map(|(_, v)| v) {
             let (count, last) = counts.entry(name.clone()).or_default();

@@ -310,6 +310,12 @@ async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says(
     assert_eq!(put("root", "/v1/topics/m-1", r#"{"max_messages":1000}"#).await.0, 200);
     let (status, changed) = put("some", "/v1/topics/m-1", r#"{"visibility_timeout":"1m"}"#).await;
     assert_eq!((status, &changed["max_messages"]), (200, &1000.into()));
+    // Another node deleted it, and this one does not know yet.
+    let draw = duetime_core::Draw::new(rand::random::<u64>);
+    let other = duetime_router::Catalog::open(api.store.clone(), api.clock.clone(), draw).await.unwrap();
+    other.delete(&duetime_core::TopicName::new("m-1").unwrap(), duetime_core::Deletion::Force).await.unwrap();
+    let (status, made) = put("some", "/v1/topics/m-1", "{}").await;
+    assert_eq!((status, &made["max_messages"]), (201, &100.into()));
     let (_, me) = ask(&api, "some", "GET", "/v1/me", "").await;
     assert!(me.contains(r#""max_topic_messages":100,"max_topic_bytes":1048576,"max_topic_shards":8"#), "{me}");
 }

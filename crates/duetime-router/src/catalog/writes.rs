@@ -153,6 +153,10 @@ impl Catalog {
                     tries += 1;
                     self.conflict_pause().await;
                 }
+                // Another node creates it, or died as it did: that is over within seconds.
+                Err(CatalogError::Store(StoreError::Conflict)) => {
+                    return Err(StoreError::NotReady(name.to_string()).into());
+                }
                 put => {
                     let put = put?.expect("what is not there is created");
                     self.read_back([&put]).await;

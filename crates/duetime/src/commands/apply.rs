@@ -158,7 +158,8 @@ fn differences(declared: &[DeclaredTopic], present: Vec<Topic>, args: &ApplyArgs
     Ok(diffs)
 }
 
-async fn carry_out(client: &Client, diff: &TopicDiff) -> anyhow::Result<()> {
+/// `left`: messages that may still go with topics that are deleted.
+async fn carry_out(client: &Client, diff: &TopicDiff, left: &mut u64) -> anyhow::Result<()> {
     match diff.action {
         Action::Create | Action::Change => {
             let change: Map<String, Value> = diff
@@ -169,8 +170,16 @@ async fn carry_out(client: &Client, diff: &TopicDiff) -> anyhow::Result<()> {
             client.put_topic(&diff.topic, &change).await?;
         }
         Action::Delete => {
-            let has_messages = diff.messages.is_some_and(|messages| messages > 0);
-            client.delete_topic(&diff.topic, has_messages).await?;
+            // Some may have come since it was counted, while somebody was asked.
+            let topic = client.topic(&diff.topic).await?;
+            let messages = topic.scheduled + topic.in_flight + topic.dead;
+            ensure!(
+                messages <= *left,
+                "it holds {} by now, and was not deleted; to delete these too, give a larger --at-most",
+                output::count(messages, "message")
+            );
+            client.delete_topic(&diff.topic, messages > 0).await?;
+            *left -= messages;
         }
         Action::None | Action::Keep | Action::Refused => {}
     }
@@ -215,8 +224,9 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
         if !args.yes {
             confirm(&diffs)?;
         }
+        let mut left = args.at_most;
         for diff in diffs.iter_mut().filter(|diff| diff.is_difference()) {
-            if let Err(error) = carry_out(&client, diff).await {
+            if let Err(error) = carry_out(&client, diff, &mut left).await {
                 diff.errors.push(format!("{error:#}"));
                 output::complain(&format!("{}: {error:#}", diff.topic));
             }

@@ -421,9 +421,9 @@ pub struct DeadOutcome {
     /// The message, where its id could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `redriven`, `purged`, `unknown` or `refused`.
+    /// `redriven`, `purged`, `unknown`, `refused` or `failed`.
     pub outcome: String,
-    /// Why it was refused.
+    /// Why it was refused, or failed: then it may be sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -174,6 +174,7 @@ impl Plans {
             lost_marks: String::new(),
             counts: PlanCounts::default(),
             failures: Vec::new(),
+            last_death: None,
             trouble: None,
             started_at: None,
             ended_at: None,
@@ -185,20 +186,19 @@ impl Plans {
     }
 
     async fn count(&self, plan: &mut BulkPlan) -> Result<(), RouteError> {
-        let begun = Instant::now();
-        let mut cursor = None;
+        let (begun, mut cursor, mut last_death) = (Instant::now(), None, None);
+        plan.last_death = Some(i64::MAX);
         loop {
             let page = page::page(&self.router, plan, cursor, BATCH_ITEMS_MAX).await?;
+            last_death = last_death.max(page.last_death);
             plan.expected += page.ids.len() as u64;
             plan.redriven_before += page.redriven_before;
             let missing = SAMPLES - plan.samples.len();
             plan.samples.extend(page.ids.iter().take(missing).map(|id| cut(id.as_str())));
             cursor = page.next;
-            if cursor.is_none() {
-                return Ok(());
-            }
-            if plan.expected >= COUNT_MAX || begun.elapsed() >= COUNT_FOR {
-                plan.counted_all = false;
+            plan.counted_all = cursor.is_none();
+            if plan.counted_all || plan.expected >= COUNT_MAX || begun.elapsed() >= COUNT_FOR {
+                plan.last_death = last_death;
                 return Ok(());
             }
         }
@@ -431,25 +431,26 @@ impl Plans {
             held.plan.open_page(&ids);
             held.plan.hold(&self.node, self.now());
             let announced = Instant::now();
-            let is_mine = self.put(held).await?;
+            let put = self.put(held).await;
             held.plan.close_page();
-            if !is_mine {
+            if !put? {
                 self.settle_stop(held).await?;
                 return Ok(false);
             }
             if announced.elapsed() >= ACT_WITHIN {
                 return Ok(true);
             }
-            let outcomes = page::act(&self.router, &held.plan, &topic, ids, PAGE_FOR).await;
+            let outcomes = page::act(&self.router, &held.plan, &topic, ids.clone(), PAGE_FOR).await;
             let reason = outcomes.iter().map(|(_, outcome)| match outcome {
                 ItemOutcome::Failed(reason) => Some(reason.clone()),
                 _ => None,
             });
-            // Nothing of it was carried out: the store is away, rather than these messages odd.
+            // The store is away, rather than these messages odd. It may have carried out some of it.
             if let Some(reasons) = reason.collect::<Option<Vec<String>>>()
                 && held.failing < FAILING_MAX
             {
                 held.failing += 1;
+                held.plan.lose(&ids);
                 held.plan.trouble = reasons.first().map(|reason| cut(reason));
                 sleep(REST).await;
                 return Ok(true);

@@ -4,6 +4,7 @@ mod ends;
 mod limits;
 mod lives;
 mod past;
+mod plans;
 mod retention;
 mod store_rollback;
 

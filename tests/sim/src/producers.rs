@@ -254,11 +254,12 @@ impl Client {
         let (began, mut repeated) = (Instant::now(), false);
         loop {
             let door = self.door().await;
-            match door.router.dead.settle(&self.topic, std::slice::from_ref(id), action).await {
+            let settled = door.router.dead.settle(&self.topic, std::slice::from_ref(id), action).await;
+            match &settled.done[0] {
                 Ok(done) => {
                     // A failover may undo a refusal, which waits for no replica.
                     let calm = !repeated && self.shared.upsets.load(Ordering::Relaxed) == upsets;
-                    assert!(done.done[0] || !calm, "{id}: a dead letter is said to be none");
+                    assert!(*done || !calm, "{id}: a dead letter is said to be none");
                     break;
                 }
                 Err(_) => {

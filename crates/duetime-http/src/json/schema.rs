@@ -88,7 +88,7 @@ words!(
 );
 words!(
     /// What became of a dead letter: `unknown` is none, `refused` is not an id.
-    DeadLetterOutcome: "redriven" "purged" "unknown" "refused"
+    DeadLetterOutcome: "redriven" "purged" "unknown" "refused" "failed"
 );
 words!(
     /// Where a message is in its life.

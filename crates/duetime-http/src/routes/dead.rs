@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duetime_core::store::DeadAction;
 use duetime_core::{StoredMessage, TopicName};
-use duetime_router::{DeadCursor, DeadList, normalised};
+use duetime_router::{DeadCursor, DeadList, DeadSettled, normalised};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -162,7 +162,7 @@ pub(crate) struct DeadOutcome {
     id: Option<String>,
     #[schema(value_type = schema::DeadLetterOutcome)]
     outcome: &'static str,
-    /// Why an id was refused.
+    /// Why an id was refused, or why it failed: then it may be sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     detail: Option<String>,
@@ -208,15 +208,24 @@ async fn act(
             let _turn = memory::turn_for(raw.len()).await;
             let ids = read_ids(&raw, bytes.len()).await?;
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
-            let settled = app.router.dead.settle(topic, &good, action).await?;
-            let (answers, replicas) = (settled.done, settled.replicas);
-            let count = answers.iter().filter(|done| **done).count() as u64;
+            let DeadSettled { done: mut answers, replicas } = app.router.dead.settle(topic, &good, action).await;
+            // Nothing of it was done: the request failed as a whole.
+            if !answers.iter().any(Result::is_ok)
+                && let Some(Err(error)) = answers.pop()
+            {
+                return Err(error.into());
+            }
+            let count = answers.iter().filter(|answer| matches!(answer, Ok(true))).count() as u64;
             let mut answers = answers.into_iter();
             let outcome = |id: Result<duetime_core::MessageId, Refusal>| match id {
                 Err(refusal) => DeadOutcome { id: None, outcome: "refused", detail: Some(refusal.detail) },
                 Ok(id) => {
-                    let outcome = if answers.next().expect("one answer for each") { word } else { "unknown" };
-                    DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail: None }
+                    let (outcome, detail) = match answers.next().expect("one answer for each") {
+                        Ok(true) => (word, None),
+                        Ok(false) => ("unknown", None),
+                        Err(error) => ("failed", Some(Problem::from(error).detail)),
+                    };
+                    DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail }
                 }
             };
             DeadDone { done: count, more: false, replicas, results: Some(ids.into_iter().map(outcome).collect()) }

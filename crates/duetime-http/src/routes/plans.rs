@@ -97,8 +97,8 @@ pub(crate) struct PlanCountsView {
     unchanged: u64,
     /// Each is named in the audit log of the node that carried it out.
     failed: u64,
-    /// Of a page whose outcome was not written, as its node ended: those that were not met again when it was carried out
-    /// anew. As a rule the action took effect.
+    /// Of a page whose outcome is not known, as its node ended or the store did not answer: those that were not met again
+    /// when it was carried out anew. As a rule the action took effect.
     unrecorded: u64,
     /// In the page that is carried out at present.
     open: u64,

@@ -22,6 +22,8 @@ pub(crate) struct PlanPage {
     pub ids: Vec<MessageId>,
     /// Of these, dead letters that were redriven before.
     pub redriven_before: u64,
+    /// When the last of these died, of dead letters.
+    pub last_death: Option<i64>,
     pub next: Option<PlanCursor>,
 }
 
@@ -39,16 +41,17 @@ pub(crate) async fn page(
         let page = router.dead.page(&topic, from, limit).await?;
         let is_meant = |message: &StoredMessage| {
             let Some(death) = &message.death else { return false };
-            death.at.as_millis() <= plan.created_at
+            death.at.as_millis() <= plan.died_until()
                 && message.id.as_str().starts_with(&filter.prefix)
                 && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
         };
-        let mut redriven_before = 0;
-        let meant = page.messages.into_iter().map(|(_, message)| message).filter(is_meant);
-        let counted = meant.inspect(|message| redriven_before += u64::from(message.redrives > 0));
-        let ids = counted.map(|message| message.id).collect();
-        let next = page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None });
-        return Ok(PlanPage { ids, redriven_before, next });
+        let meant: Vec<StoredMessage> = page.messages.into_iter().map(|(_, one)| one).filter(is_meant).collect();
+        return Ok(PlanPage {
+            redriven_before: meant.iter().filter(|message| message.redrives > 0).count() as u64,
+            last_death: meant.iter().filter_map(|message| Some(message.death.as_ref()?.at.as_millis())).max(),
+            ids: meant.into_iter().map(|message| message.id).collect(),
+            next: page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None }),
+        });
     }
     let wanted = MessageFilter {
         state: filter.state,
@@ -63,13 +66,11 @@ pub(crate) async fn page(
     });
     let page = router.live.page(&topic, &wanted, from, limit).await?;
     let smear = router.topic(&topic).await?.config.smear;
-    // What a page put later is met again by a page behind it.
+    // What a page put later is met again by a page behind it, and what is in flight in each pass.
+    let is_there = |one: &Listed| plan.due().is_some_and(|due| one.visible_at == due.plus(offset(&one.id, smear)));
     let is_meant = |one: &Listed| match plan.action {
-        BulkAction::DueNow => !matches!(one.state, ListedState::Due | ListedState::InFlight),
-        BulkAction::Reschedule => {
-            let to = Timestamp::from_millis(plan.to.unwrap_or(plan.created_at));
-            one.state != ListedState::Scheduled || one.visible_at != to.plus(offset(&one.id, smear))
-        }
+        BulkAction::DueNow => !matches!(one.state, ListedState::Due | ListedState::InFlight) && !is_there(one),
+        BulkAction::Reschedule => !is_there(one) && (plan.passes == 0 || one.state != ListedState::InFlight),
         _ => true,
     };
     let ids = page.messages.into_iter().filter(is_meant).map(|one| one.id).collect();
@@ -77,7 +78,7 @@ pub(crate) async fn page(
         let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
         PlanCursor { shard: at.shard, score, tie }
     });
-    Ok(PlanPage { ids, redriven_before: 0, next })
+    Ok(PlanPage { ids, redriven_before: 0, last_death: None, next })
 }
 
 /// Does what the plan says to these messages, for this long at most, in the life of the topic that the plan was made
@@ -91,26 +92,24 @@ pub(crate) async fn act(
 ) -> Vec<(MessageId, ItemOutcome)> {
     let life = Some(plan.life);
     let failed = |error: &dyn std::fmt::Display| ItemOutcome::Failed(error.to_string());
-    let due = match plan.action {
-        BulkAction::Redrive | BulkAction::Purge => {
-            let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
-            let settled = timeout(within, router.dead.settle_in(topic, life, &ids, action)).await;
-            return match settled {
-                Ok(Ok(settled)) => {
-                    let outcome = |done| if done { ItemOutcome::Done } else { ItemOutcome::Unchanged };
-                    ids.into_iter().zip(settled.done.into_iter().map(outcome)).collect()
-                }
-                Ok(Err(error)) => ids.into_iter().map(|id| (id, failed(&error))).collect(),
-                Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
-            };
-        }
-        BulkAction::Cancel => None,
-        BulkAction::DueNow => Some(plan.started_at.unwrap_or(plan.created_at)),
-        BulkAction::Reschedule => Some(plan.to.unwrap_or(plan.created_at)),
-    };
+    if plan.action.is_of_dead() {
+        let action = if plan.action == BulkAction::Purge { DeadAction::Purge } else { DeadAction::Redrive };
+        return match timeout(within, router.dead.settle_in(topic, life, &ids, action)).await {
+            Ok(settled) => {
+                let outcome = |done: Result<bool, RouteError>| match done {
+                    Ok(true) => ItemOutcome::Done,
+                    Ok(false) => ItemOutcome::Unchanged,
+                    Err(error) => failed(&error),
+                };
+                ids.into_iter().zip(settled.done.into_iter().map(outcome)).collect()
+            }
+            Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
+        };
+    }
+    let due = plan.due();
     let edit = |id: &MessageId| match due {
         None => Edit::Cancel(id.clone()),
-        Some(at) => Edit::Reschedule(id.clone(), Due::At(Timestamp::from_millis(at))),
+        Some(at) => Edit::Reschedule(id.clone(), Due::At(at)),
     };
     match timeout(within, router.edit_in(topic, life, ids.iter().map(edit).collect())).await {
         Ok(answers) => {

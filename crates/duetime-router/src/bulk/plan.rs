@@ -104,8 +104,8 @@ pub struct PlanCounts {
     pub unchanged: u64,
     /// The store answered with an error.
     pub failed: u64,
-    /// Of a page whose outcome was not written, as its node ended: those that were not met again when it was carried
-    /// out anew. As a rule the action took effect.
+    /// Of a page whose outcome is not known, as its node ended or the store did not answer: those that were not met again
+    /// when it was carried out anew. As a rule the action took effect.
     pub unrecorded: u64,
 }
 
@@ -166,8 +166,11 @@ pub struct BulkPlan {
     pub filter: BulkFilter,
     /// At most so many a second.
     pub per_second: u32,
-    /// When it was made. Dead letters that died later are left alone.
+    /// When it was made. Dead letters that died later are left alone, but for those that were there.
     pub created_at: i64,
+    /// When the last dead letter died that was counted: later than it was made, where a clock had been ahead.
+    #[serde(default)]
+    pub last_death: Option<i64>,
     /// The token's name.
     pub by: Option<String>,
     /// How far it is.
@@ -270,6 +273,21 @@ impl BulkPlan {
         self.counts.known() + self.counts.unrecorded + self.open
     }
 
+    /// Dead letters that died later are left alone.
+    pub(crate) fn died_until(&self) -> i64 {
+        self.created_at.max(self.last_death.unwrap_or(self.created_at))
+    }
+
+    /// The due time that it gives to messages, without their smear.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let due = match self.action {
+            BulkAction::DueNow => self.started_at,
+            BulkAction::Reschedule => self.to,
+            BulkAction::Redrive | BulkAction::Purge | BulkAction::Cancel => return None,
+        };
+        Some(Timestamp::from_millis(due.unwrap_or(self.created_at)))
+    }
+
     /// Whether it is a draft that nobody agreed to in time.
     pub(crate) fn is_forgotten(&self, now: i64) -> bool {
         self.state == PlanState::Planned && self.created_at + DRAFT_MS <= now
@@ -306,6 +324,12 @@ impl BulkPlan {
         self.lost_marks += &std::mem::take(&mut self.open_marks);
         let forgotten = self.lost_marks.len().saturating_sub(MARKS_MAX * MARK);
         self.lost_marks = self.lost_marks.get(forgotten..).unwrap_or_default().to_owned();
+    }
+
+    /// Whether these were carried out is not known.
+    pub(crate) fn lose(&mut self, ids: &[MessageId]) {
+        self.open_page(ids);
+        self.lose_open();
     }
 
     /// These are carried out: what was lost of them and is met again has an outcome after all.
@@ -421,73 +445,4 @@ impl BulkPlan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan() -> BulkPlan {
-        serde_json::from_value(serde_json::json!({
-            "id": "p", "topic": "orders", "life": 1, "action": "cancel", "to": null, "filter": { "prefix": "" },
-            "per_second": 10, "created_at": 0, "by": null, "state": "running", "number": 1, "node": null,
-            "held_until": 0, "cursor": null, "epoch": 1, "passes": 0, "expected": 4, "counted_all": true,
-            "samples": [], "open": 0, "counts": PlanCounts::default(), "failures": [], "trouble": null,
-            "started_at": null, "ended_at": null
-        }))
-        .unwrap()
-    }
-
-    fn ids(names: &[&str]) -> Vec<MessageId> {
-        names.iter().map(|name| MessageId::new(name).unwrap()).collect()
-    }
-
-    fn carried_out(plan: &mut BulkPlan, names: &[&str]) {
-        plan.open_page(&ids(names));
-        plan.close_page();
-        names.iter().for_each(|name| plan.record(name, &ItemOutcome::Done));
-    }
-
-    #[test]
-    fn each_message_has_one_outcome_however_many_nodes_ended_over_its_page() {
-        let mut plan = plan();
-        carried_out(&mut plan, &["a", "b"]);
-        plan.open_page(&ids(&["c", "d", "e"]));
-        assert_eq!(plan.acted_on(), 5, "a page that is open counts");
-        // Its node ends after `c`: two are met again, and the next node ends over them.
-        plan.take("second", 0);
-        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (3, 5));
-        plan.open_page(&ids(&["d", "e"]));
-        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (1, 5));
-        plan.take("third", 0);
-        assert_eq!((plan.counts.unrecorded, plan.acted_on()), (3, 5));
-        carried_out(&mut plan, &["e", "f"]);
-        plan.end(PlanState::Done, 0);
-        let PlanCounts { done, unrecorded, .. } = plan.counts;
-        assert_eq!((done, unrecorded, plan.acted_on()), (4, 2, 6), "c and d took effect unrecorded");
-    }
-
-    #[test]
-    fn a_plan_that_was_stopped_over_an_open_page_goes_on_with_what_it_lost() {
-        let mut plan = plan();
-        plan.open_page(&ids(&["a", "b"]));
-        plan.end(PlanState::Stopped, 0);
-        assert_eq!((plan.counts.unrecorded, plan.open), (2, 0));
-        plan.start(1, PlanStart::default()).unwrap();
-        plan.take("second", 1);
-        carried_out(&mut plan, &["a", "b", "c"]);
-        assert_eq!((plan.counts.done, plan.counts.unrecorded), (3, 0));
-    }
-
-    #[test]
-    fn as_many_are_acted_on_as_were_agreed_to_and_what_was_lost_is_met_again() {
-        let mut plan = BulkPlan { at_most: Some(3), ..plan() };
-        carried_out(&mut plan, &["a"]);
-        assert_eq!(plan.agreed(ids(&["b", "c", "d"])), ids(&["b", "c"]));
-        // Its node ends over these two, after `b`; before `c` there is a new one.
-        plan.open_page(&ids(&["b", "c"]));
-        plan.take("second", 0);
-        assert!(!plan.is_used_up(), "c may have to be carried out");
-        assert_eq!(plan.agreed(ids(&["new", "c", "d"])), ids(&["c"]));
-        carried_out(&mut plan, &["c"]);
-        assert_eq!((plan.counts.done, plan.counts.unrecorded, plan.acted_on()), (2, 1, 3));
-        assert!(plan.agreed(ids(&["d"])).is_empty());
-    }
-}
+mod tests;

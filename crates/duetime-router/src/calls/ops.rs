@@ -381,9 +381,17 @@ impl Op for SettleOp {
     }
 }
 
-/// Dead letters: one action for a whole batch.
+/// Dead letters: one action for a whole batch. What needs the clocks to agree, a redrive, keeps no purge from going on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct DeadOp;
+pub(crate) struct DeadOp {
+    pub redrives: bool,
+}
+
+impl DeadOp {
+    pub fn new(action: DeadAction) -> Self {
+        Self { redrives: action == DeadAction::Redrive }
+    }
+}
 
 impl Op for DeadOp {
     type Item = (MessageId, DeadAction);

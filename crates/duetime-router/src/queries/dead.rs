@@ -21,6 +21,9 @@ const STEP: usize = 64;
 /// How often a page is asked for while the routing changes.
 const PAGE_TRIES: u32 = 4;
 
+/// Between two passes of a sweep while shards change.
+const PASS_PAUSE: Duration = Duration::from_millis(200);
+
 /// Where the next page of a topic's dead letters starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadCursor {
@@ -51,10 +54,10 @@ pub struct DeadSweep {
 }
 
 /// What became of dead letters by id.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct DeadSettled {
-    /// For each: whether it was a dead letter.
-    pub done: Vec<bool>,
+    /// For each: whether it was a dead letter; or the error of its shard, which fails for its own alone.
+    pub done: Vec<Result<bool, RouteError>>,
     /// The fewest replicas that have what was done to one of them; `None`: none were waited for.
     pub replicas: Option<u32>,
 }
@@ -144,17 +147,8 @@ impl DeadLetters {
         Ok(list)
     }
 
-    /// Redrives or purges dead letters by id; false: it is not a dead letter.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError::UnknownTopic`], or the store's: repeat the whole, it is safe.
-    pub async fn settle(
-        &self,
-        topic: &TopicName,
-        ids: &[MessageId],
-        action: DeadAction,
-    ) -> Result<DeadSettled, RouteError> {
+    /// Redrives or purges dead letters by id; false: it is not a dead letter. An error of one can be repeated, it is safe.
+    pub async fn settle(&self, topic: &TopicName, ids: &[MessageId], action: DeadAction) -> DeadSettled {
         self.settle_in(topic, None, ids, action).await
     }
 
@@ -165,19 +159,18 @@ impl DeadLetters {
         life: Option<u64>,
         ids: &[MessageId],
         action: DeadAction,
-    ) -> Result<DeadSettled, RouteError> {
+    ) -> DeadSettled {
         let items = ids.iter().map(|id| (id.clone(), action)).collect();
-        let answers = self
-            .dispatcher
-            .run(&self.queues, DeadOp, topic, items, |_, (id, _)| MessageRef::in_incarnation(id, life))
-            .await;
+        let named = |_, (id, _): &(MessageId, DeadAction)| MessageRef::in_incarnation(id, life);
+        let answers = self.dispatcher.run(&self.queues, DeadOp::new(action), topic, items, named).await;
         let mut all = DeadSettled::default();
         for answer in answers {
-            let (_, (done, replicas)) = answer?;
-            all.done.push(done);
-            all.replicas = fewest(all.replicas, replicas);
+            all.done.push(answer.map(|(_, (done, replicas))| {
+                all.replicas = fewest(all.replicas, replicas);
+                done
+            }));
         }
-        Ok(all)
+        all
     }
 
     /// Removes dead letters of one shard that are not kept, in one step, by the topic as it is in `record`; how many. Where the
@@ -204,7 +197,7 @@ impl DeadLetters {
 
     /// Redrives or purges everything that is dead when it begins, for at most `budget`.
     ///
-    /// What dies again meanwhile is left alone, so a sweep ends.
+    /// What dies again meanwhile is left alone, so a sweep ends; while shards change it may be met again.
     ///
     /// # Errors
     ///
@@ -215,30 +208,60 @@ impl DeadLetters {
         action: DeadAction,
         budget: Duration,
     ) -> Result<DeadSweep, RouteError> {
-        let begun = Instant::now();
+        let end = Instant::now() + budget;
         let mut sweep = DeadSweep::default();
-        for (shard, count) in self.shards_with_any(topic, 0).await? {
-            let mut left = usize::try_from(count).unwrap_or(usize::MAX);
-            let mut from = None;
-            while left > 0 {
-                if begun.elapsed() >= budget {
-                    sweep.more = true;
+        loop {
+            let before = self.dispatcher.current_topic(topic).await?.routing.clone();
+            let shards = self.shards_with_any(topic, 0).await?;
+            let is_empty = shards.is_empty();
+            for (shard, count) in shards {
+                sweep.more = !self.sweep_shard(&shard, action, (count, end), &mut sweep).await?;
+                if sweep.more {
                     return Ok(sweep);
                 }
-                let page = self.page_of(&shard, from, STEP.min(left)).await?;
-                let ids: Vec<MessageId> = page.messages.into_iter().map(|message| message.id).collect();
-                if !ids.is_empty() {
-                    let settled = self.settle(topic, &ids, action).await?;
-                    sweep.done += settled.done.iter().filter(|done| **done).count() as u64;
-                    sweep.replicas = fewest(sweep.replicas, settled.replicas);
-                }
-                left = left.saturating_sub(ids.len());
-                from = page.next;
-                if from.is_none() {
-                    break;
+            }
+            let after = self.dispatcher.current_topic(topic).await?.routing.clone();
+            if before == after && (is_empty || !before.is_moving()) {
+                return Ok(sweep);
+            }
+            // What moved from a shard that was not reached yet to one that was is met in another pass.
+            if Instant::now() + PASS_PAUSE >= end {
+                sweep.more = true;
+                return Ok(sweep);
+            }
+            tokio::time::sleep(PASS_PAUSE).await;
+        }
+    }
+
+    /// The part of a sweep in one shard, of so many at most and until then. Returns false if the time was up before.
+    async fn sweep_shard(
+        &self,
+        shard: &Shard,
+        action: DeadAction,
+        (count, end): (u64, Instant),
+        sweep: &mut DeadSweep,
+    ) -> Result<bool, RouteError> {
+        let mut left = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut from = None;
+        while left > 0 {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            let page = self.page_of(shard, from, STEP.min(left)).await?;
+            let ids: Vec<MessageId> = page.messages.into_iter().map(|message| message.id).collect();
+            if !ids.is_empty() {
+                let settled = self.settle(&shard.topic, &ids, action).await;
+                sweep.replicas = fewest(sweep.replicas, settled.replicas);
+                for done in settled.done {
+                    sweep.done += u64::from(done?);
                 }
             }
+            left = left.saturating_sub(ids.len());
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
         }
-        Ok(sweep)
+        Ok(true)
     }
 }

@@ -188,7 +188,7 @@ def main():
         field = page.get_by_role("searchbox", name="Find a message")
         field.fill("order-9")
         page.keyboard.press("Enter")
-        expect(page.locator("main")).to_contain_text("There is no message of this id in orders")
+        expect(page.locator("main")).to_contain_text('topic "orders" has no message')
         page.get_by_role("region", name="messages of this id").get_by_role("link", name="order-9").click()
         expect(page.locator("main")).to_contain_text("may be claimed")
         page.goto(f"{url}/#/topic/orders")

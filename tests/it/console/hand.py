@@ -166,7 +166,7 @@ def main():
             expect(main).to_contain_text("duetime topic create -- nobody")
             assert main.get_by_role("alert").count() == 0 and main.get_by_role("table").count() == 0, place
         api("PUT", "/v1/topics/nobody", {"shards": 1})
-        expect(main).to_contain_text("There is no message of this id in nobody")
+        expect(main).to_contain_text('topic "nobody" has no message "one"')
 
         # Times are written in one way, in the zone that the foot names once.
         far = page_of(timezone_id="Asia/Tokyo", viewport={"width": 1280, "height": 860})

@@ -17,7 +17,9 @@ if (redrive or A[5] == 'x') and skewed then return skewed end
 if A[5] == 'x' then
   local old = A[8] ~= '' and call('ZCOUNT', D, '-inf', int((now - A[8]) * 1000 + 999)) or 0
   local beyond = math.min(call('ZCARD', D) - 1 - A[9], tonumber(A[10]))
-  local count = math.min(256, math.max(old, beyond))
+  -- What is remembered of each is read from its body.
+  local most = remembers and math.max(1, math.floor(1048576 / math.max(longest, 1))) or 256
+  local count = math.min(256, most, math.max(old, beyond))
   ids, first = count > 0 and call('ZRANGE', D, 0, count - 1) or {}, 1
 end
 for i = first, #ids do

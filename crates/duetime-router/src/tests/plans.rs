@@ -138,9 +138,10 @@ async fn a_shard_that_fails_a_plan_fails_for_its_own_dead_letters_alone() {
 #[tokio::test(start_paused = true)]
 async fn what_falls_due_at_once_within_a_smear_is_met_once() {
     let fixture = Fixture::with_shards(1).await;
-    fixture.catalog.put(&fixture.topic, &change(r#"{"smear":"1h"}"#)).await.unwrap();
     let later = |n: u32| Enqueue { due: Due::In(Duration::from_secs(u64::from(n))), ..message(&n.to_string()) };
-    assert!(fixture.enqueue((0..200).map(|n| later(n * 18)).collect()).await.iter().all(Result::is_ok));
+    assert!(fixture.enqueue((1..=200).map(|n| later(n * 18)).collect()).await.iter().all(Result::is_ok));
+    // Some are put later than they were.
+    fixture.catalog.put(&fixture.topic, &change(r#"{"smear":"1h"}"#)).await.unwrap();
     let store = fixture.store.clone();
     let plans = Plans::new(fixture.router.clone(), store, fixture.clock.clone(), Arc::new(Nobody), "node");
     let (action, filter) = (BulkAction::DueNow, BulkFilter::default());
@@ -158,7 +159,7 @@ async fn what_falls_due_at_once_within_a_smear_is_met_once() {
     let plan = plans.get(&fixture.topic, &plan.id).await.unwrap();
     assert_eq!(plan.counts.done, plan.expected, "{plan:?}");
     let start = Timestamp::from_millis(plan.started_at.unwrap());
-    let names: Vec<MessageId> = (0..200).map(|n| id(&(n * 18).to_string())).collect();
+    let names: Vec<MessageId> = (1..=200).map(|n| id(&(n * 18).to_string())).collect();
     for (name, found) in names.iter().zip(fixture.router.get(&fixture.topic, names.clone()).await) {
         let there = found.unwrap().1.unwrap();
         let at = start.plus(duetime_core::smear::offset(name, Duration::from_secs(3600)));

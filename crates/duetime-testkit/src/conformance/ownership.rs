@@ -140,7 +140,8 @@ async fn two_nodes_own_everything_and_the_one_that_stays_takes_it_all(
     mine.mark_unchanged();
     theirs.mark_unchanged();
     let_pass(COUNTED_FOR, Because::Quiet).await;
-    assert!(!mine.has_changed().unwrap() && !theirs.has_changed().unwrap(), "counted by another all the time");
+    let stayed = !mine.has_changed().unwrap() && !theirs.has_changed().unwrap();
+    crate::in_time!(stayed, "counted by another all the time, though no node came or went");
     two.ownership.leave().await;
     assert!(two.owned().is_empty());
     until("one has all", || one.owned() == every(&told)).await;

@@ -187,8 +187,8 @@ pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// The shards this node scans, now and as they change.
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>>;
 
-    /// The shards whose messages this node counts for everybody, now and as they change: each is one node's. Those that it
-    /// scans, where these do not change hands all the time.
+    /// The shards whose messages this node counts in its gauges, now and as they change; each is counted by one node. By
+    /// default those that it scans.
     fn reported(&self) -> watch::Receiver<Arc<OwnedShards>> {
         self.owned()
     }

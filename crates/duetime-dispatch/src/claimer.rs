@@ -156,7 +156,7 @@ impl Claimer {
     fn try_admit(&self) -> Option<Admitted> {
         let Work { budget, rate, schedule, .. } = &self.work;
         let mut taken = schedule.take(self.bounds())?;
-        // One of before the topic's delivery was changed is not repeated.
+        // A claim from before the topic's delivery changed is not repeated.
         taken.repeat.take_if(|repeat| repeat.delivery != self.work.record.config.delivery);
         let Some(admission) = self.breaker.admit() else {
             schedule.put_back(taken);

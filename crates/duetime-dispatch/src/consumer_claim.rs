@@ -201,7 +201,7 @@ async fn claim(
 ) -> Result<Option<ConsumerBatch>, StoreError> {
     let tokens = permit.messages();
     // A claim whose answer was lost was another consumer's: its messages are released and claimed again.
-    // One of before the topic's sink was taken away may remove what it brings.
+    // A claim from before the topic lost its sink may remove what it brings.
     let repeat = taken.repeat.take().filter(|repeat| repeat.delivery == DeliveryMode::AtLeastOnce);
     let is_repeated = repeat.is_some();
     let request = repeat.unwrap_or_else(|| own_request(&work, tokens, visibility));

@@ -427,7 +427,7 @@ impl EngineConsumers {
         let is_shared = asker.until.saturating_duration_since(Instant::now()) > SHARED_MAX;
         Some(Box::pin(async move {
             let poll = || scheduler.poll_topic(&schedule);
-            if is_shared { schedule.shared_poll.or(poll).await } else { poll().await }
+            if is_shared { schedule.shared_poll.wait_or_poll(poll).await } else { poll().await }
         }))
     }
 }

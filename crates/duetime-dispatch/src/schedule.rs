@@ -300,7 +300,7 @@ impl TopicSchedule {
     }
 
     /// The claim, sent at `sent_at` by this node's clock, was answered.
-    /// `had_expired`: it brought some, too, that nobody is given.
+    /// `had_expired`: it also brought messages that had expired.
     pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim, had_expired: bool) {
         let (messages, now) = (claim.messages.len(), claim.now);
         let progress = messages > 0 || claim.buried > 0 || claim.expired > 0 || had_expired;

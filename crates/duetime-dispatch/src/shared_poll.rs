@@ -30,7 +30,7 @@ impl SharedPoll {
     /// # Errors
     ///
     /// Those of its own poll: nobody waits for the failures of others, one after the other.
-    pub(crate) async fn or<P>(&self, poll: impl Fn() -> P) -> Result<(), StoreError>
+    pub(crate) async fn wait_or_poll<P>(&self, poll: impl Fn() -> P) -> Result<(), StoreError>
     where
         P: Future<Output = Result<(), StoreError>>,
     {

@@ -140,12 +140,12 @@ impl Presence for RedisPresence {
                 drains.push((drained.to_owned(), text));
                 continue;
             }
-            let age_ms = serde_json::from_str::<Heartbeat>(text).map(|one| (now_ms - one.seen_ms, one.member));
-            match age_ms {
+            let heard = serde_json::from_str::<Heartbeat>(text).map(|one| (now_ms - one.seen_ms, one.member));
+            match heard {
                 Ok((age_ms, member)) if age_ms <= FORGET_AFTER.as_millis() as i64 => {
                     seen.members.insert(name.as_str().into(), member);
                 }
-                // It is drained still when it is heard of again.
+                // When it is heard of again it is still drained.
                 Ok((age_ms, _)) if age_ms <= DRAIN_KEPT_MS && all.contains_key(&format!("{DRAINED}{name}")) => {}
                 _ => stale.push(name.clone()),
             }

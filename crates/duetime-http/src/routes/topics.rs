@@ -34,7 +34,7 @@ pub(crate) const SETTINGS_BYTES_MAX: usize = 256 << 10;
 /// A deletion that takes longer is answered before it has ended.
 const DELETE_ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// How often a topic is looked at again that others keep deleting while it is changed.
+/// Tries to change a topic that others keep deleting.
 const PUTS_MAX: u32 = 3;
 
 /// All topics.
@@ -144,8 +144,8 @@ pub(crate) async fn put(
     Ok((status, Json(TopicView::new(&counts, issue, &caller))).into_response())
 }
 
-/// Makes the change within what the caller may do. What a new topic is given is more than what one that is there is asked
-/// for: one that is deleted meanwhile is asked about again.
+/// Makes the change within what the caller may do. A new topic has other bounds than one that exists, so the bounds are
+/// looked at again if the topic is deleted meanwhile.
 async fn put_within(
     app: &Arc<HttpParts>,
     topic: &TopicName,

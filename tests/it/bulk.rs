@@ -8,7 +8,7 @@ use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::test_node::done;
+use crate::test_node::{done, listed};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A plan of a node that is gone is taken over after 15 s, and looked for every 5 s.
@@ -35,8 +35,7 @@ async fn fill(node: &Node) {
 }
 
 async fn left(node: &Node) -> u64 {
-    let listed = done(node, Method::GET, "orders/messages?limit=500", &json!({})).await;
-    listed["messages"].as_array().unwrap().len() as u64
+    listed(node, "orders", "").await.len() as u64
 }
 
 fn count(plan: &Value, name: &str) -> u64 {
@@ -78,9 +77,9 @@ async fn the_command_line_plans_starts_stops_and_forgets() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.success(), text + &String::from_utf8_lossy(&output.stderr))
     };
-    let (ok, listed) = duetime(&["list", "orders", "--prefix", "order-1", "--state", "scheduled", "--json"]);
-    let listed: Value = serde_json::from_str(&listed).unwrap();
-    assert!(ok && listed["messages"].as_array().unwrap().len() == 50 && listed["more"] == true, "{listed}");
+    let (ok, shown) = duetime(&["list", "orders", "--prefix", "order-1", "--state", "scheduled", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(ok && shown["messages"].as_array().unwrap().len() == 50 && shown["more"] == true, "{shown}");
     let (ok, peeked) = duetime(&["peek", "orders"]);
     assert!(ok && peeked.contains("no message is due"), "{peeked}");
     let (ok, planned) = duetime(&["bulk", "cancel", "orders", "--prefix", "order-1", "--rate", "5", "--json"]);
@@ -95,8 +94,8 @@ async fn the_command_line_plans_starts_stops_and_forgets() {
     let (ok, stopped) = duetime(&["bulk", "stop", "orders", id, "--json"]);
     let stopped: Value = serde_json::from_str(&stopped).unwrap();
     assert!(ok && stopped["state"] == "stopped", "{stopped}");
-    let there = done(&node, Method::GET, "orders/messages?prefix=order-1&limit=500", &json!({})).await;
-    assert_eq!(count(&stopped, "done") + there["messages"].as_array().unwrap().len() as u64, 111);
+    let there = listed(&node, "orders", "&prefix=order-1").await;
+    assert_eq!(count(&stopped, "done") + there.len() as u64, 111);
     let (ok, all) = duetime(&["bulk", "start", "orders", id, "--rate", "10000"]);
     assert!(ok && all.contains("done"), "{all}");
     let (ok, plans) = duetime(&["bulk", "list", "orders"]);

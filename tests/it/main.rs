@@ -6,6 +6,7 @@ mod bound_sink;
 mod bulk;
 mod canary;
 mod catalog;
+mod claim_any;
 mod cli;
 mod console;
 mod delivery;

@@ -35,6 +35,17 @@ pub(crate) async fn done(node: &Node, method: Method, path: &str, body: &Value) 
     answer
 }
 
+/// All messages of a topic that match: a node that is busy ends a page early.
+pub(crate) async fn listed(node: &Node, topic: &str, query: &str) -> Vec<Value> {
+    let (mut messages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = done(node, Method::GET, &format!("{topic}/messages?limit=500{query}{cursor}"), &json!({})).await;
+        messages.extend(page["messages"].as_array().unwrap().iter().cloned());
+        let Some(next) = page["next"].as_str() else { return messages };
+        cursor = format!("&cursor={next}");
+    }
+}
+
 /// A real node on an embedded store, and a client of its HTTP API: what the tests of the API and of the sinks share.
 pub(crate) struct TestNode {
     pub(crate) process: Node,

@@ -1,8 +1,9 @@
 //! Consumers: claim what is due, then ack, nack, release or extend by receipts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::answers::{Answer, Claimed, Outcome};
+use crate::answers::{Answer, Claimed, ClaimedMessage, Outcome};
 use crate::call::{Client, part};
 use crate::error::{ClientError, Problem};
 use crate::message::millis;
@@ -32,6 +33,47 @@ impl Default for Claim {
     fn default() -> Self {
         Self { max: 1, wait: Duration::ZERO, visibility: None, ack: Vec::new(), consumer: None }
     }
+}
+
+impl Claim {
+    fn body(&self) -> serde_json::Value {
+        let mut body = serde_json::json!({ "max": self.max, "wait": millis(self.wait) });
+        if let Some(visibility) = self.visibility {
+            body["visibility_timeout"] = millis(visibility).into();
+        }
+        if !self.ack.is_empty() {
+            body["ack"] = self.ack.as_slice().into();
+        }
+        if let Some(consumer) = &self.consumer {
+            body["consumer"] = consumer.as_str().into();
+        }
+        body
+    }
+}
+
+/// What a claim over several topics brought, all of one of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClaimedAny {
+    /// Whose messages these are, and where they are settled; `None`: nothing fell due in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// The messages.
+    pub messages: Vec<ClaimedMessage>,
+    /// Topics that could not be claimed from, though others could.
+    pub failed: Vec<ClaimFailure>,
+}
+
+/// A topic that could not be claimed from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClaimFailure {
+    /// The topic.
+    pub topic: String,
+    /// As that of a problem.
+    pub code: String,
+    /// Why, for people.
+    pub detail: String,
+    /// It may answer later, without anybody doing anything else.
+    pub retryable: bool,
 }
 
 /// A consumer that names itself, as a node sees it.
@@ -80,21 +122,25 @@ impl Client {
     ///
     /// See [`ClientError`]; so with all calls.
     pub async fn claim(&self, topic: &str, ask: &Claim) -> Result<Claimed, ClientError> {
-        let mut body = serde_json::json!({ "max": ask.max, "wait": millis(ask.wait) });
-        if let Some(visibility) = ask.visibility {
-            body["visibility_timeout"] = millis(visibility).into();
-        }
-        if !ask.ack.is_empty() {
-            body["ack"] = ask.ack.as_slice().into();
-        }
-        if let Some(consumer) = &ask.consumer {
-            body["consumer"] = consumer.as_str().into();
-        }
         let path = format!("/v1/topics/{}/claim", part(topic));
-        let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&body);
+        let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&ask.body());
         let told = self.call_told::<Claimed>(request).await?;
         let error = told.answer.error.map(|problem| Problem { retry_after: told.retry_after, ..problem });
         Ok(Claimed { error, ..told.answer })
+    }
+
+    /// Takes messages that are due in the first of several topics that has any, or waits for some. Which topic is asked
+    /// first is drawn by their weights, 1 to 1,000; 16 topics at most. It takes no acks.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn claim_any(&self, topics: &[(&str, u32)], ask: &Claim) -> Result<ClaimedAny, ClientError> {
+        let topics: BTreeMap<&str, u32> = topics.iter().copied().collect();
+        let mut body = ask.body();
+        body["topics"] = serde_json::json!(topics);
+        let request = self.request(Method::POST, "/v1/claim")?.timeout(self.answer_max + ask.wait).json(&body);
+        self.call(request).await
     }
 
     /// Who claims from a topic at the node that answers.

@@ -38,7 +38,7 @@ pub use backup::BackupDownload;
 pub use became::Became;
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};
 pub use call::Client;
-pub use consumers::{Claim, Consumer, Consumers, Nack};
+pub use consumers::{Claim, ClaimFailure, ClaimedAny, Consumer, Consumers, Nack};
 pub use dead::DeadChoice;
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use duetime_core::names::MessageId;

@@ -3,6 +3,7 @@
 pub(crate) mod adopt;
 pub(crate) mod audited;
 pub(crate) mod backup;
+pub(crate) mod claim_any;
 pub(crate) mod claims;
 pub(crate) mod command;
 pub(crate) mod consumers;
@@ -76,6 +77,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(find::get))
         .routes(routes!(messages::cancel_many))
         .routes(routes!(claims::claim))
+        .routes(routes!(claim_any::claim_any))
         .routes(routes!(consumers::list))
         .routes(routes!(settle::ack))
         .routes(routes!(settle::nack))

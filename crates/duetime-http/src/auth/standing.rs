@@ -15,30 +15,37 @@ pub(crate) struct StandingCaller {
     auth: Auth,
     authorization: Option<HeaderValue>,
     wanted: &'static [Scope],
-    topic: Option<TopicName>,
+    topics: Vec<TopicName>,
     replaced: watch::Receiver<()>,
     caller: Caller,
 }
 
 impl StandingCaller {
-    /// Whoever sends these headers, needs one of `wanted` if there are any, and acts on `topic`.
+    /// Whoever sends these headers, needs one of `wanted` if there are any, and acts on `topics`.
     pub fn of(
         auth: &Auth,
         headers: &HeaderMap,
         wanted: &'static [Scope],
-        topic: Option<&TopicName>,
+        topics: &[TopicName],
     ) -> Result<Self, Problem> {
         // Before the token is looked up: what is replaced meanwhile is seen.
         let replaced = auth.replaced();
         let authorization = headers.get(header::AUTHORIZATION).cloned();
         let caller = auth.caller_of(authorization.as_ref())?;
-        caller.check(wanted, topic.map(TopicName::as_str))?;
-        Ok(Self { auth: auth.clone(), authorization, wanted, topic: topic.cloned(), replaced, caller })
+        let topics = topics.to_vec();
+        let standing = Self { auth: auth.clone(), authorization, wanted, topics, replaced, caller };
+        standing.check()?;
+        Ok(standing)
     }
 
     fn look_up(&mut self) -> Result<(), Problem> {
         self.caller = self.auth.caller_of(self.authorization.as_ref())?;
-        self.caller.check(self.wanted, self.topic.as_ref().map(TopicName::as_str))
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Problem> {
+        self.caller.check(self.wanted, None)?;
+        self.topics.iter().try_for_each(|topic| self.caller.check(&[], Some(topic.as_str())))
     }
 
     /// The caller as the present tokens have it.

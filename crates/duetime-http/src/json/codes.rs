@@ -71,6 +71,7 @@ pub(crate) const CODES: &[&str] = &[
     "in_flight",
     "dead",
     "topic_has_sink",
+    "topic_at_most_once",
     "topic_emptied",
     "topic_vanished",
     "topic_has_no_sink",

@@ -12,7 +12,7 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
-use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName};
+use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord};
 use duetime_router::SettleAsk;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -69,27 +69,37 @@ pub(crate) struct ClaimIn {
 }
 
 impl ClaimIn {
-    fn consumer(&self) -> Result<Option<Arc<str>>, Problem> {
-        let Some(name) = &self.consumer else { return Ok(None) };
-        if name.is_empty() || name.len() > CONSUMER_BYTES_MAX || name.chars().any(char::is_control) {
-            let detail = format!("consumer is a name of 1 to {CONSUMER_BYTES_MAX} bytes in one line");
-            return Err(Problem::bad("invalid_value", detail).at("consumer"));
-        }
-        Ok(Some(Arc::from(name.as_str())))
-    }
-
     pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
-        let asked = self.max.unwrap_or(1);
-        let max = usize::try_from(asked).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
-            Problem::bad("invalid_value", format!("max is {asked}; give 1 to {BATCH_ITEMS_MAX}")).at("max")
-        })?;
-        let wait = self.wait.map_or(Duration::ZERO, |span| span.0);
-        if wait > CLAIM_WAIT_MAX {
-            let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
-            return Err(Problem::bad("invalid_value", detail).at("wait"));
-        }
-        Ok(ClaimAsk { max, wait, visibility: visibility(self.visibility_timeout)? })
+        checked(self.max, self.wait, self.visibility_timeout)
     }
+}
+
+/// The name by which a consumer wants to be known.
+pub(super) fn read_consumer(name: Option<&str>) -> Result<Option<Arc<str>>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    if name.is_empty() || name.len() > CONSUMER_BYTES_MAX || name.chars().any(char::is_control) {
+        let detail = format!("consumer is a name of 1 to {CONSUMER_BYTES_MAX} bytes in one line");
+        return Err(Problem::bad("invalid_value", detail).at("consumer"));
+    }
+    Ok(Some(Arc::from(name)))
+}
+
+/// What a claim asks for, within its bounds.
+pub(super) fn checked(
+    max: Option<u64>,
+    wait: Option<Span>,
+    visibility_timeout: Option<Span>,
+) -> Result<ClaimAsk, Problem> {
+    let asked = max.unwrap_or(1);
+    let max = usize::try_from(asked).ok().filter(|max| (1..=BATCH_ITEMS_MAX).contains(max)).ok_or_else(|| {
+        Problem::bad("invalid_value", format!("max is {asked}; give 1 to {BATCH_ITEMS_MAX}")).at("max")
+    })?;
+    let wait = wait.map_or(Duration::ZERO, |span| span.0);
+    if wait > CLAIM_WAIT_MAX {
+        let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
+        return Err(Problem::bad("invalid_value", detail).at("wait"));
+    }
+    Ok(ClaimAsk { max, wait, visibility: visibility(visibility_timeout)? })
 }
 
 /// A claimed message. Settle it with its receipt before its visibility timeout ends.
@@ -168,7 +178,7 @@ pub(crate) async fn claim(
     let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let asked = fields::read::<ClaimIn>(&bytes)?;
     drop(bytes);
-    let (mut ask, consumer) = (asked.checked()?, asked.consumer()?);
+    let (mut ask, consumer) = (asked.checked()?, read_consumer(asked.consumer.as_deref())?);
     let named = &app.options.named_consumers;
     if let Some(name) = &consumer {
         app.router.topic(&topic).await?;
@@ -196,16 +206,15 @@ pub(crate) async fn claim(
     if let Some(name) = &consumer {
         named.holds(&topic, name, given.iter().flat_map(|given| given.messages.iter()), app.clock.now());
     }
-    Ok(answer(&app, &topic, given, acked.as_deref(), error.as_ref()))
+    Ok(respond(given, error.as_ref(), |given| {
+        let acked = acked.as_deref();
+        let views = ClaimedViews { messages: views(&app, given), results: acked, error: error.as_ref() };
+        written(given, acked.map_or(0, |acked| acked.get().len()), &views)
+    }))
 }
 
-/// Claims, and waits as long as may be waited.
-async fn take(
-    app: &HttpParts,
-    topic: &TopicName,
-    ask: ClaimAsk,
-    headers: &HeaderMap,
-) -> Result<Vec<ClaimedBatch>, Problem> {
+/// The topic, if consumers may claim from it.
+pub(super) async fn claimable(app: &HttpParts, topic: &TopicName) -> Result<Arc<TopicRecord>, Problem> {
     let mut record = app.router.topic(topic).await?;
     if record.config.sink.is_some() {
         // Another node may have taken it away.
@@ -218,11 +227,22 @@ async fn take(
         );
         return Err(Problem::new(StatusCode::CONFLICT, "topic_has_sink", detail));
     }
+    Ok(record)
+}
+
+/// Claims, and waits as long as may be waited.
+async fn take(
+    app: &HttpParts,
+    topic: &TopicName,
+    ask: ClaimAsk,
+    headers: &HeaderMap,
+) -> Result<Vec<ClaimedBatch>, Problem> {
+    claimable(app, topic).await?;
     if ask.wait.is_zero() {
         return Ok(app.consumers.claim(topic, ask).await?);
     }
     let _place = Account::current().wait()?;
-    let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], Some(topic))?;
+    let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], std::slice::from_ref(topic))?;
     tokio::select! {
         biased;
         // First: nothing is given to a token that was taken back while it waited.
@@ -232,35 +252,41 @@ async fn take(
     }
 }
 
-fn answer(
-    app: &HttpParts,
-    topic: &TopicName,
-    given: Vec<ClaimedBatch>,
-    results: Option<&RawValue>,
-    error: Option<&Problem>,
-) -> Response {
-    audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
-    let all = || given.iter().flat_map(|given| given.messages.iter());
-    let payloads: usize = all().map(|message| message.payload.len()).sum();
-    memory::add_answer(CLAIM_COPIES * payloads);
-    let acked = results.map_or(0, |results| results.get().len());
-    let mut answer = Vec::with_capacity(payloads + CLAIMED_BYTES * all().count() + acked);
-    let claimed = given.iter().flat_map(|given| given.messages.iter().map(move |message| (&given.shard, message)));
+/// Claimed messages as an answer has them.
+pub(super) fn views<'a>(app: &HttpParts, given: &'a [ClaimedBatch]) -> Vec<ClaimedView<'a>> {
     let now = app.clock.now();
-    let messages = claimed.map(|(shard, message)| ClaimedView {
+    let view = |shard: &Shard, message: &'a ClaimedMessage| ClaimedView {
         id: message.id.as_str(),
         payload: PayloadView::from(&message.payload[..]),
         headers: HeadersView(&message.headers),
         due_at: message.due_at.as_millis(),
         attempt: message.attempt,
-        delivery_id: duetime_core::sink::delivery_id(topic, &message.id, message.nonce),
+        delivery_id: duetime_core::sink::delivery_id(&shard.topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
         traceparent: span_of(app, shard, message, now).map(|span| span.to_string()),
-        receipt: Receipt::new(topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
-    });
-    let views = ClaimedViews { messages: messages.collect(), results, error };
-    serde_json::to_writer(&mut answer, &views).expect("a Vec takes all");
-    let mut response = ([(header::CONTENT_TYPE, "application/json")], answer).into_response();
+        receipt: Receipt::new(&shard.topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
+    };
+    given.iter().flat_map(|given| given.messages.iter().map(|message| view(&given.shard, message))).collect()
+}
+
+/// The answer in which `given` is; `beside`: bytes that it has for something else.
+pub(super) fn written(given: &[ClaimedBatch], beside: usize, answer: &impl Serialize) -> Vec<u8> {
+    let all = || given.iter().flat_map(|given| given.messages.iter());
+    let payloads: usize = all().map(|message| message.payload.len()).sum();
+    memory::add_answer(CLAIM_COPIES * payloads);
+    let mut bytes = Vec::with_capacity(payloads + CLAIMED_BYTES * all().count() + beside);
+    serde_json::to_writer(&mut bytes, answer).expect("a Vec takes all");
+    bytes
+}
+
+/// Hands `given` over with an answer: what is not sent is released.
+pub(super) fn respond(
+    given: Vec<ClaimedBatch>,
+    error: Option<&Problem>,
+    written: impl FnOnce(&[ClaimedBatch]) -> Vec<u8>,
+) -> Response {
+    audit::count(given.iter().map(|given| given.messages.len() as u64).sum());
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], written(&given)).into_response();
     if let Some(problem) = error {
         problem.mark(&mut response);
     }

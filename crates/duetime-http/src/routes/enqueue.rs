@@ -126,7 +126,7 @@ pub(crate) async fn post(
     let record = first_message::topic_of(&app, &topic, &caller).await?;
     let (style, trace) = (style(&headers), trace_of(&headers));
     if kind == BodyKind::Ndjson {
-        let caller = StandingCaller::of(&app.auth, &headers, &[Scope::Produce], Some(&topic))?;
+        let caller = StandingCaller::of(&app.auth, &headers, &[Scope::Produce], std::slice::from_ref(&topic))?;
         return Ok(stream(app, caller, record, body, (style, trace)).await);
     }
     let limit = message_bytes_max(&record).max(BODY_BYTES_MAX);

@@ -125,7 +125,7 @@ pub(crate) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let tenant = caller.tenant(peer.map(|Extension(peer)| network(peer.0.ip())));
-    let caller = StandingCaller::of(&app.auth, &headers, &[], None)?;
+    let caller = StandingCaller::of(&app.auth, &headers, &[], &[])?;
     let listener = app.feed.listen(tenant).ok_or_else(|| {
         let detail = format!("{LISTENERS_MAX} clients listen to this node already; close some, or ask another node");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_in(RETRY_IN_S)

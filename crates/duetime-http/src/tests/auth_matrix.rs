@@ -34,6 +34,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("explain_message", &["view", "produce"]),
     ("cancel_messages", &["produce"]),
     ("claim", &["consume"]),
+    ("claim_any", &["consume"]),
     ("list_consumers", &["consume", "view"]),
     ("ack", &["consume"]),
     ("nack", &["consume"]),

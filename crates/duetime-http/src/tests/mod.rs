@@ -9,6 +9,7 @@ mod backup;
 mod bounds;
 mod bulk;
 mod claim_and_ack;
+mod claim_any;
 mod claims;
 mod connections;
 mod consumers;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use clap::Args;
-use duetime_client::{Claim, Claimed, ClientError, Nack};
+use duetime_client::{Claim, Claimed, ClaimedAny, Client, ClientError, Nack};
 use duetime_core::units::parse_duration;
 
 use super::message::{are_done, outcomes, show_outcomes};
@@ -19,8 +20,10 @@ const LAST_ANSWER: Duration = Duration::from_millis(500);
 /// What to claim.
 #[derive(Debug, Args)]
 pub struct ClaimArgs {
-    /// The topic; one without a sink.
-    topic: String,
+    /// The topic; one without a sink. Of several, the first that has something due; NAME=WEIGHT says how often it is
+    /// asked first.
+    #[arg(required = true, value_name = "TOPIC")]
+    topics: Vec<String>,
     /// Most messages, up to 256.
     #[arg(long, value_name = "N", default_value_t = 1)]
     max: usize,
@@ -30,7 +33,7 @@ pub struct ClaimArgs {
     /// How long they stay hidden from others. [default: the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     visibility_timeout: Option<Duration>,
-    /// Ack this receipt of an earlier claim before anything is claimed; may be repeated.
+    /// Ack this receipt of an earlier claim before anything is claimed; may be repeated. Of one topic.
     #[arg(long, value_name = "RECEIPT")]
     ack: Vec<String>,
     /// Who claims, for `duetime consumers`.
@@ -128,29 +131,33 @@ pub struct ExtendArgs {
 /// Acks what `--ack` names, then claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
 /// closed output, is released: nobody has begun to handle it.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
-    let ClaimArgs { max, wait, visibility_timeout: visibility, ack, consumer, .. } = args;
+    let ClaimArgs { topics, max, wait, visibility_timeout: visibility, ack, consumer, .. } = args;
+    let topics: Vec<(&str, u32)> = topics.iter().map(|topic| weighted(topic)).collect::<anyhow::Result<_>>()?;
+    ensure!(topics.len() == 1 || ack.is_empty(), "give --ack with one topic, that of the receipts, or use `duetime ack`");
     let ask = Claim { max, wait, visibility, ack, consumer };
     let client = args.connection.client()?;
-    let claim = client.claim(&args.topic, &ask);
+    let claim = claim_of(&client, &topics, &ask);
     tokio::pin!(claim);
     let claimed = tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => None,
         claimed = &mut claim => Some(claimed?),
     };
-    let (claimed, shown) = match claimed {
-        Some(claimed) => {
-            let shown = show(&ask.ack, &claimed, args.connection.json);
-            (claimed, shown)
+    let (came, shown) = match claimed {
+        Some(came) => {
+            let shown = came.show(&ask.ack, args.connection.json);
+            (came, shown)
         }
         None => {
             let late = tokio::time::timeout(LAST_ANSWER, claim).await;
-            (late.map_or(Ok(Claimed::default()), |late| late)?, Err(anyhow::anyhow!("interrupted; nothing is claimed")))
+            let late = late.unwrap_or_else(|_| Ok(Came::of_one(topics[0].0, Claimed::default())))?;
+            (late, Err(anyhow::anyhow!("interrupted; nothing is claimed")))
         }
     };
+    let Came { topic, claimed, .. } = came;
     if shown.is_err() && !claimed.messages.is_empty() {
         let receipts: Vec<String> = claimed.messages.into_iter().map(|message| message.receipt).collect();
-        client.release(&args.topic, &receipts).await?;
+        client.release(&topic, &receipts).await?;
     }
     shown?;
     match claimed.error {
@@ -159,21 +166,56 @@ pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
     }
 }
 
-fn show(acked: &[String], claimed: &Claimed, as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        return output::json(claimed);
+/// What a claim brought, and from which topic.
+struct Came {
+    topic: String,
+    claimed: Claimed,
+    /// As the node answered it, where several topics were named.
+    any: Option<ClaimedAny>,
+}
+
+impl Came {
+    fn of_one(topic: &str, claimed: Claimed) -> Self {
+        Self { topic: topic.to_owned(), claimed, any: None }
     }
-    show_outcomes(acked, &claimed.results)?;
-    if claimed.messages.is_empty() && claimed.error.is_none() {
-        output::line("nothing is due")?;
+
+    fn show(&self, acked: &[String], as_json: bool) -> anyhow::Result<()> {
+        let Self { topic, claimed, any } = self;
+        if as_json {
+            return any.as_ref().map_or_else(|| output::json(claimed), output::json);
+        }
+        show_outcomes(acked, &claimed.results)?;
+        for failure in any.iter().flat_map(|any| &any.failed) {
+            output::warn(&format!("{}: {} ({})", failure.topic, failure.detail, failure.code));
+        }
+        if claimed.messages.is_empty() && claimed.error.is_none() {
+            output::line("nothing is due")?;
+        }
+        let of = if any.is_some() { format!("{topic}  ") } else { String::new() };
+        for message in &claimed.messages {
+            let payload = output::payload(message.payload.as_deref(), message.payload_base64.as_deref());
+            let due = output::away(message.due_at);
+            output::line(&format!("{of}{}  due {due}, attempt {}  {payload}", message.id, message.attempt))?;
+            output::line(&format!("  receipt {}", message.receipt))?;
+        }
+        Ok(())
     }
-    for message in &claimed.messages {
-        let payload = output::payload(message.payload.as_deref(), message.payload_base64.as_deref());
-        let due = output::away(message.due_at);
-        output::line(&format!("{}  due {due}, attempt {}  {payload}", message.id, message.attempt))?;
-        output::line(&format!("  receipt {}", message.receipt))?;
+}
+
+/// A topic and how often it is asked first, from `NAME` or `NAME=WEIGHT`.
+fn weighted(text: &str) -> anyhow::Result<(&str, u32)> {
+    let Some((topic, weight)) = text.split_once('=') else { return Ok((text, 1)) };
+    let weight = weight.parse().with_context(|| format!("{text:?}: give the weight of {topic} as a whole number"))?;
+    Ok((topic, weight))
+}
+
+async fn claim_of(client: &Client, topics: &[(&str, u32)], ask: &Claim) -> Result<Came, ClientError> {
+    if let [(topic, _)] = topics {
+        return Ok(Came::of_one(topic, client.claim(topic, ask).await?));
     }
-    Ok(())
+    let any = client.claim_any(topics, ask).await?;
+    let (topic, messages) = (any.topic.clone().unwrap_or_default(), any.messages.clone());
+    Ok(Came { topic, claimed: Claimed { messages, ..Claimed::default() }, any: Some(any) })
 }
 
 /// Acks.

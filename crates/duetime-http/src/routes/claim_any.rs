@@ -1,0 +1,263 @@
+//! One claim over several topics.
+//!
+//! The topics are asked in an order that is drawn anew for each claim, and the first that has something due fills it. So
+//! an answer is of one topic, and nothing that was claimed is held up by another topic's store. Where none has anything
+//! due, all are waited for; the first to bring something is answered, and what another one brings at the same time goes
+//! back and is due at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use duetime_core::{ClaimAsk, ClaimedBatch, DeliveryMode, TopicName};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::auth::standing::StandingCaller;
+use crate::auth::{Caller, Scope};
+use crate::json::fields;
+use crate::json::problem::Problem;
+use crate::json::schema;
+use crate::routes::claims::{self, ClaimedView};
+use crate::routes::settle::Span;
+use crate::server::body;
+use crate::server::memory::Account;
+use crate::server::state::HttpParts;
+
+/// Topics of one claim: each is asked, so that each costs where none has anything due.
+const TOPICS_MAX: usize = 16;
+const WEIGHT_MAX: u32 = 1_000;
+/// Bytes of a request.
+const ASK_BYTES_MAX: usize = 16 << 10;
+
+/// What to claim, and from which topics.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = ClaimAny)]
+#[serde(deny_unknown_fields)]
+struct ClaimAnyIn {
+    /// The topics, 16 at most, each with its weight from 1 to 1000: where several have something due, a topic of weight
+    /// 3 is the one that fills the claim three times as often as one of weight 1.
+    #[schema(value_type = BTreeMap<String, u32>)]
+    topics: BTreeMap<TopicName, u32>,
+    /// Most messages; 1 if absent.
+    #[serde(default)]
+    #[schema(nullable = false, minimum = 1, maximum = 256)]
+    max: Option<u64>,
+    /// How long to wait for something due, 60 s at most; not at all if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    wait: Option<Span>,
+    /// How long the messages stay hidden; that of their topic if absent.
+    #[serde(default)]
+    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    visibility_timeout: Option<Span>,
+    /// The name of the consumer, for people: see `GET …/consumers`.
+    #[serde(default)]
+    #[schema(nullable = false, min_length = 1, max_length = 100)]
+    consumer: Option<String>,
+}
+
+/// A topic that could not be claimed from.
+#[derive(Serialize, ToSchema)]
+struct ClaimFailure {
+    topic: String,
+    /// As that of a problem.
+    #[schema(value_type = String)]
+    code: &'static str,
+    detail: String,
+    /// It may answer later, without anybody doing anything else.
+    retryable: bool,
+}
+
+/// What was claimed, all of one topic.
+#[derive(Serialize, ToSchema)]
+struct ClaimedAnyViews<'a> {
+    /// Whose messages these are, and where they are settled; absent: nothing fell due in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    topic: Option<&'a TopicName>,
+    messages: Vec<ClaimedView<'a>>,
+    /// Topics that could not be claimed from, though others could.
+    failed: Vec<ClaimFailure>,
+}
+
+/// The topics in the order in which they are asked: one is first as often as its weight says, and so with the rest.
+fn drawn(topics: BTreeMap<TopicName, u32>) -> Result<Vec<TopicName>, Problem> {
+    if topics.is_empty() || topics.len() > TOPICS_MAX {
+        let detail = format!("topics has {}; name 1 to {TOPICS_MAX}, as {{\"orders\": 1}}", topics.len());
+        return Err(Problem::bad("invalid_value", detail).at("topics"));
+    }
+    let mut keyed = Vec::with_capacity(topics.len());
+    for (topic, weight) in topics {
+        if !(1..=WEIGHT_MAX).contains(&weight) {
+            let detail = format!("the weight of {topic:?} is {weight}; give 1 to {WEIGHT_MAX}");
+            return Err(Problem::bad("invalid_value", detail).at("topics"));
+        }
+        // The exponential times of Efraimidis and Spirakis, Weighted random sampling, 2006.
+        keyed.push((-(1.0 - rand::random::<f64>()).ln() / f64::from(weight), topic));
+    }
+    keyed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    Ok(keyed.into_iter().map(|(_, topic)| topic).collect())
+}
+
+/// Claim from several topics
+///
+/// The first of them that has something due fills the claim, and which is asked first is drawn by their weights. The
+/// messages are of one topic, which settles them: ack them at `POST /v1/topics/{topic}/ack`. Waits up to `wait` (60 s
+/// at most) for something to fall due in any of them. Topics that deliver at most once are claimed from alone.
+#[utoipa::path(
+    post, path = "/v1/claim", tag = "consumers", operation_id = "claim_any",
+    security(("token" = ["consume"])),
+    request_body(content = ClaimAnyIn, content_type = "application/json", examples(
+        ("claim" = (summary = "Orders are asked first three times of four",
+            value = json!({"topics": {"orders": 3, "mails": 1}, "max": 10, "wait": "20s"}))),
+    )),
+    responses(
+        (status = 200, description = "What is due in one of the topics", body = ClaimedAnyViews),
+        (status = 409, description = "Each of the topics has a sink, or delivers at most once"),
+    )
+)]
+pub(crate) async fn claim_any(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, ASK_BYTES_MAX).await?;
+    let asked = fields::read::<ClaimAnyIn>(&bytes)?;
+    let ask = claims::checked(asked.max, asked.wait, asked.visibility_timeout)?;
+    let consumer = claims::read_consumer(asked.consumer.as_deref())?;
+    let mut topics = drawn(asked.topics)?;
+    topics.iter().try_for_each(|topic| caller.check(&[], Some(topic.as_str())))?;
+    let mut failed = Vec::new();
+    let mut given = claim_now(&app, &mut topics, ask, &mut failed).await;
+    if let Some(name) = &consumer {
+        topics.iter().for_each(|topic| app.options.named_consumers.asks(topic, name, app.clock.now()));
+    }
+    if !has_some(&given) && !ask.wait.is_zero() && !topics.is_empty() {
+        given = wait(&app, &mut topics, ask, &headers, &mut failed).await?;
+    }
+    if topics.is_empty() {
+        let (_, problem) = failed.into_iter().min_by(|(a, _), (b, _)| TopicName::cmp(a, b)).expect("each failed");
+        return Err(problem);
+    }
+    if let (Some(name), Some(first)) = (&consumer, given.first()) {
+        let messages = given.iter().flat_map(|given| given.messages.iter());
+        app.options.named_consumers.holds(&first.shard.topic, name, messages, app.clock.now());
+    }
+    Ok(answer(&app, given, failed))
+}
+
+fn answer(app: &HttpParts, given: Vec<ClaimedBatch>, failed: Vec<(TopicName, Problem)>) -> Response {
+    let failure = |(topic, problem): (TopicName, Problem)| {
+        let Problem { code, detail, retryable, .. } = problem;
+        ClaimFailure { topic: topic.to_string(), code, detail, retryable }
+    };
+    let mut failed: Vec<ClaimFailure> = failed.into_iter().map(failure).collect();
+    failed.sort_by(|a, b| a.topic.cmp(&b.topic));
+    claims::respond(given, None, |given| {
+        let topic = given.iter().find(|given| !given.messages.is_empty()).map(|given| &given.shard.topic);
+        claims::written(given, 0, &ClaimedAnyViews { topic, messages: claims::views(app, given), failed })
+    })
+}
+
+/// Claims from the first topic that has something due now. Topics that fail are taken out of `topics`.
+async fn claim_now(
+    app: &HttpParts,
+    topics: &mut Vec<TopicName>,
+    ask: ClaimAsk,
+    failed: &mut Vec<(TopicName, Problem)>,
+) -> Vec<ClaimedBatch> {
+    let mut given = Vec::new();
+    for topic in std::mem::take(topics) {
+        if has_some(&given) {
+            topics.push(topic);
+            continue;
+        }
+        match take(app, &topic, ClaimAsk { wait: Duration::ZERO, ..ask }).await {
+            Ok(some) => {
+                given = some;
+                topics.push(topic);
+            }
+            Err(problem) => failed.push((topic, problem)),
+        }
+    }
+    given
+}
+
+/// Waits as long as may be waited for something to fall due in any of the topics, and claims it.
+async fn wait(
+    app: &HttpParts,
+    topics: &mut Vec<TopicName>,
+    ask: ClaimAsk,
+    headers: &HeaderMap,
+    failed: &mut Vec<(TopicName, Problem)>,
+) -> Result<Vec<ClaimedBatch>, Problem> {
+    let _place = Account::current().wait()?;
+    let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], topics)?;
+    tokio::select! {
+        biased;
+        // First: nothing is given to a token that was taken back while it waited.
+        problem = caller.refused() => Err(problem),
+        given = first(app, topics, ask, failed) => Ok(given),
+        () = app.draining.cancelled() => Ok(Vec::new()),
+    }
+}
+
+fn has_some(given: &[ClaimedBatch]) -> bool {
+    given.iter().any(|given| !given.messages.is_empty())
+}
+
+async fn take(app: &HttpParts, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<ClaimedBatch>, Problem> {
+    let record = claims::claimable(app, topic).await?;
+    if record.config.delivery == DeliveryMode::AtMostOnce {
+        // What two topics bring at the same time cannot be given back by such a one.
+        let detail = format!("topic {topic:?} delivers at most once; claim from it alone");
+        return Err(Problem::new(StatusCode::CONFLICT, "topic_at_most_once", detail));
+    }
+    Ok(app.consumers.claim(topic, ask).await?)
+}
+
+/// What falls due first in any of the topics.
+async fn first(
+    app: &HttpParts,
+    topics: &mut Vec<TopicName>,
+    ask: ClaimAsk,
+    failed: &mut Vec<(TopicName, Problem)>,
+) -> Vec<ClaimedBatch> {
+    let one = |topic: TopicName| async { (take(app, &topic, ask).await, topic) };
+    let mut waiting: FuturesUnordered<_> = topics.iter().cloned().map(one).collect();
+    while let Some((answer, topic)) = waiting.next().await {
+        match answer {
+            Ok(given) if has_some(&given) => return given,
+            Ok(_) => {}
+            Err(problem) => {
+                topics.retain(|other| *other != topic);
+                failed.push((topic, problem));
+            }
+        }
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_is_asked_first_as_often_as_its_weight_says() {
+        let topic = |name| TopicName::new(name).unwrap();
+        let topics: BTreeMap<_, _> = [(topic("orders"), 3), (topic("mails"), 1)].into();
+        let firsts = (0..4_000).filter(|_| drawn(topics.clone()).unwrap()[0] == topic("orders")).count();
+        // 3,000 are expected; 27 is a standard deviation.
+        assert!((2_780..=3_220).contains(&firsts), "{firsts} of 4,000");
+    }
+}

@@ -93,6 +93,45 @@ func (c *Client) Topics(ctx context.Context) ([]*TopicInfo, error) {
 	return all, nil
 }
 
+// ClaimAny claims up to max due messages of the first of several topics that has any. Which topic is asked first is
+// drawn by the weights, 1 to 1000. It waits up to wait (60 s at most) for the first message to fall due in any of them.
+// With a visibility of zero that of the topic counts. Ack at the topic that the answer names.
+func (c *Client) ClaimAny(
+	ctx context.Context, topics map[string]int, max int, wait, visibility time.Duration,
+) (ClaimedAny, error) {
+	asked := claimFields("", max, wait, visibility)
+	asked["topics"] = topics
+	body, err := encode(asked)
+	if err != nil {
+		return ClaimedAny{}, err
+	}
+	r := request{method: "POST", path: "/v1/claim", contentType: jsonType, body: body, wait: wait}
+	answered, err := c.transport.do(ctx, r)
+	if err != nil {
+		return ClaimedAny{}, err
+	}
+	var found answerClaimAny
+	if err := read(answered.body, &found); err != nil {
+		return ClaimedAny{}, err
+	}
+	claimed := ClaimedAny{Topic: found.Topic, Failed: found.Failed}
+	for _, m := range found.Messages {
+		claimed.Messages = append(claimed.Messages, m.claimed())
+	}
+	return claimed, nil
+}
+
+func claimFields(consumer string, max int, wait, visibility time.Duration) map[string]any {
+	asked := map[string]any{"max": max, "wait": millis(wait)}
+	if visibility != 0 {
+		asked["visibility_timeout"] = millis(visibility)
+	}
+	if consumer != "" {
+		asked["consumer"] = consumer
+	}
+	return asked
+}
+
 // Topic is what is enqueued into it, cancelled, and consumed.
 type Topic struct {
 	Name      string
@@ -326,15 +365,9 @@ func (t *Topic) claim(
 	if t.err != nil {
 		return Claimed{}, t.err
 	}
-	asked := map[string]any{"max": max, "wait": millis(wait)}
-	if visibility != 0 {
-		asked["visibility_timeout"] = millis(visibility)
-	}
+	asked := claimFields(consumer, max, wait, visibility)
 	if len(ack) > 0 {
 		asked["ack"] = ack
-	}
-	if consumer != "" {
-		asked["consumer"] = consumer
 	}
 	body, err := encode(asked)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -200,6 +201,27 @@ func TestAConsumerThatHasANameSaysItInItsClaims(t *testing.T) {
 	must(r.topic.Claim(ctx, 1, 0, 0))
 	for at, claim := range r.requests("/claim") {
 		equal(t, strings.Contains(claim.Body, `"consumer":"worker-1"`), at < len(claims))
+	}
+}
+
+func TestAClaimOverSeveralTopicsSaysWhoseMessagesItHasAndWhichTopicsFailed(t *testing.T) {
+	r := made(t, 2, nil)
+	client := must(New(os.Getenv("DUETIME_DIRECT"), Options{}))
+	topics := map[string]int{r.topic.Name: 1, r.topic.Name + "-none": 1000}
+	var receipts []string
+	var failed []ClaimFailure
+	for len(receipts) < 2 || len(failed) == 0 {
+		claimed := must(client.ClaimAny(ctx, topics, 1, 100*time.Millisecond, 5*time.Minute))
+		for _, m := range claimed.Messages {
+			equal(t, claimed.Topic, r.topic.Name)
+			receipts = append(receipts, m.Receipt)
+		}
+		failed = append(failed, claimed.Failed...)
+	}
+	equal(t, failed[0].Code, "unknown_topic")
+	equal(t, failed[0].Retryable, false)
+	for _, one := range must(r.topic.Ack(ctx, receipts)) {
+		equal(t, one.Value.Outcome, SettleOK)
 	}
 }
 

@@ -198,6 +198,24 @@ type Claimed struct {
 	Err error
 }
 
+// ClaimedAny is what a claim over several topics brought, all of one of them.
+type ClaimedAny struct {
+	// Topic is whose messages these are, and where they are settled; "": nothing fell due in time.
+	Topic    string
+	Messages []ClaimedMessage
+	// Failed are the topics that could not be claimed from, though others could.
+	Failed []ClaimFailure
+}
+
+// ClaimFailure is a topic that could not be claimed from.
+type ClaimFailure struct {
+	Topic  string `json:"topic"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	// Retryable: it may answer later, without anybody doing anything else.
+	Retryable bool `json:"retryable"`
+}
+
 // ClaimedMessage is a claimed message. Settle it by its receipt before its visibility timeout ends.
 type ClaimedMessage struct {
 	ID      string

@@ -293,6 +293,12 @@ type answerClaim struct {
 	Error    *problemBody    `json:"error"`
 }
 
+type answerClaimAny struct {
+	Topic    string          `json:"topic"`
+	Messages []answerMessage `json:"messages"`
+	Failed   []ClaimFailure  `json:"failed"`
+}
+
 // claimed reads what a claim brought; after: how long to wait before the next one, if it failed.
 func (a answerClaim) claimed(after time.Duration) Claimed {
 	var c Claimed

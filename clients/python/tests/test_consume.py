@@ -227,6 +227,21 @@ def test_a_consumer_that_has_a_name_says_it_in_its_claims(rig: Rig, kind: str) -
     assert "consumer" not in rig.bodies("/claim")[-1]
 
 
+def test_a_claim_over_several_topics_says_whose_messages_it_has_and_which_topics_failed(rig: Rig) -> None:
+    rig.create()
+    enqueue(rig, 2)
+    topics = {rig.name: 1, f"{rig.name}-none": 1000}
+    messages, failed = [], []
+    while len(messages) < 2 or not failed:
+        claimed = rig.node.claim_any(topics, 1, wait=0.1, visibility="5m", consumer="worker-1")
+        assert claimed.topic in (rig.name, None)
+        messages += claimed.messages
+        failed += claimed.failed
+    assert {one.code for one in failed} == {"unknown_topic"} and not failed[0].retryable
+    settled = rig.topic.ack([message.receipt for message in messages])
+    assert [one.outcome for one in settled] == ["ok", "ok"]  # type: ignore[union-attr]
+
+
 @both
 def test_an_ack_that_comes_after_a_cancel_says_so(rig: Rig, kind: str) -> None:
     rig.create()

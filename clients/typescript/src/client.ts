@@ -7,6 +7,7 @@ import {
   ApiError,
   type Cancelled,
   type Claimed,
+  type ClaimedAny,
   type Due,
   type Duration,
   type Enqueued,
@@ -69,6 +70,22 @@ export class Duetime {
   async topics(): Promise<TopicInfo[]> {
     const found = await this.#transport.json({ method: "GET", path: "/v1/topics" });
     return found.topics.map(wire.topicInfo);
+  }
+
+  /**
+   * Claims up to `max` due messages of the first of several topics that has any. Which topic is asked first is drawn by
+   * the weights, 1 to 1000. Waits up to `waitMs` (60 s at most) for the first message to fall due in any of them. Ack
+   * at the topic that the answer names.
+   */
+  async claimAny(
+    topics: Readonly<Record<string, number>>,
+    max = 1,
+    options: { waitMs?: number; visibilityMs?: number; consumer?: string | undefined } = {},
+  ): Promise<ClaimedAny> {
+    const { waitMs = 0, visibilityMs, consumer } = options;
+    const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
+    const body = JSON.stringify({ topics, max, wait: `${waitMs}ms`, ...visibility, consumer });
+    return wire.claimAny(await this.#transport.json({ method: "POST", path: "/v1/claim", body, waitMs }));
   }
 }
 

@@ -244,6 +244,24 @@ export type Claimed = ClaimedMessage[] & {
   readonly error?: ApiError;
 };
 
+/** A topic that could not be claimed from. */
+export interface ClaimFailure {
+  readonly topic: string;
+  readonly code: string;
+  readonly detail: string;
+  /** It may answer later, without anybody doing anything else. */
+  readonly retryable: boolean;
+}
+
+/** What a claim over several topics brought, all of one of them. */
+export interface ClaimedAny {
+  /** Whose messages these are, and where they are settled; absent: nothing fell due in time. */
+  readonly topic?: string;
+  readonly messages: readonly ClaimedMessage[];
+  /** Topics that could not be claimed from, though others could. */
+  readonly failed: readonly ClaimFailure[];
+}
+
 /** A topic: its settings as they apply, and its counts. */
 export interface TopicInfo {
   readonly name: string;

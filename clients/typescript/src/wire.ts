@@ -5,6 +5,7 @@ import {
   type Became,
   type Cancelled,
   type Claimed,
+  type ClaimedAny,
   type ClaimedMessage,
   type Due,
   type Enqueued,
@@ -256,6 +257,10 @@ export function claim(found: Json, headers: Headers): Claimed {
   const { status, code, detail, field } = found.error ?? {};
   const error = found.error && { error: new ApiError(status, code, detail, field, retryAfterOf(headers)) };
   return Object.assign(found.messages.map(claimed), { results, ...error });
+}
+
+export function claimAny(found: Json): ClaimedAny {
+  return present<ClaimedAny>({ topic: found.topic, messages: found.messages.map(claimed), failed: found.failed });
 }
 
 export function topicInfo(found: Json): TopicInfo {

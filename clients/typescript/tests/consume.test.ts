@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { type Claims, consume } from "../src/consume.js";
-import type { ClaimedMessage, Delivery, Receipt } from "../src/index.js";
+import type { ClaimedMessage, ClaimFailure, Delivery, Receipt } from "../src/index.js";
 import { pause, Rig, until } from "./rig.js";
 
 async function made(count: number, settings: Record<string, unknown> = {}): Promise<Rig> {
@@ -215,6 +215,25 @@ test("a consumer that has a name says it in its claims", async () => {
   const names = (await rig.requests("/claim")).map((request) => JSON.parse(request.body).consumer);
   assert.equal(names.pop(), undefined);
   assert.deepEqual(new Set(names), new Set(["worker-1"]));
+});
+
+test("a claim over several topics says whose messages it has and which topics failed", async () => {
+  const rig = await made(2);
+  const topics = { [rig.name]: 1, [`${rig.name}-none`]: 1000 };
+  const claimedReceipts: Receipt[] = [];
+  const failed: ClaimFailure[] = [];
+  while (claimedReceipts.length < 2 || failed.length === 0) {
+    const claimed = await rig.node.claimAny(topics, 1, { waitMs: 100, visibilityMs: 300_000, consumer: "worker-1" });
+    assert.ok(claimed.topic === rig.name || claimed.topic === undefined);
+    claimedReceipts.push(...claimed.messages.map((message) => message.receipt));
+    failed.push(...claimed.failed);
+  }
+  assert.deepEqual([failed[0]?.code, failed[0]?.retryable], ["unknown_topic", false]);
+  const settled = await rig.topic.ack(claimedReceipts);
+  assert.deepEqual(
+    settled.map((one) => "outcome" in one && one.outcome),
+    ["ok", "ok"],
+  );
 });
 
 test("an ack that comes after a cancel says so", async () => {

@@ -36,12 +36,14 @@ function place(name: string): string {
 /** A client behind the proxy, a topic of its own for each test, and the faults of the proxy. */
 export class Rig {
   readonly name = `ts-${process.pid}-${number++}`;
+  readonly node: Duetime;
   readonly topic: Topic;
   /** The same topic, past the proxy. */
   readonly beside: Topic;
 
   constructor(options: DuetimeOptions = {}) {
-    this.topic = new Duetime(place("DUETIME_URL"), options).topic(this.name);
+    this.node = new Duetime(place("DUETIME_URL"), options);
+    this.topic = this.node.topic(this.name);
     this.beside = new Duetime(place("DUETIME_DIRECT")).topic(this.name);
   }
 

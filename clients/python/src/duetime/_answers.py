@@ -12,7 +12,9 @@ from ._types import (
     Became,
     Cancelled,
     Claimed,
+    ClaimedAny,
     ClaimedMessage,
+    ClaimFailure,
     Death,
     Enqueued,
     ForeignAnswer,
@@ -169,6 +171,11 @@ def claim(found: Mapping[str, Any], headers: Mapping[str, str]) -> Claimed:
         status, code, detail, retry_after = refused["status"], refused["code"], refused["detail"], _retry_after(headers)
         error = ApiError(status, code, detail, title=title, field=field, retry_after=retry_after)
     return Claimed([claimed(each) for each in found["messages"]], results, error)
+
+
+def claim_any(found: Mapping[str, Any]) -> ClaimedAny:
+    failed = [ClaimFailure(each["topic"], each["code"], each["detail"], each["retryable"]) for each in found["failed"]]
+    return ClaimedAny(found.get("topic"), [claimed(each) for each in found["messages"]], failed)
 
 
 def topic(found: Mapping[str, Any]) -> TopicInfo:

@@ -16,6 +16,7 @@ from ._consume_async import AsyncDelivery, consume
 from ._types import (
     Cancelled,
     Claimed,
+    ClaimedAny,
     Duration,
     Enqueued,
     ItemError,
@@ -71,6 +72,22 @@ class AsyncDuetime:
     async def topics(self) -> list[TopicInfo]:
         """Every topic that the token is for."""
         return await self._run(self._calls.topics())
+
+    async def claim_any(
+        self,
+        topics: Mapping[str, int],
+        max: int = 1,
+        *,
+        wait: timedelta | float = 0.0,
+        visibility: Duration | None = None,
+        consumer: str | None = None,
+    ) -> ClaimedAny:
+        """Claims up to `max` due messages of the first of several topics that has any.
+
+        Which topic is asked first is drawn by the weights, 1 to 1000. Waits up to `wait` (60 s at most) for the first
+        message to fall due in any of them. Ack at the topic that the answer names.
+        """
+        return await self._run(self._calls.claim_any(topics, max, _http.seconds(wait), visibility, consumer))
 
     async def _run(self, steps: Steps[T]) -> T:
         answer: _calls.Reply | _calls.Lost | None = None

@@ -18,6 +18,7 @@ from ._types import (
     ApiError,
     Cancelled,
     Claimed,
+    ClaimedAny,
     DuetimeError,
     Duration,
     Enqueued,
@@ -280,19 +281,27 @@ class Calls:
         timeout: float | None = None,
         retry_for: float | None = None,
     ) -> Steps[Claimed]:
-        body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
-        if visibility is not None:
-            body["visibility_timeout"] = _wire.duration(visibility)
+        body = _claim(max, wait, visibility, consumer)
         if ack:
             body["ack"] = list(ack)
-        if consumer is not None:
-            body["consumer"] = consumer
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, timeout=timeout, retry_for=retry_for)
         claimed = _answers.claim(_answers.read(reply.content), reply.headers)
         if len(claimed.results) != len(ack):
             raise ForeignAnswer(f"{path} did not answer one result for each of {len(ack)} receipts")
         return claimed
+
+    def claim_any(
+        self,
+        topics: Mapping[str, int],
+        max: int,
+        wait: float,
+        visibility: Duration | None,
+        consumer: str | None,
+    ) -> Steps[ClaimedAny]:
+        content = _wire.dumps({"topics": dict(topics), **_claim(max, wait, visibility, consumer)})
+        reply, _ = yield from self.request("POST", "/v1/claim", content, wait=wait)
+        return _answers.claim_any(_answers.read(reply.content))
 
     def settle(
         self,
@@ -374,6 +383,15 @@ class _Tries:
         self._count += 1
         pause = (at_least or 0.0) + random.uniform(0, ceiling)
         return pause if time.monotonic() + pause <= self.end else None
+
+
+def _claim(max: int, wait: float, visibility: Duration | None, consumer: str | None) -> dict[str, object]:
+    body: dict[str, object] = {"max": max, "wait": f"{int(wait * 1000)}ms"}
+    if visibility is not None:
+        body["visibility_timeout"] = _wire.duration(visibility)
+    if consumer is not None:
+        body["consumer"] = consumer
+    return body
 
 
 def _path(topic: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Event
 from types import TracebackType
@@ -17,6 +17,7 @@ from ._consume import Delivery, consume
 from ._types import (
     Cancelled,
     Claimed,
+    ClaimedAny,
     Duration,
     Enqueued,
     ItemError,
@@ -72,6 +73,22 @@ class Duetime:
     def topics(self) -> list[TopicInfo]:
         """Every topic that the token is for."""
         return self._run(self._calls.topics())
+
+    def claim_any(
+        self,
+        topics: Mapping[str, int],
+        max: int = 1,
+        *,
+        wait: timedelta | float = 0.0,
+        visibility: Duration | None = None,
+        consumer: str | None = None,
+    ) -> ClaimedAny:
+        """Claims up to `max` due messages of the first of several topics that has any.
+
+        Which topic is asked first is drawn by the weights, 1 to 1000. Waits up to `wait` (60 s at most) for the first
+        message to fall due in any of them. Ack at the topic that the answer names.
+        """
+        return self._run(self._calls.claim_any(topics, max, _http.seconds(wait), visibility, consumer))
 
     def _run(self, steps: Steps[T]) -> T:
         answer: _calls.Reply | _calls.Lost | None = None

@@ -281,6 +281,28 @@ class Claimed(list[ClaimedMessage]):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFailure:
+    """A topic that could not be claimed from."""
+
+    topic: str
+    code: str
+    detail: str
+    #: It may answer later, without anybody doing anything else.
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedAny:
+    """What a claim over several topics brought, all of one of them."""
+
+    #: Whose messages these are, and where they are settled; None: nothing fell due in time.
+    topic: str | None
+    messages: Sequence[ClaimedMessage]
+    #: Topics that could not be claimed from, though others could.
+    failed: Sequence[ClaimFailure]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic: its settings as they apply, and its counts."""
 

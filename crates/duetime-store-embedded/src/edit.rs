@@ -54,7 +54,7 @@ fn cancel(
     };
     state.removed(score);
     if score.class().is_held() {
-        state.view.cancelled(id, score);
+        state.cancelled(id, score);
     }
     let (end, answer) = if score.class().may_arrive() {
         (End::CancelledInFlight, Edited::InFlight)

@@ -1,7 +1,7 @@
 //! What SQLite answers, as a [`StoreError`] that says what to do.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use duetime_core::StoreError;
 use rusqlite::{ErrorCode, ffi};
@@ -90,28 +90,22 @@ pub fn is_busy(error: &rusqlite::Error) -> bool {
 pub const LOCKED: &str = "another process holds the database and writes to it; end it (`fuser duetime.db` in the \
                           store's folder shows who has it open)";
 
-/// The text of a store without space for new messages.
-pub fn full_text(folder: &Path) -> String {
-    format!(
-        "no space left for {}: new messages are refused, claims, acks and cancels go on in the space kept back for \
-         them; free some space on its disk",
-        folder.display()
-    )
-}
+/// The text of a store without space for new messages; clients read it, so it names no folder.
+pub const FULL: &str = "no space left for the store: new messages are refused, claims, acks and cancels go on in the \
+                        space kept back for them; free some space on its disk";
 
 /// The text of a store without any space.
-fn no_space_text(doing: &str, folder: &Path) -> String {
+fn no_space_text(doing: &str) -> String {
     format!(
-        "no space left for {} to {doing}, and none that is kept back for claims, acks and cancels; free some space on \
-         its disk",
-        folder.display()
+        "no space left for the store to {doing}, and none that is kept back for claims, acks and cancels; free some \
+         space on its disk"
     )
 }
 
 /// What a caller learns about an error of the database.
 pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) -> StoreError {
     match error.sqlite_error_code() {
-        _ if is_full(error) => StoreError::Full(no_space_text(doing, folder)),
+        _ if is_full(error) => StoreError::Full(no_space_text(doing)),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             StoreError::Setup(format!("{} cannot be written: {error}; {}", folder.display(), WRITABLE))
         }
@@ -123,7 +117,7 @@ pub fn sql_error(error: &rusqlite::Error, doing: &'static str, folder: &Path) ->
             | ErrorCode::FileLockingProtocolFailed,
         ) => StoreError::Unavailable { doing, source: error.to_string().into() },
         // All else means that the file does not hold what was written: not even our own tables.
-        _ => damaged(folder, &error.to_string()),
+        _ => damaged(&error.to_string()),
     }
 }
 
@@ -134,8 +128,7 @@ pub const WRITABLE: &str = "give the folder to the user duetime runs as, or choo
 pub const RESCUE: &str = "stop duetime, keep a copy of the folder, then restore a backup or save what can be read \
                           (docs/EMBEDDED.md, \"Damage\")";
 
-/// A file in `folder` that cannot be read as what it is.
-pub fn damaged(folder: &Path, what: &str) -> StoreError {
-    let file: PathBuf = folder.join(DATABASE);
-    StoreError::Damaged(format!("{} cannot be read ({what}); {RESCUE}", file.display()))
+/// A database that cannot be read as what it is; clients read the text, so it names no folder.
+pub fn damaged(what: &str) -> StoreError {
+    StoreError::Damaged(format!("{DATABASE} in the store's folder cannot be read ({what}); {RESCUE}"))
 }

@@ -117,11 +117,23 @@ fn holder(file: &mut File) -> String {
     if holder.trim().is_empty() { "unknown".to_owned() } else { holder.trim().to_owned() }
 }
 
+/// Makes the folder, and those above it, where they are absent; the disk keeps the name of each that is made.
+fn make(folder: &Path) -> std::io::Result<()> {
+    let is_absent = |above: &&Path| !above.as_os_str().is_empty() && !above.exists();
+    let absent: Vec<&Path> = folder.ancestors().take_while(is_absent).collect();
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+    for made in absent.into_iter().rev() {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Makes the folder if it is absent and takes it for this process.
 pub fn take(folder: &Path) -> Result<FolderLock, StoreError> {
     let unusable =
         |error: std::io::Error| StoreError::Setup(format!("{} cannot be used: {error}; {WRITABLE}", folder.display()));
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(unusable)?;
+    make(folder).map_err(unusable)?;
     keep_from_others(folder).map_err(unusable)?;
     let path = folder.join(LOCK);
     let itself = lock_itself(folder);
@@ -205,7 +217,7 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     let (application, format) = (number("application_id")?, number("user_version")?);
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if (tables > 0 || application != 0) && application != APPLICATION {
-        return Err(damaged(folder, "it is another program's database"));
+        return Err(damaged("it is another program's database"));
     }
     if format > FORMAT {
         return Err(StoreError::Setup(format!(

@@ -3,7 +3,7 @@
 //! Upstream: `enqueue`, `edit`, `settle`, `claim` and `read`, whichever ends a message or looks for one that is gone.
 
 use duetime_core::{End, Memory, MessageId, Nonce, Outcome, Score, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::body;
 use crate::shard::ShardState;
@@ -15,10 +15,14 @@ const DROPPED_AT_ONCE: i64 = 2;
 /// How far ahead of the present the end of a message may be, in milliseconds: as clocks differ.
 const AHEAD_MAX_MS: i64 = 2_000;
 
+/// Rows that are looked at for each that is written, once the oldest ones are of a clock that was ahead: more than are
+/// written meanwhile, so that all are put right.
+const HEALED_AT_ONCE: i64 = 16;
+
 /// Remembers how a message ended, where its shard is to. `head`: the first bytes of its body.
 pub fn ended(
     conn: &Connection,
-    state: &ShardState,
+    state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
     how: (End, Score),
@@ -36,12 +40,38 @@ pub fn ended(
     let sql = "INSERT OR REPLACE INTO past (shard, since, at, id, outcome) VALUES (?1, ?2, ?3, ?4, ?5)";
     let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome.encode()];
     conn.prepare_cached(sql)?.execute(row)?;
+    heal(conn, state, now)?;
     let sql = "DELETE FROM past WHERE key IN (SELECT key FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2) \
-               AND (at <= ?3 OR at > ?5 OR since <> ?4)";
+               AND (at <= ?3 OR since <> ?4)";
     let oldest = now.as_millis().saturating_sub(state.memory.window_ms());
-    // What a clock wrote that was ahead and was put right must not stand before all others.
-    let latest = now.as_millis() + AHEAD_MAX_MS;
-    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed(), latest])?;
+    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed()])?;
+    Ok(())
+}
+
+/// What a clock wrote that was ahead and was put right must not stand before all others for as long as it was ahead,
+/// and must not be forgotten either: such rows count as written at `now`, and last one window more. Goes over all rows
+/// from the oldest on, [`HEALED_AT_ONCE`] with each call.
+fn heal(conn: &Connection, state: &mut ShardState, now: Timestamp) -> rusqlite::Result<()> {
+    let latest = now.as_millis().saturating_add(AHEAD_MAX_MS);
+    let from = if let Some(from) = state.healed_to {
+        from
+    } else {
+        let sql = "SELECT 1 FROM (SELECT at FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2) WHERE at > ?3";
+        if !conn.prepare_cached(sql)?.exists(params![state.key, DROPPED_AT_ONCE, latest])? {
+            return Ok(());
+        }
+        i64::MIN
+    };
+    let sql = "SELECT count(*), max(key) FROM \
+               (SELECT key FROM past WHERE shard = ?1 AND key > ?2 ORDER BY key LIMIT ?3)";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (seen, to): (i64, Option<i64>) =
+        conn.prepare_cached(sql)?.query_row(params![state.key, from, HEALED_AT_ONCE], read)?;
+    if let Some(to) = to {
+        let sql = "UPDATE past SET at = ?4 WHERE shard = ?1 AND key > ?2 AND key <= ?3 AND at > ?5";
+        conn.prepare_cached(sql)?.execute(params![state.key, from, to, now.as_millis(), latest])?;
+    }
+    state.healed_to = to.filter(|_| seen == HEALED_AT_ONCE);
     Ok(())
 }
 

@@ -46,10 +46,10 @@ impl LiveShard {
         self.routing.read().clone()
     }
 
-    /// A cancel ended the claim of `id` under `score`.
-    pub fn cancelled(&self, id: &MessageId, score: Score) {
+    /// Cancels ended these claims.
+    fn show_cancelled(&self, claims: impl Iterator<Item = (MessageId, Score)>) {
         let mut cancelled = self.cancelled.lock();
-        cancelled.push_back((id.clone(), score));
+        cancelled.extend(claims);
         let more = cancelled.len().saturating_sub(CANCELS_KEPT);
         cancelled.drain(..more);
     }
@@ -127,6 +127,11 @@ pub struct ShardState {
     pub changed: bool,
     /// What the operation under way has it remember.
     pub memory: Memory,
+    /// While what a clock that was ahead remembered is put right: the last row that is.
+    pub healed_to: Option<i64>,
+    /// Claims that a cancel ended in the transaction under way, the oldest first; readers see them once it is
+    /// committed.
+    cancelled: Vec<(MessageId, Score)>,
     pub view: Arc<LiveShard>,
     pub damage: Arc<ShardDamage>,
 }
@@ -147,6 +152,8 @@ impl ShardState {
             head: None,
             changed: false,
             memory: Memory::default(),
+            healed_to: None,
+            cancelled: Vec::new(),
             view: Arc::new(LiveShard::new(key, routing)),
             damage: Arc::default(),
         }
@@ -324,8 +331,16 @@ impl ShardState {
         Ok(())
     }
 
-    /// Shows head and record to readers, after the commit.
-    pub fn publish(&self) {
+    /// A cancel ended the claim of `id` under `score`.
+    pub fn cancelled(&mut self, id: &MessageId, score: Score) {
+        self.cancelled.push((id.clone(), score));
+    }
+
+    /// Shows head, record and cancelled claims to readers, after the commit.
+    pub fn publish(&mut self) {
+        if !self.cancelled.is_empty() {
+            self.view.show_cancelled(self.cancelled.drain(..));
+        }
         if *self.view.routing.read() != self.routing {
             *self.view.routing.write() = self.routing.clone();
         }
@@ -346,6 +361,21 @@ pub struct TopicState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_claim_that_a_cancel_ended_is_shown_once_that_is_committed() {
+        let routing = Arc::new(Routing::first(1, duetime_core::ChangeId(1)));
+        let mut state = ShardState::new(1, 0, Meta::default(), routing);
+        let (id, score) = (MessageId::new("a").unwrap(), Score::from_raw(0));
+        let mut before = state.clone();
+        state.cancelled(&id, score);
+        assert!(state.view.cancelled_claims().is_empty());
+        before.publish();
+        assert!(before.view.cancelled_claims().is_empty(), "it was rolled back");
+        state.publish();
+        state.publish();
+        assert_eq!(state.view.cancelled_claims(), [(id, score)]);
+    }
 
     #[test]
     fn a_clock_that_was_ahead_is_counted_back_once() {

@@ -28,6 +28,9 @@ pub const WAITING_MAX: usize = 16;
 pub const UNSYNCED: &str =
     "the disk did not keep what was written; check the disk and its log (dmesg), then start duetime again";
 
+/// What is added for a request that was committed: it may be found done after a restart.
+const MAY_BE_DONE: &str = "whether this request was done is not known";
+
 /// Why nothing may be promised any more; once set, it stays.
 #[derive(Clone, Debug, Default)]
 pub struct Broken(Arc<OnceLock<String>>);
@@ -42,6 +45,11 @@ impl Broken {
     /// What is answered, if nothing may be promised.
     pub fn error(&self) -> Option<StoreError> {
         self.0.get().cloned().map(StoreError::Damaged)
+    }
+
+    /// What is answered to a request that was committed, if nothing may be promised.
+    pub fn committed_error(&self) -> Option<StoreError> {
+        self.0.get().map(|why| StoreError::Damaged(format!("{why}; {MAY_BE_DONE}")))
     }
 }
 
@@ -89,7 +97,7 @@ pub fn run(files: &StoreFiles, inbox: &Receiver<Group>, broken: &Broken, mut syn
             broken.set(UNSYNCED);
         }
         for job in jobs {
-            match broken.error() {
+            match broken.committed_error() {
                 Some(error) => job.refuse(error),
                 None => job.answer(),
             }

@@ -85,7 +85,9 @@ pub fn swap(ctx: &mut WriteContext, name: &TopicName, seen: &RoutingRecord, new:
     record.set_routing(new);
     let old = kept(&ctx.conn, name.as_str())?;
     let written = stored::write(&record, old.as_deref());
+    ctx.conn.execute_batch("BEGIN")?;
     ctx.conn.execute("UPDATE topic SET record = ?2 WHERE name = ?1", params![name.as_str(), written])?;
+    ctx.files.commit(&ctx.conn)?;
     topic.record = record;
     Ok(())
 }

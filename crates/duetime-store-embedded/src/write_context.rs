@@ -146,7 +146,7 @@ impl WriteContext {
     /// Shows what was committed to readers.
     pub fn committed(&mut self, wakeups: &broadcast::Sender<Wakeup>) {
         for ((topic, index), _) in self.before.drain() {
-            if let Some(state) = self.topics.get(&topic).and_then(|topic| topic.shards.get(&index)) {
+            if let Some(state) = self.topics.get_mut(&topic).and_then(|topic| topic.shards.get_mut(&index)) {
                 state.publish();
             }
         }

@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, mpsc};
 use tracing::warn;
 
 use crate::checkpoint::Checkpoints;
-use crate::fault::{full_text, is_busy, is_corrupt, is_full, sql_error};
+use crate::fault::{FULL, is_busy, is_corrupt, is_full, sql_error};
 use crate::job::{CommitMode, Job};
 use crate::reserve::DiskReserve;
 use crate::shortage::{SMALL_BYTES, Shortage};
@@ -137,7 +137,7 @@ impl Writer {
         }
         let (new, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(is_new);
         for job in new {
-            self.refuse_full(job, full_text(&self.ctx.folder));
+            self.refuse_full(job, FULL.to_owned());
         }
         rest
     }
@@ -158,7 +158,7 @@ impl Writer {
         for job in jobs {
             match sql_error(error, job.doing(), &self.ctx.folder) {
                 StoreError::Full(_) if job.mode() == CommitMode::NewMessages => {
-                    self.refuse_full(job, full_text(&self.ctx.folder));
+                    self.refuse_full(job, FULL.to_owned());
                 }
                 StoreError::Full(why) => self.refuse_full(job, why),
                 other => job.refuse(other),
@@ -188,7 +188,7 @@ impl Writer {
 
     fn run_one(&mut self, job: Box<dyn Job>) {
         if job.mode() == CommitMode::NewMessages && self.shortage.is_closed() {
-            return self.refuse_full(job, full_text(&self.ctx.folder));
+            return self.refuse_full(job, FULL.to_owned());
         }
         let mut one = vec![job];
         match self.try_group(&mut one) {
@@ -258,7 +258,9 @@ impl Writer {
         if let Err(lost) = self.to_sync.send(Group { jobs, number: self.ctx.number, is_first_written }) {
             // The syncer has ended: nothing reaches the disk any more.
             self.broken.set(UNSYNCED);
-            lost.0.jobs.into_iter().for_each(|job| job.refuse(StoreError::Damaged(UNSYNCED.to_owned())));
+            for job in lost.0.jobs {
+                job.refuse(self.broken.committed_error().expect("it was set"));
+            }
         }
     }
 }

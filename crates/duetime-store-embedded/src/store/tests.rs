@@ -13,6 +13,7 @@ use super::*;
 mod backup;
 mod damage;
 mod disk;
+mod past;
 mod writer;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);

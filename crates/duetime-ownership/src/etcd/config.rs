@@ -77,9 +77,33 @@ impl EtcdConfig {
         if self.user.is_some() != self.password.is_some() {
             found.push(("etcd_user", "give both etcd_user and etcd_password, or neither"));
         }
+        let is_encrypted = |address: &String| address.starts_with("https://");
         if let Some(fault) = self.tls.fault() {
+            found.push(("etcd_tls", fault));
+        } else if self.tls != ClientTls::default() && !self.endpoints.iter().all(is_encrypted) {
+            let fault =
+                "etcd_tls is only of use with https:// addresses; write https in ownership.etcd, or leave it out";
             found.push(("etcd_tls", fault));
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_refused_where_an_address_is_not_encrypted() {
+        let faults = |addresses: [&str; 2]| {
+            let tls = serde_json::json!({"ca_file": "/etc/ca.pem"});
+            let config = serde_json::json!({"etcd": addresses, "etcd_tls": tls});
+            serde_json::from_value::<EtcdConfig>(config).unwrap().faults()
+        };
+        assert!(faults(["https://a:2379", "https://b:2379"]).is_empty());
+        for other in ["http://b:2379", "b:2379"] {
+            let found = faults(["https://a:2379", other]);
+            assert!(matches!(found[..], [("etcd_tls", text)] if text.contains("https")), "{found:?}");
+        }
     }
 }

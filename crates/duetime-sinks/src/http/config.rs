@@ -119,6 +119,10 @@ impl HttpConfig {
         if self.per_second.is_some_and(|rate| !(0.001..=1_000_000.0).contains(&rate)) {
             add("per_second", "per_second must be 0.001 to 1000000");
         }
+        let scheme = self.url.expose().get(..7);
+        if self.certificates.ca_file.is_some() && scheme.is_some_and(|it| it.eq_ignore_ascii_case("http://")) {
+            add("ca_file", "ca_file is only of use with an https:// url; write https, or leave ca_file out");
+        }
         found
     }
 

@@ -5,13 +5,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
+use tokio::sync::Semaphore;
 use tower_service::Service;
 
 use crate::fault::SinkFault;
@@ -199,9 +200,24 @@ fn class_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// Resolves names and lets through only what the guard allows.
+/// Names that one sink has resolved at once. Each takes a thread that the store's reads are made on too, and a server
+/// of names that does not answer keeps it for as long as the system asks: seconds, longer than the request waits.
+const LOOKUPS_MAX: usize = 4;
+
+/// Resolves names, [`LOOKUPS_MAX`] at once, and lets through only what the guard allows. Clones share the bound; each
+/// sink has its own, so that names of one do not keep others waiting.
 #[derive(Clone, Debug)]
-pub struct GuardedResolver(pub Arc<Guard>);
+pub struct GuardedResolver {
+    guard: Arc<Guard>,
+    turns: Arc<Semaphore>,
+}
+
+impl GuardedResolver {
+    /// The one of a sink.
+    pub fn new(guard: Arc<Guard>) -> Self {
+        Self { guard, turns: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+    }
+}
 
 impl Service<Name> for GuardedResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
@@ -213,9 +229,16 @@ impl Service<Name> for GuardedResolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let guard = self.0.clone();
+        let Self { guard, turns } = self.clone();
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let turn = turns.acquire_owned().await?;
+            let host = name.clone();
+            // A request that is given up does not end the thread, which keeps its turn.
+            let look_up = move || {
+                let _turn = turn;
+                (host.as_str(), 0).to_socket_addrs()
+            };
+            let found = tokio::task::spawn_blocking(look_up).await??;
             let mut refused = None;
             let mut allowed = Vec::with_capacity(found.len());
             for address in found {
@@ -234,6 +257,8 @@ impl Service<Name> for GuardedResolver {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -279,6 +304,20 @@ mod tests {
         let all = Guard::new(&["0.0.0.0/0".to_owned(), "::/0".to_owned()], None).unwrap();
         assert!(all.check("x", "127.0.0.1".parse().unwrap()).is_ok());
         assert!(all.check("x", "::1".parse().unwrap()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_sink_has_a_few_names_resolved_at_once_and_keeps_no_other_waiting() {
+        let guard = Arc::new(Guard::new(&["localhost".to_owned()], None).unwrap());
+        let name = || Name::from_str("localhost").unwrap();
+        let mut slow = GuardedResolver::new(guard.clone());
+        let all = u32::try_from(LOOKUPS_MAX).unwrap();
+        let held = slow.turns.clone().acquire_many_owned(all).await.unwrap();
+        let mut waits = slow.call(name());
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut waits).await.is_err());
+        assert!(GuardedResolver::new(guard).call(name()).await.unwrap().next().is_some());
+        drop(held);
+        assert!(waits.await.is_ok());
     }
 
     #[test]

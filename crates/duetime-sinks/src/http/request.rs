@@ -87,11 +87,7 @@ impl RequestTemplate {
         let mut url = self.url.clone();
         if let Some(path) = &settings.path {
             let plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"?#\\".contains(&b));
-            let climbs = path.split('/').any(|part| {
-                let part = part.to_ascii_lowercase().replace("%2e", ".");
-                part == "." || part == ".."
-            });
-            if !path.starts_with('/') || !plain || climbs {
+            if !path.starts_with('/') || !plain || climbs(path) {
                 return Err(format!(
                     "path {path:?} is refused; begin it with \"/\", without \"..\", \"?\", \"#\" and spaces"
                 ));
@@ -145,6 +141,21 @@ impl RequestTemplate {
         }
         headers
     }
+}
+
+/// Whether a target, or a proxy before it, could take a part of the path for `.` or `..`, however often and by whatever
+/// of them it is decoded: `/..%2fadmin`, `/.%2e;x/admin`, `/%252e%252e/admin`. O(n²) where each decoding shortens it.
+fn climbs(path: &str) -> bool {
+    let mut bytes = path.as_bytes().to_vec();
+    loop {
+        let decoded: Vec<u8> = percent_encoding::percent_decode(&bytes).collect();
+        if decoded == bytes {
+            break;
+        }
+        bytes = decoded;
+    }
+    let name = |part: &[u8]| part.split(|byte| *byte == b';').next().is_some_and(|name| name == b"." || name == b"..");
+    bytes.split(|byte| matches!(byte, b'/' | b'\\')).any(name)
 }
 
 fn read(text: &str) -> Result<HeaderValue, String> {

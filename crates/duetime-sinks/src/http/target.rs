@@ -76,7 +76,7 @@ impl HttpTarget {
             bare.into_iter().chain(key).chain([text.to_owned()])
         });
         Ok(Self {
-            client: WebhookClient::new(config, url.scheme() == "https", GuardedResolver(guard))?,
+            client: WebhookClient::new(config, url.scheme() == "https", GuardedResolver::new(guard))?,
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),

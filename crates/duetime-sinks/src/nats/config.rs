@@ -67,7 +67,12 @@ impl NatsConfig {
     ///
     /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), SinkFault> {
-        self.servers()?;
+        let servers = self.servers()?;
+        if self.certificates.ca_file.is_some() && !servers.iter().all(ServerAddr::tls_required) {
+            let fault =
+                "ca_file is only of use with tls:// addresses; write tls where url says nats, or leave ca_file out";
+            return Err(SinkFault::at("ca_file", fault));
+        }
         SinkFault::of_zero(self.timeout, self.connect_timeout)?;
         if self.user.is_some() != self.password.is_some() {
             let given = if self.user.is_some() { "user" } else { "password" };

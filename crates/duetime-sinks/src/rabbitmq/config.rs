@@ -80,6 +80,11 @@ impl RabbitMqConfig {
         if !(1..=256).contains(&self.batch) {
             return Err(SinkFault::at("batch", "batch must be 1 to 256"));
         }
+        let scheme = self.url.expose().get(..7);
+        if self.certificates.ca_file.is_some() && scheme.is_some_and(|it| it.eq_ignore_ascii_case("amqp://")) {
+            let fault = "ca_file is only of use with an amqps:// url; write amqps, or leave ca_file out";
+            return Err(SinkFault::at("ca_file", fault));
+        }
         Ok(())
     }
 }

@@ -22,7 +22,8 @@ fn settings_that_make_no_sense_are_refused_with_the_fix() {
     for (config, topic, says) in [
         ("url = \"http://u:canary@x/\"", serde_json::json!({}), "amqp://user:password@host"),
         ("url = \"amqp://x\"\nbatch = 0", serde_json::json!({}), "batch must be"),
-        ("url = \"amqp://x\"\nca_file = \"/does/not/exist\"", serde_json::json!({}), "/does/not/exist"),
+        ("url = \"amqps://x\"\nca_file = \"/does/not/exist\"", serde_json::json!({}), "/does/not/exist"),
+        ("url = \"amqp://x\"\nca_file = \"/etc/ca.pem\"", serde_json::json!({}), "with an amqps:// url"),
         ("url = \"amqp://x\"", serde_json::json!({"routing-key": "x"}), "did you mean \"routing_key\""),
         ("url = \"amqp://x\"", serde_json::json!({"routing_key": "{ids}"}), "{header.NAME}"),
         ("url = \"amqp://x\"", serde_json::json!({"exchange": "x".repeat(256)}), "exchange is longer"),

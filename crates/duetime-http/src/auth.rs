@@ -106,10 +106,10 @@ pub struct TokenConfig {
     /// limit.
     #[serde(default)]
     pub max_topic_messages: Option<u64>,
-    /// Most `max_bytes` of such a topic, in the same way. Default: no limit.
+    /// Most `max_bytes` of such a topic, in the same way, 256KiB or more. Default: no limit.
     #[serde(default, with = "duetime_core::units::maybe_size")]
     pub max_topic_bytes: Option<u64>,
-    /// Most shards of such a topic. Default: no limit.
+    /// Most shards of such a topic; `"auto"` counts as its maximum. Default: no limit.
     #[serde(default)]
     pub max_topic_shards: Option<u32>,
 }

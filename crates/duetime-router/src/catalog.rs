@@ -114,6 +114,11 @@ impl Catalog {
         count.resolve(*self.nodes.borrow(), self.auto.get().copied().unwrap_or_default())
     }
 
+    /// How many shards a topic may come to have with `count`: `"auto"` follows the number of nodes up to its maximum.
+    pub fn most_shards_of(&self, count: ShardCount) -> u32 {
+        count.resolve(u32::MAX, self.auto.get().copied().unwrap_or_default())
+    }
+
     /// How many nodes share the shards, which `"auto"` of a new topic follows.
     pub fn set_nodes(&self, nodes: u32) {
         self.nodes.send_replace(nodes);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use duetime_core::Clock as _;
-use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Shares, Tls, TlsFiles};
+use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Shares, Tls, TlsFiles, certificate_ends};
 use duetime_metrics::Meters;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, ConfigLines, Overlay, ReadConfig};
+use crate::config::{self, Config, ConfigLines, Overlay, OwnershipMode, ReadConfig, StoreConfig};
 use crate::{manager, panics};
 
 /// File descriptors that are not for clients: the store, sinks, other nodes, logs.
@@ -138,6 +138,18 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
     })
 }
 
+/// The certificates that this node shows to others as a client, by their keys; they are read at the start alone.
+pub fn client_certificates(config: &Config) -> Vec<([&'static str; 3], &Path)> {
+    let store = match &config.store {
+        StoreConfig::Redis(redis) => redis.tls.cert_file.as_ref(),
+        StoreConfig::Embedded(_) => None,
+    };
+    let is_etcd = config.ownership.mode == OwnershipMode::Etcd;
+    let etcd = config.ownership.etcd.tls.cert_file.as_ref().filter(|_| is_etcd);
+    let all = [(["store", "tls", "cert_file"], store), (["ownership", "etcd_tls", "cert_file"], etcd)];
+    all.into_iter().filter_map(|(path, file)| Some((path, file?.path()))).collect()
+}
+
 /// Reloads tokens, host names and certificates while the node serves.
 #[derive(Debug)]
 pub struct Reloader {
@@ -193,6 +205,11 @@ impl Reloader {
         let file = file.map(Path::to_owned);
         let mut files = Files { file, overlays, config, auth, options, meters, seen: Vec::new() };
         files.show_certificate();
+        for (path, file) in client_certificates(&files.config) {
+            if let Some(ends) = certificate_ends(file) {
+                files.meters.certificate_ends(&path.join("."), ends);
+            }
+        }
         files.seen = files.prints();
         Self { files: Arc::new(Mutex::new(files)), hangup }
     }

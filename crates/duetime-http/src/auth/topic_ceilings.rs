@@ -27,7 +27,12 @@ impl TopicCeilings {
     pub fn of(messages: Option<u64>, bytes: Option<u64>, shards: Option<u32>, faults: &mut Vec<String>) -> Self {
         let all = [("messages", messages), ("bytes", bytes), ("shards", shards.map(u64::from))];
         let nothing = all.into_iter().filter(|(_, most)| *most == Some(0));
-        faults.extend(nothing.map(|(of, _)| format!("topic_{of}_max must be 1 or more; leave it out for no limit")));
+        faults.extend(nothing.map(|(of, _)| format!("max_topic_{of} must be 1 or more; leave it out for no limit")));
+        let least = TopicConfig::default().max_payload;
+        if bytes.is_some_and(|most| (1..least).contains(&most)) {
+            let kib = least >> 10;
+            faults.push(format!("max_topic_bytes must be {kib} KiB or more: one message of a topic may be that long"));
+        }
         Self { messages, bytes, shards }
     }
 
@@ -37,7 +42,8 @@ impl TopicCeilings {
     }
 
     /// The change as it may be made to `present` (`None`: the topic is made by it), refused where it passes a ceiling.
-    /// A limit that the change leaves to the default is the ceiling; one that it does not name stays.
+    /// A limit that the change leaves to the default is the ceiling; one that it does not name stays. `shards`: how
+    /// many a topic may come to have with such a count.
     pub fn bound(
         &self,
         mut change: TopicChange,

@@ -46,7 +46,7 @@ pub(crate) async fn topic_of(
     }
     let mut change = TopicChange::whole(config).by(caller.name());
     if caller.limits().ceilings.is_some() {
-        change = caller.limits().ceilings.bound(change, None, |count| app.catalog.shards_of(count))?;
+        change = caller.limits().ceilings.bound(change, None, |count| app.catalog.most_shards_of(count))?;
     }
     let made = to_its_end({
         let (app, topic) = (app.clone(), topic.clone());

@@ -191,12 +191,18 @@ pub(crate) async fn healthz() -> Json<StatusView> {
     Json(StatusView { status: "alive" })
 }
 
-/// Why the node is not ready; here nobody asked for anything that could be repeated.
-fn not_ready(error: &StoreError) -> Problem {
+/// Why the node is not ready; here nobody asked for anything that could be repeated. The whole text, which may name
+/// files and addresses, is for whoever may see all.
+fn not_ready(app: &HttpParts, headers: &HeaderMap, error: &StoreError) -> Problem {
     let mut problem = Problem::from(error);
-    problem.detail = error.to_string();
+    // How far the clocks are apart is in every answer of a node that is ready.
+    let is_shown = matches!(error, StoreError::ClockSkew(_)) || app.auth.caller(headers).is_ok_and(|it| it.sees_all());
+    problem.detail = if is_shown { error.to_string() } else { STORE_NOT_READY.to_owned() };
     problem
 }
+
+/// What others learn of a store that does not serve.
+const STORE_NOT_READY: &str = "the store does not serve this node; send a token for all topics to see why";
 
 /// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
 fn issues_for(app: &HttpParts, headers: &HeaderMap, silent: Option<String>) -> Vec<String> {
@@ -229,15 +235,15 @@ pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap
         let detail = "an operator drains this node; send requests to another one, or end it by `duetime undrain`";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail));
     }
-    app.store.ready().await.map_err(|error| not_ready(&error))?;
-    let apart_ms = app.store.clock_skew_ms(&*app.clock).await.map_err(|error| not_ready(&error))?;
+    app.store.ready().await.map_err(|error| not_ready(&app, &headers, &error))?;
+    let apart_ms = app.store.clock_skew_ms(&*app.clock).await.map_err(|error| not_ready(&app, &headers, &error))?;
     if Duration::from_millis(apart_ms.unsigned_abs()) > CLOCK_SKEW_MAX {
-        return Err(not_ready(&StoreError::ClockSkew(apart_ms)));
+        return Err(not_ready(&app, &headers, &StoreError::ClockSkew(apart_ms)));
     }
     let Reach { servers, answering } = app.router.reach().await;
     if answering == 0 && servers > 0 {
         let source = format!("none of its {servers} servers answers when a shard of it is asked").into();
-        return Err(not_ready(&StoreError::Unavailable { doing: "ask for a shard", source }));
+        return Err(not_ready(&app, &headers, &StoreError::Unavailable { doing: "ask for a shard", source }));
     }
     let silent = (answering < servers)
         .then(|| format!("{} of {servers} servers of the store do not answer: their shards wait", servers - answering));

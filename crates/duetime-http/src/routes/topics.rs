@@ -194,7 +194,7 @@ pub(crate) fn bounded(
     if !ceilings.is_some() {
         return Ok(change);
     }
-    ceilings.bound(change, present, |count| app.catalog.shards_of(count))
+    ceilings.bound(change, present, |count| app.catalog.most_shards_of(count))
 }
 
 /// The problem of a change that was refused; names no sink that the caller may not use.

@@ -11,6 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde::Deserialize;
 use tokio_rustls::TlsAcceptor;
+use x509_parser::certificate::Validity;
 use x509_parser::time::ASN1Time;
 
 /// `node.tls`: where the keys of the listener are.
@@ -35,19 +36,17 @@ impl TlsFiles {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
-    /// When the certificate ends, in seconds since the Unix epoch. `None`: it cannot be read.
+    /// When the first certificate of the file ends, in seconds since the Unix epoch. `None`: it cannot be read.
     #[must_use]
     pub fn ends(&self) -> Option<i64> {
-        Some(not_after(&self.cert)?.timestamp())
+        certificate_ends(&self.cert)
     }
 
-    /// That the certificate is over, by the clock of this machine: no client that looks at it would go on. `None`: it is
-    /// not, or cannot be read.
+    /// That a certificate of the file is over or not valid yet, by the clock of this machine: no client that looks at
+    /// it would go on. `None`: none is, or it cannot be read.
     #[must_use]
     pub fn expired(&self) -> Option<TlsFault> {
-        let ends = not_after(&self.cert)?;
-        let text = format!("{}: the certificate expired on {ends}; put a new one there", self.cert.display());
-        (ends < ASN1Time::now()).then_some(("cert", text))
+        Some(("cert", certificate_fault(&self.cert)?))
     }
 
     fn load(&self) -> Result<ServerConfig, TlsFault> {
@@ -79,10 +78,40 @@ impl TlsFiles {
     }
 }
 
-/// When the first certificate of the file ends.
-fn not_after(file: &Path) -> Option<ASN1Time> {
-    let own = certificates("cert", file).ok()?.into_iter().next()?;
-    Some(x509_parser::parse_x509_certificate(&own).ok()?.1.validity().not_after)
+/// When the first of the certificates in this PEM file ends, in seconds since the Unix epoch. `None`: it cannot be
+/// read.
+#[must_use]
+pub fn certificate_ends(file: &Path) -> Option<i64> {
+    validities(file)?.iter().map(|validity| validity.not_after.timestamp()).min()
+}
+
+/// Why a certificate in this PEM file is not valid by the clock of this machine, and what to do. `None`: all are, or
+/// they cannot be read.
+#[must_use]
+pub fn certificate_fault(file: &Path) -> Option<String> {
+    invalid_at(file, ASN1Time::now())
+}
+
+fn invalid_at(file: &Path, now: ASN1Time) -> Option<String> {
+    validities(file)?.iter().find_map(|Validity { not_before, not_after }| {
+        let shown = file.display();
+        if *not_after < now {
+            Some(format!("{shown}: the certificate expired on {not_after}; put a new one there"))
+        } else if *not_before > now {
+            Some(format!(
+                "{shown}: the certificate is not valid before {not_before}; put it there later, or set the clock"
+            ))
+        } else {
+            None
+        }
+    })
+}
+
+/// From when to when each certificate of the file is valid.
+fn validities(file: &Path) -> Option<Vec<Validity>> {
+    let all = certificates("cert", file).ok()?;
+    let validity = |one: &CertificateDer<'_>| Some(x509_parser::parse_x509_certificate(one).ok()?.1.validity().clone());
+    all.iter().map(validity).collect()
 }
 
 fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
@@ -119,7 +148,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// As [`Self::load`], and that the certificate is over; what was read before stays in use.
+    /// As [`Self::load`], and that a certificate is over or not valid yet; what was read before stays in use.
     pub fn reload(&self, files: &TlsFiles) -> Result<(), TlsFault> {
         files.expired().map_or(Ok(()), Err)?;
         self.0.store(Arc::new(files.load()?));
@@ -128,5 +157,25 @@ impl Tls {
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.0.load_full())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_over_or_not_valid_yet_is_a_fault_wherever_in_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let pem = || duetime_testkit::webhook::localhost_tls().1;
+        std::fs::write(file.path(), pem() + &pem()).unwrap();
+        let at = |seconds| invalid_at(file.path(), ASN1Time::from_timestamp(seconds).unwrap());
+        let own = validities(file.path()).unwrap();
+        assert_eq!(own.len(), 2);
+        let (from, to) = (own[0].not_before.timestamp(), own[0].not_after.timestamp());
+        assert_eq!((at(from), at(to)), (None, None));
+        assert!(at(from - 1).unwrap().contains("is not valid before"));
+        assert!(at(to + 1).unwrap().contains("expired on"));
+        assert_eq!(certificate_ends(file.path()), Some(to));
     }
 }

@@ -291,7 +291,10 @@ async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says(
         let (status, text) = ask(&api, name, "PUT", path, body).await;
         (status, serde_json::from_str::<serde_json::Value>(&text).unwrap())
     };
-    let (status, made) = put("some", "/v1/topics/m-1", "{}").await;
+    // "auto" follows the number of nodes.
+    let (status, refused) = put("some", "/v1/topics/m-1", "{}").await;
+    assert_eq!((status, &refused["field"]), (403, &"shards".into()), "{refused}");
+    let (status, made) = put("some", "/v1/topics/m-1", r#"{"shards":4}"#).await;
     assert_eq!((status, &made["max_messages"], &made["max_bytes"]), (201, &100.into(), &(1 << 20).into()), "{made}");
     for (body, field) in [
         (r#"{"max_messages":101}"#, "max_messages"),
@@ -315,7 +318,7 @@ async fn an_administrator_of_some_topics_gives_them_no_more_than_its_token_says(
     let draw = duetime_core::Draw::new(rand::random::<u64>);
     let other = duetime_router::Catalog::open(api.store.clone(), api.clock.clone(), draw).await.unwrap();
     other.delete(&duetime_core::TopicName::new("m-1").unwrap(), duetime_core::Deletion::Force).await.unwrap();
-    let (status, made) = put("some", "/v1/topics/m-1", "{}").await;
+    let (status, made) = put("some", "/v1/topics/m-1", r#"{"shards":4}"#).await;
     assert_eq!((status, &made["max_messages"]), (201, &100.into()));
     let (_, me) = ask(&api, "some", "GET", "/v1/me", "").await;
     assert!(me.contains(r#""max_topic_messages":100,"max_topic_bytes":1048576,"max_topic_shards":8"#), "{me}");
@@ -346,4 +349,11 @@ fn a_hash_stands_for_its_secret_and_a_variable_holds_one() {
     assert!(
         load(r#""secret":"0123456789abcdef","requests_per_second":0"#).unwrap_err().contains("requests_per_second")
     );
+    for (ceiling, says) in [
+        (r#""max_topic_messages":0"#, "max_topic_messages must be 1 or more"),
+        (r#""max_topic_bytes":"255KiB""#, "max_topic_bytes must be 256 KiB or more"),
+    ] {
+        let refused = load(&format!(r#""secret":"0123456789abcdef",{ceiling}"#)).unwrap_err();
+        assert!(refused.contains(says), "{refused}");
+    }
 }

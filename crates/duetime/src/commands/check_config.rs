@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{SinkBinder as _, TopicName};
-use duetime_http::TlsFiles;
+use duetime_http::{TlsFiles, certificate_fault};
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
@@ -17,7 +17,7 @@ use super::output;
 use crate::clock::SystemClock;
 use crate::config::{self, OwnershipMode, ReadConfig, StoreConfig};
 use crate::flags::ConfigFlags;
-use crate::listener::STRANGERS_SEE_MORE;
+use crate::listener::{STRANGERS_SEE_MORE, client_certificates};
 use crate::stores;
 
 /// The bit of a file's mode.
@@ -61,6 +61,12 @@ pub async fn run(file: &Path, offline: bool, flags: &ConfigFlags) -> anyhow::Res
         complain(&["node", "tls", "cert"], fault);
         // A node starts with it all the same.
         good &= offline;
+    }
+    for (path, file) in client_certificates(&config) {
+        if let Some(fault) = certificate_fault(file) {
+            complain(&path, fault);
+            good = false;
+        }
     }
     if config.auth.shows_strangers_more() {
         output::line(&format!("warning: {}", lines.complaint(&["auth", "metrics"], STRANGERS_SEE_MORE)))?;

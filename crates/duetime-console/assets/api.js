@@ -142,6 +142,7 @@ class Live {
   listeners = new Set();
   timer = 0;
   running = false;
+  ratesRunning = false;
   stream = undefined;
   seen = "";
   drawn = 0;
@@ -209,18 +210,18 @@ class Live {
     if (this.running) return;
     this.running = true;
     try {
+      this.readRates();
       // These the node answers also while its store is away.
-      const [me, { nodes }, rates] = await Promise.all(
-        ["/v1/me", "/v1/nodes", "/v1/rates"].map(alive),
-      );
-      this.set({ nodes, rates, me, gone: this.missing(nodes), problem: undefined });
+      const [me, { nodes }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
+      this.set({ nodes, me, gone: this.missing(nodes), problem: undefined });
       if (this.locked) {
         this.locked = false;
         this.listen();
       }
-      // What came while the sink was just being tried is read once more.
+      // What could not be read, or came while the sink was just being tried, is read once more.
       const odd = (this.state.topics ?? []).filter(
-        (topic) => topic.sink_down !== undefined && hasIssue(topic) !== topic.sink_down,
+        (topic) =>
+          topic.unread || (topic.sink_down !== undefined && hasIssue(topic) !== topic.sink_down),
       );
       if (odd.length) this.reread(odd.map((topic) => topic.name));
       if (!this.state.streams || !this.state.topics) {
@@ -241,6 +242,21 @@ class Live {
         () => this.refresh(),
         this.locked ? LOCKED_EVERY_MS : this.state.streams ? RATES_EVERY_MS : SEEN_EVERY_MS,
       );
+  }
+
+  // Many topics make them long: nothing waits for them, and where they do not come the last ones stay.
+  async readRates() {
+    if (this.ratesRunning) return;
+    this.ratesRunning = true;
+    const asked = token;
+    try {
+      const rates = await get("/v1/rates");
+      if (asked === token) this.set({ rates });
+    } catch {
+      // What is wrong with the node the other answers say.
+    } finally {
+      this.ratesRunning = false;
+    }
   }
 
   // Which nodes this page has seen and sees no more, each with since when.
@@ -313,6 +329,12 @@ class Live {
       ).map((topic) => [topic.name, topic]),
     );
     for (const topic of gone) known.delete(topic);
+    // One that was deleted and made again has nothing of its former life.
+    for (const topic of topics) {
+      const old = known.get(topic.name);
+      if (old?.created_at !== undefined && old.created_at !== (topic.created_at ?? old.created_at))
+        known.delete(topic.name);
+    }
     // An event has the counts; settings and issues are read when they change.
     const changed = topics.filter(
       (topic) =>
@@ -321,6 +343,7 @@ class Live {
     );
     for (const topic of topics)
       known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
+    for (const topic of changed) known.set(topic.name, { ...known.get(topic.name), unread: true });
     this.set({
       topics: [...known.values()],
       problem: undefined,
@@ -352,32 +375,44 @@ export const live = new Live();
 
 // Whether the token may do what asks for this scope. The node refuses it all the same.
 export const may = (state, scope) =>
-  !readOnly && (state.me === undefined || state.me.scopes.includes(scope));
+  !readOnly && state.me !== undefined && state.me.scopes.includes(scope);
 
 // Whether the token may look at what asks for this scope, on a page that changes nothing too.
 export const sees = (state, scope) =>
   state.me !== undefined && state.me.scopes.some((one) => one === scope || one === "admin");
 
+// What a list has, by name: made once for each list, not searched for each of its topics.
+const indexes = new WeakMap();
+function named(list, name, of) {
+  if (!list) return undefined;
+  if (!indexes.has(list)) indexes.set(list, new Map(list.map((one) => [one[name], one])));
+  return indexes.get(list).get(of);
+}
+
+export const NOT_BY_TOPIC = "Beyond 256 topics lateness is not kept by topic.";
+
 export function rates(state, topic) {
-  const found = state.topics?.find((one) => one.name === topic);
-  const open = isDown(found);
-  const now = state.rates?.topics.find((one) => one.topic === topic);
+  const open = isDown(named(state.topics, "name", topic));
+  const now = named(state.rates?.topics, "topic", topic);
   if (!now || !now.over_ms) return { open };
   const seconds = (ms) => (ms === undefined ? undefined : ms / 1000);
+  // Of these the node keeps lateness together: it is that of no one of them.
+  const own = now.of_rest ? {} : now;
   return {
     over: seconds(now.over_ms),
-    deliveries: now.deliveries,
-    late: now.late,
-    deliveriesTotal: now.deliveries_total,
-    lateTotal: now.late_total,
-    steps: now.steps,
+    ofRest: Boolean(now.of_rest),
+    deliveries: own.deliveries,
+    late: own.late,
+    deliveriesTotal: own.deliveries_total,
+    lateTotal: own.late_total,
+    steps: now.of_rest ? now.steps.map((step) => ({ ...step, late: 0, deliveries: 0 })) : now.steps,
     enqueued: now.scheduled,
     cancelled: now.cancelled,
     delivered: now.delivered,
     retried: now.retried,
     died: now.dead,
-    p50: seconds(now.late_p50_ms),
-    p99: seconds(now.late_p99_ms),
+    p50: seconds(own.late_p50_ms),
+    p99: seconds(own.late_p99_ms),
     open,
   };
 }
@@ -398,7 +433,7 @@ export function sinks(state) {
 }
 
 export const history = (state, topic, event) =>
-  (state.rates?.topics.find((one) => one.topic === topic)?.steps ?? []).map((step) => [
+  (named(state.rates?.topics, "topic", topic)?.steps ?? []).map((step) => [
     step.at / 1000,
     step[event],
   ]);

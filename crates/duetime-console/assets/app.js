@@ -1,7 +1,7 @@
 // The frame of the page: where one is, what is wrong, and the search for a message.
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { hasToken, live, may, sees, setToken } from "./api.js";
+import { hasToken, live, may, readOnly, sees, setToken } from "./api.js";
 import {
   Confirm,
   Failed,
@@ -86,9 +86,10 @@ const OTHER_TITLES = { message: "Message", find: "Find" };
 
 function Login({ wrong }) {
   const [text, setText] = useState("");
+  const isHeader = /^[\x21-\x7e]+$/.test(text);
   const use = (event) => {
     event.preventDefault();
-    setToken(text);
+    if (isHeader) setToken(text);
   };
   return html`
     <div class="card">
@@ -102,11 +103,21 @@ function Login({ wrong }) {
             type="password"
             value=${text}
             onInput=${(event) => setText(event.target.value)}
+            aria-invalid=${text !== "" && !isHeader}
             autocomplete="off"
             autofocus
           />
         </label>
-        <button class="main">Use it</button>
+        <button class="main" disabled=${!isHeader}>Use it</button>
+        ${
+          text !== "" &&
+          !isHeader &&
+          html`
+          <p class="bad" role="alert">
+            A token has letters, digits and signs of ASCII only, and no blanks.
+          </p>
+        `
+        }
       </form>
     </div>
   `;
@@ -252,6 +263,7 @@ function App() {
   const shownOfTopic = OF_TOPIC.filter(([name]) => !hidden.has(name));
   const body = () => {
     if (locked) return html`<${Login} wrong=${hasToken()} />`;
+    if (place === "try" && !tries && !readOnly && !state.me) return html`<p class="quiet">…</p>`;
     const screen = (key, props) => html`<${Screen} key=${key} name=${place} ...${props} />`;
     if ((ofTopic || place === "message") && topic && state.topics && !isKnown)
       return html`<${UnknownTopic} name=${topic} />`;
@@ -399,8 +411,8 @@ function App() {
         }
       </span>
       <span>times are those of ${ZONE}</span>
-      <a href="/openapi.json">OpenAPI</a>
-      <a href="/metrics">Metrics</a>
+      <a href="openapi.json">OpenAPI</a>
+      <a href="metrics">Metrics</a>
       <button onClick=${() => setHelp(true)}>Keys <kbd>?</kbd></button>
     </footer>
     ${

@@ -112,6 +112,7 @@ export function useAnswer(ask, every, keys) {
     let timer = 0;
     let ended = false;
     let known;
+    let waits = false;
     const control = new AbortController();
     const run = async () => {
       clearTimeout(timer);
@@ -124,18 +125,22 @@ export function useAnswer(ask, every, keys) {
         if (!ended && problem.name !== "AbortError") set((old) => ({ ...old, problem }));
       }
       const pause = typeof every === "function" ? every(known, failed) : every;
-      if (!ended && pause)
-        timer = setTimeout(
-          () => (document.hidden ? (timer = setTimeout(run, pause)) : run()),
-          pause,
-        );
+      if (!ended && pause) timer = setTimeout(() => (waits = document.hidden) || run(), pause);
     };
+    // What would have been asked in a tab that nobody saw is asked once it is seen.
+    const seen = () => {
+      if (document.hidden || !waits) return;
+      waits = false;
+      run();
+    };
+    document.addEventListener("visibilitychange", seen);
     again.current = run;
     set({});
     run();
     return () => {
       ended = true;
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
       control.abort();
     };
   }, keys);
@@ -194,6 +199,7 @@ export const Commands = ({ method = "GET", path, body, command }) =>
 
 // Why what changes something is not offered here.
 export const Barred = ({ scope, what }) =>
+  (readOnly || live.state.me !== undefined) &&
   !may(live.state, scope) &&
   html`
     <p class="quiet barred">

@@ -32,10 +32,10 @@ function ofDeliveries(state, topic, now) {
   const lately = `in the last ${seconds(now.over)}`;
   const [due, at] = [isDue(topic.due), state.nodes.length > 1 ? " at this node" : ""];
   if (delivered === undefined) return undefined;
-  if (topic.rate_limit?.per_second * LIMITED_FROM <= delivered * state.nodes.length)
+  if (topic.rate_limit?.per_second * LIMITED_FROM <= delivered)
     return [
       "rate limit",
-      `its rate limit of ${rate(topic.rate_limit.per_second)} is reached; ${due}`,
+      `its rate limit of ${rate(topic.rate_limit.per_second)}${at && " at each node"} is reached; ${due}`,
     ];
   if (retried > delivered)
     return [

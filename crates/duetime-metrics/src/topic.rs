@@ -119,6 +119,12 @@ impl TopicMeters {
         self.capacity.lock().per_second()
     }
 
+    /// It has no series of its own in `/metrics`: its lateness is that of all such topics together.
+    #[must_use]
+    pub fn is_of_rest(&self) -> bool {
+        !self.is_named
+    }
+
     /// What happened in the last minute: how many a second, by [`Event`], and how late deliveries were, in seconds.
     #[must_use]
     pub fn recent(&self) -> Recent {

@@ -103,16 +103,17 @@ impl Plans {
         self.clock.now().as_millis()
     }
 
-    /// The plans of a topic that somebody agreed to, the newest first.
+    /// The plans of a topic that somebody agreed to, the newest first; none of a former life of it.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn of_topic(&self, topic: &TopicName) -> Result<Vec<BulkPlan>, PlanError> {
+        let life = self.router.topic(topic).await?.routing.life();
         let all = self.store.plans().await?.into_values();
         let read = all.filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
-        let mut plans: Vec<BulkPlan> =
-            read.filter(|plan| plan.topic == topic.as_str() && plan.state != PlanState::Planned).collect();
+        let is_its = |plan: &BulkPlan| plan.topic == topic.as_str() && plan.life == life;
+        let mut plans: Vec<BulkPlan> = read.filter(|plan| is_its(plan) && plan.state != PlanState::Planned).collect();
         plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         Ok(plans)
     }

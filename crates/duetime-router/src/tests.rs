@@ -1,5 +1,6 @@
 //! Batch queues, routing and the catalog against a store on a small Redis.
 
+mod counts;
 mod ends;
 mod limits;
 mod lives;

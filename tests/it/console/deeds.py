@@ -1,5 +1,6 @@
 """What is agreed to is what is done, and who did it stays where they were: python deeds.py URL"""
 
+import json
 import sys
 import urllib.parse
 
@@ -182,6 +183,72 @@ def main():
         begin.click()
         expect(page.locator("main")).to_contain_text("2 shards (fixed)")
         assert at() not in ("BODY", "")
+
+        # Of a rate limit the parts that go are named, and the command has what it wants.
+        api("PUT", "/v1/topics/slips", {"rate_limit": {"per_second": 50, "burst": 2}})
+        page.goto(f"{url}/#/topic/slips")
+        expect(page.locator("main")).to_contain_text("50 at each node")
+        page.get_by_role("button", name="Change …").click()
+        settings = dialog.get_by_role("textbox", name="Settings")
+        before = json.loads(settings.input_value())
+        settings.fill(json.dumps({**before, "rate_limit": {"per_second": 50, "burst": 3}}))
+        expect(dialog).to_contain_text("rate_limit.burst: 2 → 3")
+        dialog.get_by_text("The same as a command").click()
+        expect(dialog).to_contain_text("--rate-limit=50 --burst=3")
+        settings.fill(json.dumps({name: value for name, value in before.items() if name != "rate_limit"}))
+        expect(dialog).to_contain_text("rate_limit.per_second: 50 → the default")
+        expect(dialog).to_contain_text("--rate-limit=none -- slips")
+        dialog.get_by_role("button", name="Leave it").click()
+
+        # What could not be read is not said to be nothing, and Look reads it again.
+        away = {"code": "store_unavailable", "detail": "the store is away"}
+        page.route("**/v1/topics/orders/messages?**", lambda route: route.fulfill(status=503, json=away))
+        page.goto(f"{url}/#/messages/orders")
+        expect(page.locator("tbody")).to_contain_text("Not known: they could not be read.")
+        page.unroute("**/v1/topics/orders/messages?**")
+        page.get_by_role("button", name="Look", exact=True).click()
+        expect(page.locator("tbody")).to_contain_text("grow-")
+        page.route("**/v1/find?**", lambda route: route.fulfill(json={"messages": [], "failed": [{"topic": "orders", **away}], "scanned": 2, "topics": 2}))
+        page.goto(f"{url}/#/find/nothing")
+        expect(page.locator("tbody")).to_contain_text("Not known: not all topics answered.")
+
+        # An ack that failed is said, and its receipt is kept.
+        page.goto(f"{url}/#/try")
+        page.get_by_role("combobox", name="Topic").fill("slips")
+        page.get_by_role("button", name="Claim what is due").click()
+        claims = page.locator("[data-of]")
+        expect(claims.first).to_be_visible()
+        held = claims.count()
+        for how in ("ack", "release"):
+            page.route(f"**/v1/topics/slips/{how}", lambda route: route.fulfill(
+                json={"results": [{"error": away} for _ in route.request.post_data_json["receipts"]]}))
+        for button in ("Ack", "Give all back"):
+            page.get_by_role("button", name=button, exact=True).first.click()
+            expect(page.get_by_role("status").last).to_contain_text("the store is away")
+            assert claims.count() == held, f"{button}: a receipt is lost"
+        page.unroute_all()
+
+        # Forecasts of what is not all counted promise nothing.
+        def forecast(read):
+            def answered(route):
+                route.fulfill(json={**route.fetch().json(), "capacity": 100.0, "due": 0, **read})
+
+            page.unroute_all()
+            page.route("**/forecast?**", answered)
+            page.goto(f"{url}/#/try")
+            page.goto(f"{url}/#/forecast/orders")
+
+        fine = page.get_by_text("nothing of this is late")
+        forecast({})
+        expect(fine).to_be_visible()
+        for read, said in [
+            ({"unreachable_shards": 1}, "Not counted: 1 shard of a server that does not answer."),
+            ({"due": 500, "deferred_max": 2}, "The sink is down: up to 2 messages of the first below are overdue too"),
+        ]:
+            forecast(read)
+            expect(page.locator("main")).to_contain_text(said)
+            expect(fine).to_have_count(0)
+        page.unroute_all()
 
         # The search finds what another topic has, and an id that ends in a blank.
         page.goto(f"{url}/#/topic/orders")

@@ -106,6 +106,22 @@ def main():
         expect(line).to_contain_text("1 of its 1 shard has no owner: no node scans it.")
         page.unroute("**/v1/nodes")
 
+        # Lateness that the node keeps for many topics together is that of none of them.
+        together = {"of_rest": True, "late_p50_ms": 90_000.0, "late_p99_ms": 90_000.0, "deliveries_total": 9, "late_total": 9}
+        put("**/v1/rates", lambda read: [one.update(together) for one in read["topics"] if one["topic"] == "well"])
+        page.goto(f"{url}/#/topic/well")
+        expect(page.locator("main")).to_contain_text("Beyond 256 topics lateness is not kept by topic.")
+        expect(line).to_have_count(0)
+        page.unroute("**/v1/rates")
+
+        # Where the rates do not come, the rest goes on.
+        page.route("**/v1/rates", lambda route: route.abort())
+        page.goto("about:blank")
+        page.goto(f"{url}/#/nodes")
+        expect(page.locator("main")).to_contain_text("Shares by")
+        expect(page.locator("footer")).to_contain_text("live")
+        page.unroute("**/v1/rates")
+
         # A sink that takes less than what fell due.
         def slower(read):
             for topic in read["topics"]:

@@ -24,6 +24,10 @@ def main():
             page = browser.new_context().new_page()
             page.set_default_timeout(SEEN_WITHIN_MS)
             page.goto(f"{url}/#/")
+            # What cannot be sent as a token is not tried.
+            page.get_by_label("Token").fill("schlüssel")
+            expect(page.get_by_role("alert")).to_contain_text("ASCII only", timeout=SEEN_WITHIN_MS)
+            expect(page.get_by_role("button", name="Use it")).to_be_disabled()
             page.get_by_label("Token").fill(secret)
             page.get_by_role("button", name="Use it").click()
             expect(page.locator("main")).to_contain_text("mails", timeout=SEEN_WITHIN_MS)

@@ -68,7 +68,9 @@ export function Find({ id, gone }) {
     ? "…"
     : found.next
       ? "None of these topics has such a message; look further."
-      : `No topic has such a message: it was delivered, cancelled, or never enqueued.${gone ? "" : " Where its topic remembers what became of messages (remember), a search for topic and id says it."}`;
+      : found.problem || found.failed.length > 0
+        ? "Not known: not all topics answered."
+        : `No topic has such a message: it was delivered, cancelled, or never enqueued.${gone ? "" : " Where its topic remembers what became of messages (remember), a search for topic and id says it."}`;
   return html`
     <h1>Find in all topics</h1>
     <p class="quiet">

@@ -1,10 +1,10 @@
 // What is coming, and can we take it?
 
 import { html } from "../vendor/preact.js";
-import { get, rates, sees, topicPath } from "../api.js";
+import { get, isDown, rates, sees, topicPath } from "../api.js";
 import { coded, command, date, moment, number, plural, rate, seconds, time } from "../format.js";
 import { Bars } from "./canvas.js";
-import { Commands, Failed, useAnswer, useLinked, useLive } from "../parts.js";
+import { Commands, Failed, Paused, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const SPANS = [
@@ -24,7 +24,8 @@ export function Forecast({ topic }) {
     SPANS.find((one) => one[4] === span) ?? SPANS[1];
   const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
   const { answer, problem } = useAnswer((signal) => get(path, signal), REFRESH_MS, [path]);
-  const limit = state.topics?.find((one) => one.name === topic)?.rate_limit?.per_second;
+  const found = state.topics?.find((one) => one.name === topic);
+  const limit = found?.rate_limit?.per_second;
   const per = answer?.capacity ?? limit;
   const points = (answer?.buckets ?? []).map((one) => [one.from / 1000, one.count]);
   const bucketLink = (one) => `#/messages/${coded(topic)}/${one.from}/${one.to}`;
@@ -40,7 +41,33 @@ export function Forecast({ topic }) {
   const total = points.reduce((sum, [, count]) => sum + count, 0);
   const peak = points.reduce((top, point) => (point[1] > top[1] ? point : top), [0, 0]);
   const peakAt = (length > LONG_S ? date : time)(peak[0] * 1000);
+  // What waits already, or is not counted, may be late whatever the steps say.
+  const isSure =
+    found &&
+    answer &&
+    !found.paused &&
+    !isDown(found) &&
+    answer.due <= per &&
+    !answer.unreachable_shards;
   return html`
+    <${Paused} topic=${found} />
+    ${
+      answer?.unreachable_shards > 0 &&
+      html`
+      <div class="banner bad">
+        Not counted: ${plural(answer.unreachable_shards, "shard")} of a server that does not answer.
+      </div>
+    `
+    }
+    ${
+      answer?.deferred_max > 0 &&
+      html`
+      <div class="banner">
+        The sink is down: up to ${plural(answer.deferred_max, "message")} of the first below are
+        overdue too, and were deferred.
+      </div>
+    `
+    }
     <div class="card">
       <div class="row spread">
         <h2>
@@ -125,7 +152,7 @@ export function Forecast({ topic }) {
           ]}
         />
       `
-          : html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)
+          : isSure && html`<p class="good">At ${rate(per)} nothing of this is late.</p>`)
       }
       <details>
         <summary>As a table</summary>

@@ -81,7 +81,7 @@ export function Messages({ topic, rest, query: said }) {
     const control = new AbortController();
     read({ messages: [] }, control.signal);
     return () => control.abort();
-  }, [path]);
+  }, [path, asked]);
   const set = (change) => setFilter((old) => ({ ...old, ...change }));
   const look = (event) => {
     event.preventDefault();
@@ -183,7 +183,7 @@ export function Messages({ topic, rest, query: said }) {
     />
     <div class="card">
       <h2>
-        ${plural(rows.length, "message")}
+        ${found.problem && rows.length === 0 ? "Messages" : plural(rows.length, "message")}
         ${found.next ? " and perhaps more" : ""} <span class="quiet">as of ${time(asked.at)}</span>
       </h2>
       <p class="quiet">
@@ -229,7 +229,13 @@ export function Messages({ topic, rest, query: said }) {
         columns=${columns}
         rows=${rows}
         empty=${
-          found.busy ? "…" : found.next ? "None found yet; look further." : "No such messages."
+          found.busy
+            ? "…"
+            : found.next
+              ? "None found yet; look further."
+              : found.problem
+                ? "Not known: they could not be read."
+                : "No such messages."
         }
         first=${{ name: "May be claimed", down: false }}
         label="messages"

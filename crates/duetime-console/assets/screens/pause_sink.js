@@ -37,7 +37,8 @@ export function PauseSink({ sink, act, onClose }) {
   const [text, setText] = useState("");
   const pauses = act === "pause";
   const body = because(pauses ? text : "");
-  const due = (pauses ? sink.topics : sink.held).reduce((all, topic) => all + topic.due, 0);
+  const meant = pauses ? sink.topics.filter((topic) => !topic.paused) : sink.held;
+  const due = meant.reduce((all, topic) => all + topic.due, 0);
   return html`
     <${Confirm}
       title="${pauses ? "Pause" : "Resume"} the sink ${sink.name}"
@@ -56,8 +57,8 @@ export function PauseSink({ sink, act, onClose }) {
       <p>
         ${
           pauses
-            ? `Its ${plural(sink.topics.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.`
-            : `The ${plural(sink.held.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`
+            ? `Its ${plural(meant.length, "topic is paused", "topics are paused one by one")}, at all nodes and over restarts: nothing is claimed, ${waits(due)}. What is paused by itself stays as it is. A topic that is given this sink later is not paused.`
+            : `The ${plural(meant.length, "topic that was paused through it goes on", "topics that were paused through it go on")}: ${isDue(due)} and ${due === 1 ? "goes" : "go"} out at once. What was paused by itself stays so.`
         }
       </p>
       ${pauses && html`<${Reason} value=${text} set=${setText} />`}

@@ -183,7 +183,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
       label=${plan ? `${verb} ${all}` : "…"}
       onClose=${close}
       onDone=${start}
-      wait=${!plan || plan.expected === 0 || !valid}
+      wait=${!plan || (whole && plan.expected === 0) || !valid}
       commands=${html`
         <${Commands}
           method="POST"
@@ -225,7 +225,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
         html`
         <p>
           ${
-            plan.expected
+            plan.expected || !whole
               ? `${means}${OF_DEAD.has(what.action) ? "" : " What comes meanwhile may be among them, but no more than this number are touched."}`
               : "Nothing matches."
           }

@@ -33,11 +33,14 @@ const TRIED = {
 };
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
-function caughtUp(row, able) {
+function caughtUp(row, able, nodes) {
   if (!row.due) return "nothing waits";
   if (row.paused) return "once it is resumed";
-  const gain = (row.delivered ?? 0) - (row.enqueued ?? 0);
-  if (!row.open) return gain > 0 ? seconds(row.due / gain) : "not at this rate";
+  // What falls due meanwhile is not known, nor what other nodes deliver: as if all went as here, and nothing came.
+  if (!row.open)
+    return row.delivered > 0
+      ? `at least ${seconds(row.due / (row.delivered * nodes))}`
+      : "not known";
   return able === undefined ? "not known" : `${seconds(able / 1000)} once it is up`;
 }
 
@@ -208,7 +211,10 @@ export function Sinks() {
       cell: (row) => seconds(age(row.oldest_due_at)),
     },
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
-    { name: "Caught up in", cell: (row) => caughtUp(row, able[row.name]) },
+    {
+      name: "Caught up in",
+      cell: (row) => caughtUp(row, able[row.name], Math.max(1, state.nodes.length)),
+    },
   ];
   const together = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
@@ -429,7 +435,11 @@ export function Sinks() {
         label="deliveries"
         columns=${calls}
         rows=${sinks(state).map((one) => ({ key: one.name, ...one }))}
-        empty="Nothing was delivered yet."
+        empty=${
+          sees(state, "view")
+            ? "Nothing was delivered yet."
+            : "Deliveries by sink are for tokens with the scope view or admin."
+        }
       />
       <${Commands} path="/v1/rates" command="duetime rates" />
     </div>

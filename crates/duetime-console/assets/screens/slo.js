@@ -1,7 +1,16 @@
 // How much lateness may there still be?
 
 import { html } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, detailOf, detailPath, get, rates, sees } from "../api.js";
+import {
+  NOT_BY_TOPIC,
+  OBJECTIVE,
+  budgetLeft,
+  detailOf,
+  detailPath,
+  get,
+  rates,
+  sees,
+} from "../api.js";
 import { command, deed, moment, number, plural, seconds, time } from "../format.js";
 import {
   Commands,
@@ -226,6 +235,7 @@ export function Slo() {
     />
     <div class="card">
       <h2>Budgets</h2>
+      ${rows.some((row) => row.ofRest) && html`<p class="quiet">${NOT_BY_TOPIC}</p>`}
       <${Table}
         columns=${columns}
         rows=${rows}
@@ -251,7 +261,11 @@ export function Slo() {
             </select>
           </label>
         </div>
-        ${detail && html`<${Line} name=${drawn} steps=${detail.budget} allowed=${allowed} />`}
+        ${
+          rates(state, drawn).ofRest
+            ? html`<p class="empty">${NOT_BY_TOPIC}</p>`
+            : detail && html`<${Line} name=${drawn} steps=${detail.budget} allowed=${allowed} />`
+        }
         <${Commands} path=${detailPath(drawn)} command="duetime rates" />
       </div>
     `

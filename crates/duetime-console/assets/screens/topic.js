@@ -1,7 +1,17 @@
 // How does a topic do, and what is set?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, detailOf, detailPath, get, history, live, may, rates, topicPath } from "../api.js";
+import {
+  NOT_BY_TOPIC,
+  ask,
+  detailOf,
+  detailPath,
+  history,
+  live,
+  may,
+  rates,
+  topicPath,
+} from "../api.js";
 import { age, coded, command, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "./canvas.js";
 import { Barred, Commands, Confirm, Figures, Paused, tell, useAnswer, useLive } from "../parts.js";
@@ -24,6 +34,7 @@ const COUNTS = [
   "sink_down",
   "sink_issue",
   "pause",
+  "unread",
 ];
 
 const shown = (name, value) =>
@@ -31,7 +42,7 @@ const shown = (name, value) =>
     ? "–"
     : name.startsWith("max_") && value >= 1000
       ? `${number(value)}${/payload|bytes/.test(name) ? " bytes" : ""}`
-      : String(value);
+      : `${value}${name === "rate_limit.per_second" ? " at each node" : ""}`;
 
 // What is in an object has a line of its own.
 const flat = (settings, before = "") =>
@@ -42,6 +53,8 @@ const flat = (settings, before = "") =>
   );
 
 const DETAIL_EVERY_MS = 10_000;
+// From then on the node has counted several steps, and tells none where nothing happened in them.
+const QUIET_S = 30;
 // Lateness in as few rows as say something: up to so many milliseconds, the last of them everything.
 const HEAT = [
   [10, "≤ 10 ms"],
@@ -114,10 +127,12 @@ function Flow({ flow, node }) {
   const ends = [
     ["delivered", flow.delivered, "good"],
     ["cancelled", flow.cancelled, "quiet"],
-    ["dead", flow.dead, "bad"],
+    // What was redriven died, and goes on.
+    ["dead", Math.max(0, flow.dead - flow.redriven), "bad"],
   ];
-  const whole = Math.max(flow.scheduled, flow.delivered + flow.cancelled + flow.dead, 1);
-  const waits = whole - flow.delivered - flow.cancelled - flow.dead;
+  const ended = ends.reduce((sum, [, n]) => sum + n, 0);
+  const whole = Math.max(flow.scheduled, ended, 1);
+  const waits = whole - ended;
   let x = 0;
   const parts = [...ends, ["not yet", waits, "line"]].map(([name, n, kind]) => [
     name,
@@ -160,19 +175,29 @@ function Flow({ flow, node }) {
 }
 
 const MERGED = ["retry", "rate_limit"];
+// What `none` takes back.
+const NONE = ["sink", "rate_limit", "dead_retention", "dead_max", "max_messages", "max_bytes"];
 const settingsOf = (topic) =>
   Object.fromEntries(Object.entries(topic).filter(([name]) => !COUNTS.includes(name)));
 
-// The command that makes this change, where it has an option for each part of it.
-function flags(topic, change) {
+// The command that makes this change; undefined where it has no option for a part of it, as for what goes back to a
+// default that is not "none".
+function flags(topic, change, before) {
+  const isLost = ([name, value]) =>
+    value === null
+      ? !NONE.includes(name)
+      : MERGED.includes(name) && Object.values(value).includes(null);
+  if (Object.entries(change).some(isLost)) return undefined;
   const of = (name, value) => [name.replaceAll("_", "-"), value === null ? "none" : String(value)];
   const options = Object.entries(change).flatMap(([name, value]) => {
     if (name === "retry" && value)
-      return Object.entries(value)
-        .filter(([, of_it]) => of_it !== null)
-        .map(([part, of_it]) => of(part === "max_attempts" ? part : `retry_${part}`, of_it));
-    if (name === "rate_limit" && value)
-      return [of(name, value.per_second), ...(value.burst ? [of("burst", value.burst)] : [])];
+      return Object.entries(value).map(([part, of_it]) =>
+        of(part === "max_attempts" ? part : `retry_${part}`, of_it),
+      );
+    if (name === "rate_limit" && value) {
+      const whole = { ...before.rate_limit, ...value };
+      return [of(name, whole.per_second), ...(value.burst ? [of("burst", value.burst)] : [])];
+    }
     if (name === "sink" && value)
       return [
         of(name, value.name),
@@ -211,15 +236,22 @@ function Change({ topic, settings, onClose }) {
   const [text, setText] = useState(JSON.stringify(settings, null, 2));
   const path = topicPath(topic);
   let change = {};
+  let asked = before;
   let wrong;
   try {
-    change = difference(before, JSON.parse(text));
+    const read = JSON.parse(text);
+    change = difference(before, read);
+    asked = read;
   } catch (error) {
     wrong = error.message;
   }
   const names = Object.keys(change);
-  const now = Object.fromEntries(flat(before));
   const said = (value) => (value === undefined || value === null ? "the default" : String(value));
+  // By name, of what is removed too: an object that goes away goes with all that is in it.
+  const [now, then] = [before, asked].map((of) => Object.fromEntries(flat(of)));
+  const changed = [...new Set([...Object.keys(now), ...Object.keys(then)])].filter(
+    (name) => said(now[name]) !== said(then[name]),
+  );
   return html`
     <${Confirm}
       title="Change the settings of ${topic}"
@@ -232,7 +264,7 @@ function Change({ topic, settings, onClose }) {
         live.refresh();
       }}
       commands=${html`
-        <${Commands} method="PUT" path=${path} body=${change} command=${flags(topic, change)} />
+        <${Commands} method="PUT" path=${path} body=${change} command=${flags(topic, change, before)} />
       `}
     >
       <label>
@@ -253,11 +285,11 @@ function Change({ topic, settings, onClose }) {
             ? html`
         <p>What changes:</p>
         <ul class="mono">
-          ${flat(change).map(
-            ([name, value]) => html`
+          ${changed.map(
+            (name) => html`
             <li>
               <b>${name}</b>: <span class="bad">${said(now[name])}</span> → <span class="good">
-                ${said(value)}
+                ${said(then[name])}
               </span>
             </li>
           `,
@@ -350,12 +382,26 @@ export function Topic({ topic }) {
             mark=${answer.rate_limit?.per_second}
           />
         `
-            : html`<p class="empty">The node counts every ten seconds; the first bar comes soon.</p>`
+            : html`
+          <p class="empty">
+            ${
+              now.over >= QUIET_S
+                ? "Nothing was delivered in the last five minutes."
+                : "The node counts every ten seconds; the first bar comes soon."
+            }
+          </p>
+        `
         }
       </div>
       <div class="card">
         <h2>How late</h2>
-        ${detail ? html`<${Heat} detail=${detail} />` : html`<p class="quiet">…</p>`}
+        ${
+          now.ofRest
+            ? html`<p class="empty">${NOT_BY_TOPIC}</p>`
+            : detail
+              ? html`<${Heat} detail=${detail} />`
+              : html`<p class="quiet">…</p>`
+        }
         <h2>What became of them</h2>
         ${
           detail
@@ -386,7 +432,7 @@ export function Topic({ topic }) {
           may(state, "admin") &&
           html`
           <p class="row">
-            <button onClick=${() => setChanging(true)}>Change …</button> <button
+            <button disabled=${answer.unread} onClick=${() => setChanging(true)}>Change …</button> <button
               onClick=${() => setPausing(true)}
             >
               ${answer.paused ? "Resume" : "Pause"} …

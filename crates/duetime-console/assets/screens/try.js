@@ -1,7 +1,7 @@
 // Enqueue, claim and acknowledge by hand.
 
 import { html } from "../vendor/preact.js";
-import { ask, live, may, topicPath } from "../api.js";
+import { Problem, ask, live, may, topicPath } from "../api.js";
 import { command, lines, moment, nodeTime, number, plain } from "../format.js";
 import { Commands, KEPT_CLAIMS, complain, tell, useKept, useLive, useSteady } from "../parts.js";
 
@@ -61,20 +61,25 @@ export function Try() {
       const { results } = await ask("POST", topicPath(one.topic, `/${how}`), {
         receipts: [one.receipt],
       });
+      if (results[0].error) throw new Problem(0, results[0].error);
       tell(`${plain(one.id)}: ${results[0].outcome ?? "ok"}`);
       setClaimed((old) => old.filter((other) => other !== one));
     });
   // One request for each topic; what one of them did not answer for is kept.
   const release = run(async () => {
     let back = 0;
+    let failed;
     for (const topic of new Set(claimed.map((one) => one.topic))) {
       const receipts = claimed.filter((one) => one.topic === topic).map((one) => one.receipt);
       const { results } = await ask("POST", topicPath(topic, "/release"), { receipts });
       const over = new Set(receipts.filter((_, n) => SETTLED.includes(results[n].outcome)));
       back += results.filter(({ outcome }) => outcome === "ok").length;
+      failed ??= results.find(({ error }) => error)?.error;
       setClaimed((old) => old.filter((one) => !over.has(one.receipt)));
     }
-    tell(`${number(back)} of ${number(claimed.length)} are due again; it costs no attempt.`);
+    const said = `${number(back)} of ${number(claimed.length)} are due again`;
+    if (failed) throw new Problem(0, { ...failed, detail: `${said}: ${failed.detail}` });
+    tell(`${said}; it costs no attempt.`);
   });
   return html`
     <h1>Try it</h1>

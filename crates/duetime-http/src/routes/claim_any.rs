@@ -121,7 +121,9 @@ fn drawn(topics: BTreeMap<TopicName, u32>) -> Result<Vec<TopicName>, Problem> {
     )),
     responses(
         (status = 200, description = "What is due in one of the topics", body = ClaimedAnyViews),
-        (status = 409, description = "Each of the topics has a sink, or delivers at most once"),
+        (status = 404, description = "None of the topics can be claimed from; the first by name is not there"),
+        (status = 409, description = "None of the topics can be claimed from; the first by name has a sink, or delivers \
+            at most once"),
     )
 )]
 pub(crate) async fn claim_any(

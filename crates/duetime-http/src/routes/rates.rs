@@ -100,8 +100,12 @@ pub(crate) struct TopicRatesView {
     retried: f64,
     /// Became dead letters.
     dead: f64,
-    /// Half of the deliveries were later than this; absent: there were none. Of topics without series of their own in
-    /// `/metrics` (beyond 256), lateness is that of all of them.
+    /// The topic has no series of its own in `/metrics` (beyond 256): lateness, and how many deliveries there were, are
+    /// those of all such topics together. Absent: false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    of_rest: bool,
+    /// Half of the deliveries were later than this; absent: there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     late_p50_ms: Option<f64>,
@@ -121,7 +125,7 @@ pub(crate) struct TopicRatesView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     capacity: Option<f64>,
-    /// The last five minutes in steps of ten seconds, the oldest first.
+    /// The last five minutes in steps of ten seconds, the oldest first; none where nothing happened in all of them.
     steps: Vec<StepView>,
     /// Only of the `topic` that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,7 +188,11 @@ fn in_ms(seconds: Option<f64>) -> Option<f64> {
 
 impl TopicRatesView {
     fn new(record: &TopicRecord, meters: &TopicMeters, now_ms: i64) -> Self {
-        let (recent, steps, whole) = (meters.recent(), meters.steps(), meters.shares());
+        let (recent, mut steps, whole) = (meters.recent(), meters.steps(), meters.shares());
+        let is_still = |step: &RecentStep| step.shares.counted == 0 && step.per_second.iter().all(|rate| *rate == 0.0);
+        if steps.iter().all(is_still) {
+            steps.clear();
+        }
         let rate = |event| of(&recent.per_second, event);
         let step = |step: RecentStep| StepView {
             at: now_ms.saturating_sub_unsigned(millis(step.ago)),
@@ -202,6 +210,7 @@ impl TopicRatesView {
             delivered: rate(Event::Delivered),
             retried: rate(Event::Retried),
             dead: rate(Event::Dead),
+            of_rest: meters.is_of_rest(),
             late_p50_ms: in_ms(recent.p50),
             late_p99_ms: in_ms(recent.p99),
             deliveries: recent.shares.counted,

@@ -35,6 +35,8 @@ const GONE_MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct TopicEvent {
     name: String,
+    /// Milliseconds since the Unix epoch. Another one: it was deleted and made again.
+    created_at: i64,
     version: u64,
     shard_count: u32,
     scheduled: u64,
@@ -62,6 +64,7 @@ impl TopicEvent {
         let (record, total) = (&counts.record, &counts.total);
         Self {
             name: record.name.to_string(),
+            created_at: record.created_at_ms,
             version: record.version,
             shard_count: record.routing.shards,
             scheduled: total.waiting(),
@@ -309,6 +312,7 @@ mod tests {
     fn topic(name: &str, due: u64) -> TopicEvent {
         TopicEvent {
             name: name.to_owned(),
+            created_at: 1,
             version: 1,
             shard_count: 1,
             scheduled: due,

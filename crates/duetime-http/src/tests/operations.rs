@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header;
+use axum::body::Body;
+use axum::http::{Request, header};
 use duetime_core::{ChangeId, Shard, StoreError, Timestamp, TopicName};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
@@ -72,6 +73,21 @@ async fn each_failure_of_the_store_has_its_own_answer() {
     assert_eq!(api.get("/readyz").await.problem(), (503, "store_unavailable".to_owned()));
     assert_eq!(api.get("/healthz").await.status, 200);
     assert!(api.get("/metrics").await.text.contains("duetime_store_errors_total{kind=\"unavailable\"}"));
+}
+
+#[tokio::test]
+async fn a_stranger_learns_that_the_store_does_not_serve_and_not_why() {
+    const SECRET: &str = "looks-at-all-topics";
+    let config = json!({"tokens": [{"name": "all", "secret": SECRET, "scopes": ["view"]}]});
+    let store = Faulty::new();
+    let api = TestApi::over(store.clone(), Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
+    fail(&store, |_| Some(StoreError::Damaged("/srv/kept/duetime.db".to_owned())));
+    let with = |token: &str| Request::get("/readyz").header(header::AUTHORIZATION, format!("Bearer {token}"));
+    for (token, sees) in [("", false), ("of nobody", false), (SECRET, true)] {
+        let refused = api.send(with(token).body(Body::empty()).unwrap()).await;
+        assert_eq!(refused.problem(), (500, "store_damaged".to_owned()));
+        assert_eq!(refused.text.contains("/srv/kept"), sees, "{token}: {}", refused.text);
+    }
 }
 
 #[tokio::test]
@@ -224,6 +240,26 @@ async fn the_document_and_the_metrics_are_served() {
     }
     let metrics = api.get("/metrics").await;
     assert!(metrics.headers[header::CONTENT_TYPE].to_str().unwrap().contains("version=0.0.4"));
+}
+
+#[tokio::test]
+async fn lateness_of_topics_without_series_of_their_own_says_so_and_what_is_still_has_no_steps() {
+    let api = TestApi::with_orders().await;
+    let meters = api.parts.meters.clone();
+    let name = |text: &str| TopicName::new(text).unwrap();
+    meters.topic(&name("orders"));
+    for n in 0..duetime_metrics::TOPIC_SERIES_MAX {
+        meters.topic(&name(&format!("other-{n}")));
+    }
+    assert_eq!(api.put("/v1/topics/zebra", "{}").await.status, 201);
+    meters.topic(&name("zebra"));
+    meters.sample(Duration::ZERO);
+    meters.topic(&name("orders")).lateness.observe(1.5);
+    meters.sample(Duration::from_secs(30));
+    let answer = api.get("/v1/rates").await.json();
+    let [orders, zebra] = [&answer["topics"][0], &answer["topics"][1]];
+    assert_eq!((orders.get("of_rest"), orders["steps"].as_array().unwrap().len()), (None, 1));
+    assert_eq!((&zebra["topic"], &zebra["of_rest"], &zebra["steps"]), (&json!("zebra"), &json!(true), &json!([])));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::ShardCounts;
-use duetime_core::{Shard, TopicName, TopicRecord};
+use duetime_core::{Shard, StoreError, TopicName, TopicRecord};
 
 use crate::calls::route::{Dispatcher, FRESH_WAIT};
 use crate::error::RouteError;
@@ -50,6 +50,11 @@ fn sum<'a>(shards: impl Iterator<Item = &'a ShardCounts>) -> ShardCounts {
         moving: sum.moving + one.moving,
         head: [sum.head, one.head].into_iter().flatten().min(),
     })
+}
+
+/// Whether no server answered.
+fn is_silent(error: &RouteError) -> bool {
+    matches!(error, RouteError::Store(error) if matches!(**error, StoreError::Unavailable { .. }))
 }
 
 /// Counts the messages of topics by state, as the store has them or as they were counted lately.
@@ -102,7 +107,8 @@ impl TopicCounter {
     }
 
     /// Every topic as it was counted in the last seconds, for this node's gauges or here, in the order of their names.
-    /// Only `active` topics are counted again, and shards without a recent count.
+    /// Only `active` topics are counted again, and shards without a recent count. Where none of those answers, the
+    /// others were counted all the same.
     ///
     /// # Errors
     ///
@@ -123,6 +129,8 @@ impl TopicCounter {
         let counted = match self.count_shards(&unknown).await {
             Ok(counted) => counted,
             Err(error) if error.is_misrouted() => return self.count_all().await,
+            // The store fails the call where no server of its shards answers, and those of the others are known.
+            Err(error) if is_silent(&error) && known.iter().flatten().any(Option::is_some) => vec![None; unknown.len()],
             Err(error) => return Err(error),
         };
         recent.keep(now, unknown.iter().zip(&counted).filter_map(|(shard, count)| Some((shard, count.as_ref()?))));

@@ -178,3 +178,17 @@ async fn dead_letters_of_a_clock_that_was_ahead_are_counted_and_purged() {
     let plan = purged(&fixture, 10, op).await;
     assert_eq!((plan.expected, plan.counts.done, dead(&fixture).await), (1, 1, 0), "{plan:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_was_made_again_has_no_plans_of_its_former_life() {
+    let fixture = Fixture::with_shards(1).await;
+    die(&fixture, ["one".to_owned()].into_iter()).await;
+    let op = Failing { op: "none", shard: None, passes: 0.into(), fails: 0.into(), is_done: false };
+    purged(&fixture, 10, op).await;
+    let store = fixture.store.clone();
+    let plans = Plans::new(fixture.router.clone(), store, fixture.clock.clone(), Arc::new(Nobody), "node");
+    assert_eq!(plans.of_topic(&fixture.topic).await.unwrap().len(), 1);
+    assert!(fixture.catalog.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
+    fixture.catalog.put(&fixture.topic, &change(r#"{"shards":1}"#)).await.unwrap();
+    assert!(plans.of_topic(&fixture.topic).await.unwrap().is_empty());
+}

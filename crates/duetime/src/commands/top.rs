@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use duetime_client::{Client, ClientError};
 use duetime_core::Clock as _;
+use futures::future::LocalBoxFuture;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
@@ -24,9 +25,9 @@ const KEYS_MAX: usize = 8;
 const BUCKET: Duration = Duration::from_secs(300);
 const BUCKETS: usize = 12;
 
-async fn look(client: &Client, page: &Page) -> Result<Look, ClientError> {
+async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
     let forecast = async {
-        match page {
+        match &page {
             Page::Forecast(topic) => client.forecast(topic, BUCKET, BUCKETS).await.map(Some),
             _ => Ok(None),
         }
@@ -43,7 +44,7 @@ pub async fn run(args: TopArgs) -> anyhow::Result<bool> {
     ensure!(is_terminal, "top wants a terminal; use `duetime status` or `duetime status --json` here");
     let client = args.connection.client()?;
     // The first look happens before the screen is taken, so that its error can be read.
-    let first = look(&client, &Page::Topics).await?;
+    let first = look(&client, Page::Topics).await?;
     let mut terminal = ratatui::try_init().context("taking the terminal")?;
     let answer = watch(&mut terminal, &client, args.every.max(EVERY_MIN), first).await;
     ratatui::restore();
@@ -72,20 +73,26 @@ async fn watch(terminal: &mut DefaultTerminal, client: &Client, every: Duration,
     let mut pressed = keys();
     let mut screen = Screen::new(client.base().to_owned(), first);
     let mut ticks = tokio::time::interval(every);
+    // A look under way: keys act meanwhile, however long the node takes.
+    let mut asked: Option<LocalBoxFuture<'_, Result<Look, ClientError>>> = None;
     loop {
         terminal.draw(|frame| screen.draw(frame)).context("drawing")?;
         tokio::select! {
             biased;
             key = pressed.recv() => match key.map(|key| screen.press(key)) {
                 Some(Asked::Quit) | None => return Ok(true),
-                Some(Asked::Nothing) => continue,
-                Some(Asked::Look) => {}
+                Some(Asked::Nothing) => {}
+                // What was asked for another page is not waited for.
+                Some(Asked::Look) => asked = Some(Box::pin(look(client, screen.page.clone()))),
             },
-            _ = ticks.tick() => {}
-        }
-        match look(client, &screen.page).await {
-            Ok(fresh) => (screen.look, screen.issue) = (fresh, None),
-            Err(error) => screen.issue = Some(error.to_string()),
+            answer = async { asked.as_mut().expect("it is under way").await }, if asked.is_some() => {
+                asked = None;
+                match answer {
+                    Ok(fresh) => (screen.look, screen.issue) = (fresh, None),
+                    Err(error) => screen.issue = Some(error.to_string()),
+                }
+            }
+            _ = ticks.tick(), if asked.is_none() => asked = Some(Box::pin(look(client, screen.page.clone()))),
         }
     }
 }

@@ -227,7 +227,7 @@ impl Screen {
             KeyCode::Char('S') | KeyCode::Left => self.column = (self.column + COLUMNS.len() - 1) % COLUMNS.len(),
             KeyCode::Char('r') => self.down = !self.down,
             KeyCode::Down => self.chosen = (self.chosen + 1).min(self.lines().len().saturating_sub(1)),
-            KeyCode::Up => self.chosen = self.chosen.saturating_sub(1),
+            KeyCode::Up => self.chosen = self.chosen_of(self.lines().len()).saturating_sub(1),
             KeyCode::Enter => self.open(Page::Topic),
             KeyCode::Char('f') => {
                 self.open(Page::Forecast);
@@ -239,11 +239,19 @@ impl Screen {
         Asked::Nothing
     }
 
+    /// Which of so many lines is chosen: there may be fewer than when it was.
+    fn chosen_of(&self, lines: usize) -> usize {
+        self.chosen.min(lines.saturating_sub(1))
+    }
+
     /// The page of the topic that is chosen, or shown already.
     fn open(&mut self, page: impl Fn(String) -> Page) {
         let name = match &self.page {
             Page::Topic(name) | Page::Forecast(name) => Some(name.clone()),
-            _ => self.lines().get(self.chosen).map(|line| line.name.clone()),
+            _ => {
+                let lines = self.lines();
+                lines.get(self.chosen_of(lines.len())).map(|line| line.name.clone())
+            }
         };
         if let Some(name) = name {
             self.page = page(name);
@@ -347,7 +355,7 @@ impl Screen {
             .header(Row::new(head).style(bold))
             .footer(Row::new(total).style(bold))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        let mut state = TableState::default().with_selected((!lines.is_empty()).then_some(self.chosen));
+        let mut state = TableState::default().with_selected((!lines.is_empty()).then(|| self.chosen_of(lines.len())));
         frame.render_stateful_widget(table, area, &mut state);
     }
 

@@ -129,3 +129,18 @@ fn what_is_paused_says_why_since_when_and_by_whom_below_topics_and_sinks() {
     screen.look.topics.push(topic("more", 1, None));
     assert!(drawn(&screen).contains("1 topic more paused"), "{}", drawn(&screen));
 }
+
+#[test]
+fn the_last_topic_is_chosen_where_those_below_went_away() {
+    let mut screen = screen();
+    let down = KeyEvent::new(KeyCode::Down, KeyModifiers::NONE);
+    screen.press(down);
+    screen.press(down);
+    screen.look.topics.retain(|topic| topic.name != "mails");
+    press(&mut screen, "\n");
+    assert_eq!(screen.page, Page::Topic("pings".to_owned()));
+    press(&mut screen, "t");
+    screen.press(KeyEvent::new(KeyCode::Up, KeyModifiers::NONE));
+    press(&mut screen, "\n");
+    assert_eq!(screen.page, Page::Topic("orders".to_owned()));
+}

@@ -31,7 +31,7 @@ pub(crate) enum What {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
-    /// The node to measure.
+    /// The node to measure. Contexts are not used.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3830", env = "DUETIME_NODE")]
     pub node: String,
     /// The token to show to the node.

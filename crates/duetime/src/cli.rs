@@ -188,10 +188,17 @@ impl Before {
 #[must_use]
 pub fn read() -> Cli {
     let typed: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    match moved_behind(&typed) {
+    let cli = match moved_behind(&typed) {
         Some(moved) => Cli::parse_from(moved),
         None => Cli::parse_from(typed),
+    };
+    // The command would run without them, at another node.
+    if let Some(left) = cli.before.behind() {
+        let names: Vec<&str> = left.iter().filter_map(|option| option.split('=').next()).collect();
+        let why = format!("{} before the command is not understood; write it behind the command", names.join(", "));
+        Cli::command().error(clap::error::ErrorKind::UnknownArgument, why).exit();
     }
+    cli
 }
 
 /// What was typed, with the options before the command moved behind it.
@@ -201,8 +208,10 @@ fn moved_behind(typed: &[std::ffi::OsString]) -> Option<Vec<std::ffi::OsString>>
     let is_command = |word: &std::ffi::OsString| {
         word.to_str().is_some_and(|word| command.get_subcommands().any(|known| known.get_name() == word))
     };
-    let at = typed.iter().skip(1).position(is_command)? + 1;
-    let before = BeforeOnly::try_parse_from(&typed[..at]).ok()?.before.behind()?;
+    // The value of an option may be the name of a command: the option lacks its value if the command begins there.
+    let before_at = |at: usize| Some((at, BeforeOnly::try_parse_from(&typed[..at]).ok()?.before));
+    let (at, before) = (1..typed.len()).filter(|at| is_command(&typed[*at])).find_map(before_at)?;
+    let before = before.behind()?;
     let (rest, end) = (&typed[at..], typed[at..].iter().position(|word| word == "--"));
     let (options, plain) = rest.split_at(end.unwrap_or(rest.len()));
     let moved = [&typed[0]].into_iter().chain(options).cloned();

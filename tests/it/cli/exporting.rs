@@ -211,3 +211,21 @@ async fn a_token_that_is_shown_no_payloads_exports_nothing() {
     let whole = to(&node, &[&["export", "orders"][..], &all].concat()).done();
     assert!(whole.out.contains("\"payload\":\"x\""), "{}", whole.out);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_of_a_topic_that_was_made_anew_keeps_what_was_written_of_the_one_before() {
+    let node = node().await;
+    let folder = tempfile::tempdir().unwrap();
+    to(&node, &["topic", "create", "orders"]).done();
+    let lines: String = (0..20_000).map(|n| format!("{{\"id\":\"m-{n}\",\"delay\":\"1h\"}}\n")).collect();
+    to_with_input(&node, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    let file = folder.path().join("orders.ndjson");
+    let mut child = held_up(&node, &file).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    to(&node, &["topic", "delete", "orders", "--force"]).done();
+    to(&node, &["topic", "create", "orders"]).done();
+    let args = ["export", "orders", "--out", file.to_str().unwrap()];
+    to(&node, &args).refused(1, &["deleted and created again", "name another file"]);
+    assert!(std::fs::metadata(&file).unwrap().len() > 0);
+}

@@ -322,3 +322,25 @@ async fn what_an_import_lacks_is_named() {
     says(&["--from", "bullmq", "127.0.0.1", "--queue", "q"], "redis://host:port/db");
     says(&["--verify"], "standard input cannot be");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_lines_that_replace_the_last_one_holds_and_one_that_is_too_large_keeps_no_other_out() {
+    const ROUNDS: usize = 8;
+    let node = topic().await;
+    // Each round is a request of its own.
+    let line = |n: usize| {
+        let (id, round) = (n % 500, n / 500);
+        json!({"id": format!("x-{id}"), "due_at": DUE_MS, "payload": round.to_string(), "on_conflict": "replace"})
+    };
+    let lines: String = (0..500 * ROUNDS).map(|n| format!("{}\n", line(n))).collect();
+    to_with_input(&node, &["import", "mails"], &lines).done();
+    let (there, last) = (messages(&node), (ROUNDS - 1).to_string());
+    assert_eq!(there.len(), 500);
+    assert!(there.values().all(|message| message["payload"] == *last), "an earlier line came last");
+
+    let large = json!({"id": "large", "due_at": DUE_MS, "payload": "x".repeat(40 << 20)});
+    let small = json!({"id": "small", "due_at": DUE_MS, "payload": "y"});
+    let did = to_with_input(&node, &["import", "mails"], &format!("{large}\n{small}\n"));
+    let did = did.refused(1, &["large: the payload has", "raise its max_payload"]);
+    assert!(did.out.contains("1 scheduled, 0 replaced, 0 duplicate, 0 left, 1 refused"), "{}", did.out);
+}

@@ -10,6 +10,8 @@ use duetime_core::Clock as _;
 use duetime_testkit::WallClock;
 use duetime_testkit::servers::{Node, RedisCluster, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use parking_lot::Mutex;
 use rand::seq::SliceRandom as _;
 use reqwest::Method;
@@ -359,6 +361,39 @@ async fn a_move_that_could_not_be_exact_is_refused_with_the_fix() {
     to(&first, &["topic", "set", "orders", "--max-payload", "64KiB"]).done();
     to(&first, &["enqueue", "orders", "--id", "near", "--delay", "1m", "--payload", "x"]).done();
     to(&first, &["enqueue", "orders", "--id", "far", "--delay", "1h", "--payload", "x"]).done();
+    for (limit, most, enough) in [("--max-messages", "1", "2"), ("--max-bytes", "64KiB", "none")] {
+        to(&second, &["topic", "set", "orders", limit, most]).done();
+        let said = format!("{limit} {enough}");
+        to(&first, &ask).refused(1, &[&said]);
+        to(&first, &[&ask[..], &["--dry-run"]].concat()).refused(1, &[&said]);
+        to(&second, &["topic", "set", "orders", limit, "none"]).done();
+    }
     let shown = to(&first, &ask).done().out;
     assert!(shown.contains("1 moved") && shown.contains("1 scheduled (due within 5m"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_move_says_so_and_what_is_paused_stays_so() {
+    let (first, second) = (node().await, node().await);
+    to(&first, &["topic", "create", "orders", "--remember", "1h"]).done();
+    to(&first, &["pause", "orders"]).done();
+    for id in 0..60 {
+        to(&first, &["enqueue", "orders", "--id", &id.to_string(), "--delay", "1h"]).done();
+    }
+    let child = mover(&first, &second, &["--rate", "1"]);
+    let has_some = async || {
+        let (_, there) = test_node::ask(&second, Method::GET, "/v1/topics/orders", &Value::Null).await;
+        there["scheduled"].as_u64().is_some_and(|scheduled| scheduled > 0)
+    };
+    while !has_some().await {
+        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
+    }
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let ended = said(tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap());
+    ended.refused(1, &["interrupted", "the same command goes on", "is made paused at the destination"]);
+    let there = to(&second, &["topic", "get", "orders", "--json"]).done().json();
+    assert_eq!(there["paused"], true, "{there}");
+    assert!(!live(&first).is_empty());
+    assert_eq!(moved(&first, &second, &[]).await["done"], true);
+    assert_eq!((live(&first).len(), live(&second).len()), (0, 60));
 }

@@ -1,5 +1,6 @@
 //! Celery with Redis as its broker: a task with an ETA is in the hash `unacked`, once a worker has fetched it and
-//! waits for its time in memory, or still in the list of its queue. Each is a message of Kombu, as JSON.
+//! waits for its time in memory, or still in the list of its queue; one with a priority in a list of that. Each is a
+//! message of Kombu, as JSON.
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -11,6 +12,11 @@ use crate::item::{Item, header, message, refused};
 use crate::layout::Layout;
 use crate::options::{SourceError, SourceOptions};
 use crate::reader::{Counted, Entry, Reader, Scanned};
+
+/// Stands between the name of a queue and a priority in the name of a list.
+const PRIORITY: &str = "\u{6}\u{16}";
+/// What priorities are; the usual `priority_steps` use 3, 6 and 9 of them, and the list without one is of 0.
+const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=9;
 
 /// What is read of a message of Kombu with headers of Celery's protocol 2.
 #[derive(Deserialize)]
@@ -78,7 +84,8 @@ impl Celery {
             return Item::Other;
         }
         // As Python's isoformat has it; a time without a zone is UTC, as Celery takes it.
-        let zoned = if eta.len() > 10 && !eta[10..].contains(['+', '-', 'Z']) { format!("{eta}Z") } else { eta };
+        let is_bare = |time: &str| !time.is_empty() && !time.contains(['+', '-', 'Z']);
+        let zoned = if eta.get(10..).is_some_and(is_bare) { format!("{eta}Z") } else { eta };
         let due = match parse_time(&zoned) {
             Ok(due) => due.as_millis(),
             Err(error) => return refused(headers.id.as_bytes(), format!("its eta: {error}")),
@@ -101,7 +108,11 @@ impl Celery {
 #[async_trait]
 impl Layout for Celery {
     fn parts(&self) -> Vec<Scanned> {
-        vec![Scanned::Hash(self.key("unacked")), Scanned::List(self.key(self.queue.as_deref().unwrap_or("celery")))]
+        let queue = self.key(self.queue.as_deref().unwrap_or("celery"));
+        let with_priority = PRIORITIES.map(|priority| Scanned::List(format!("{queue}{PRIORITY}{priority}")));
+        let mut parts = vec![Scanned::Hash(self.key("unacked")), Scanned::List(queue.clone())];
+        parts.extend(with_priority);
+        parts
     }
 
     fn left(&self) -> Vec<(&'static str, Counted, String)> {
@@ -110,5 +121,34 @@ impl Layout for Celery {
 
     async fn items(&self, _: &Reader, entries: Vec<Entry>) -> Result<Vec<Item>, SourceError> {
         Ok(entries.iter().map(|entry| self.item(entry)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(eta: &str) -> Item {
+        let message = serde_json::json!({
+            "body": "x", "headers": {"id": "a", "eta": eta}, "properties": {"body_encoding": ""},
+        });
+        let entry = Entry { name: message.to_string().into_bytes(), score: 0.0, value: Vec::new() };
+        Celery::new(&SourceOptions::default()).item(&entry)
+    }
+
+    #[test]
+    fn an_odd_eta_is_refused_by_itself() {
+        assert!(matches!(task("2031-01-01T00:00:04"), Item::Message(_)));
+        for eta in ["2031-01-0\u{e9}T00:00:04", "2031-01-01\u{e9}", "soon", ""] {
+            assert!(matches!(task(eta), Item::Refused { .. }), "{eta}");
+        }
+    }
+
+    #[test]
+    fn the_lists_of_priorities_are_read_too() {
+        let options = SourceOptions { queue: Some("mails".to_owned()), ..SourceOptions::default() };
+        let parts = Celery::new(&options).parts();
+        let has = |name: &str| parts.iter().any(|part| matches!(part, Scanned::List(key) if key == name));
+        assert!(has("mails") && ["3", "6", "9"].iter().all(|one| has(&format!("mails\x06\x16{one}"))), "{parts:?}");
     }
 }

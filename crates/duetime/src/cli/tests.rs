@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
 
-use super::Cli;
+use super::{Cli, moved_behind};
 use crate::kept;
 
 /// The lines of a command and of those below it.
@@ -53,4 +53,23 @@ fn no_command_flag_or_variable_goes_unseen() {
     let mut all = BTreeSet::new();
     lines(&program, "", &mut all);
     kept::holds("commands.txt", &all);
+}
+
+#[test]
+fn an_option_before_the_command_is_moved_behind_it_whatever_its_value_is() {
+    let moved = |line: &str| {
+        let typed: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+        let moved = moved_behind(&typed)?;
+        Some(moved.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" "))
+    };
+    for (typed, wanted) in [
+        ("duetime --context bench topic delete zz", Some("duetime topic delete zz --context=bench")),
+        ("duetime --context=bench status", Some("duetime status --context=bench")),
+        ("duetime --json --token bench status", Some("duetime status --token=bench --json")),
+        ("duetime --node x get t -- bench", Some("duetime get t --node=x -- bench")),
+        ("duetime get bench get --context bench", None),
+        ("duetime --context bench", None),
+    ] {
+        assert_eq!(moved(typed).as_deref(), wanted, "{typed}");
+    }
 }

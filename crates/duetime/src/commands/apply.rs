@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{output, settings};
-use crate::config::{DeclaredTopic, declared_topics};
+use crate::config::{Declared, DeclaredTopic, declared_topics};
 use crate::connection::NodeArgs;
 
 /// The exit status where the node differs from the file and nothing was to be changed.
@@ -32,7 +32,8 @@ pub struct ApplyArgs {
     /// Do not ask before topics are changed.
     #[arg(long)]
     yes: bool,
-    /// Delete topics that are not in the file, of those that the token is for.
+    /// Delete topics that are not in the file, of those that the token is for. What a section like [topics."orders-*"]
+    /// is for stays.
     #[arg(long)]
     delete: bool,
     /// Most messages that the topics which are deleted may hold, dead letters too.
@@ -50,7 +51,7 @@ enum Action {
     Create,
     Change,
     Delete,
-    /// It is not in the file.
+    /// It is not in the file, or only a pattern is for it.
     Keep,
     /// What the file says of it is wrong.
     Refused,
@@ -98,7 +99,7 @@ impl TopicDiff {
             (Action::Delete, messages) => {
                 format!("- {name}, with {}", output::count(messages.unwrap_or_default(), "message"))
             }
-            (Action::Keep, _) => format!("  {name} is not in the file and stays"),
+            (Action::Keep, _) => format!("  {name} is not named in the file and stays"),
             (Action::Refused, _) => format!("! {name}"),
         }];
         let value = |setting: &str, value: &Option<Value>| settings::value_of(setting, value.as_ref());
@@ -137,10 +138,10 @@ fn compared(declared: &DeclaredTopic, config: &TopicConfig, present: Option<&Top
 }
 
 /// What differs, topic by topic: those of the file, then the others of the node.
-fn differences(declared: &[DeclaredTopic], present: Vec<Topic>, args: &ApplyArgs) -> anyhow::Result<Vec<TopicDiff>> {
+fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> anyhow::Result<Vec<TopicDiff>> {
     let mut present: BTreeMap<String, Topic> = present.into_iter().map(|topic| (topic.name.clone(), topic)).collect();
     let mut diffs = Vec::new();
-    for topic in declared {
+    for topic in &declared.topics {
         let there = present.remove(&topic.name);
         diffs.push(match &topic.config {
             Ok(config) => compared(topic, config, there.as_ref())?,
@@ -151,8 +152,10 @@ fn differences(declared: &[DeclaredTopic], present: Vec<Topic>, args: &ApplyArgs
         });
     }
     for (name, topic) in present {
-        let messages = args.delete.then_some(topic.scheduled + topic.in_flight + topic.dead);
-        let action = if args.delete { Action::Delete } else { Action::Keep };
+        // What a pattern is for is declared too: its first message makes it.
+        let goes = args.delete && !declared.has_pattern_for(&name);
+        let messages = goes.then_some(topic.scheduled + topic.in_flight + topic.dead);
+        let action = if goes { Action::Delete } else { Action::Keep };
         diffs.push(TopicDiff { messages, ..TopicDiff::new(&name, action) });
     }
     Ok(diffs)

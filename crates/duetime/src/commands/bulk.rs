@@ -194,7 +194,12 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
             eprint!("\r{} {done} of at most {}  ", plan.state, plan.at_most.unwrap_or(plan.expected));
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        plan = client.bulk_plan(&plan.topic, &plan.id).await?;
+        match client.bulk_plan(&plan.topic, &plan.id).await {
+            Ok(now) => plan = now,
+            // The node may be restarting: the plan goes on after that, or at another node.
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     if live {
         eprintln!();

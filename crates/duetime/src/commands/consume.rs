@@ -7,12 +7,9 @@ use clap::Args;
 use duetime_client::{Claim, Claimed, ClaimedAny, Client, ClientError, Nack};
 use duetime_core::units::parse_duration;
 
-use super::message::{are_done, outcomes, show_outcomes};
+use super::message::{are_done, in_requests, show_outcomes};
 use super::output;
 use crate::connection::{NodeArgs, read_delay};
-
-/// Receipts in one request.
-const RECEIPTS_AT_ONCE: usize = 1000;
 
 /// How long an interrupted claim waits for an answer that may be on its way already.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
@@ -88,6 +85,15 @@ pub struct Receipts {
     connection: NodeArgs,
 }
 
+impl Receipts {
+    /// The receipts, which have no blanks around them, and whom to ask.
+    fn read(&self) -> anyhow::Result<(Vec<String>, Client)> {
+        let receipts = output::arguments(self.receipts.clone(), self.stdin)?;
+        let receipts = receipts.iter().map(|receipt| receipt.trim().to_owned()).collect();
+        Ok((receipts, self.connection.client()?))
+    }
+}
+
 /// `duetime ack`
 #[derive(Debug, Args)]
 pub struct AckArgs {
@@ -128,12 +134,15 @@ pub struct ExtendArgs {
     visibility_timeout: Option<Duration>,
 }
 
-/// Acks what `--ack` names, then claims. Nothing due is an answer, not a failure. What was claimed and could not be shown, because of Ctrl-C or a
-/// closed output, is released: nobody has begun to handle it.
+/// Acks what `--ack` names, then claims. Nothing due is an answer, not a failure. What was claimed and could not be shown,
+/// because of Ctrl-C or a closed output, is released: nobody has begun to handle it.
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
     let ClaimArgs { topics, max, wait, visibility_timeout: visibility, ack, consumer, .. } = args;
     let topics: Vec<(&str, u32)> = topics.iter().map(|topic| weighted(topic)).collect::<anyhow::Result<_>>()?;
-    ensure!(topics.len() == 1 || ack.is_empty(), "give --ack with one topic, that of the receipts, or use `duetime ack`");
+    ensure!(
+        topics.len() == 1 || ack.is_empty(),
+        "give --ack with one topic, that of the receipts, or use `duetime ack`"
+    );
     let ask = Claim { max, wait, visibility, ack, consumer };
     let client = args.connection.client()?;
     let claim = claim_of(&client, &topics, &ask);
@@ -220,41 +229,29 @@ async fn claim_of(client: &Client, topics: &[(&str, u32)], ask: &Claim) -> Resul
 
 /// Acks.
 pub async fn ack(AckArgs { these }: AckArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
-    let mut answers = Vec::new();
-    for some in receipts.chunks(RECEIPTS_AT_ONCE) {
-        answers.extend(client.ack(&these.topic, some).await?);
-    }
-    outcomes(&receipts, &answers, "ok", these.connection.json)
+    let (receipts, client) = these.read()?;
+    let ask = async |some: &[String]| client.ack(&these.topic, some).await;
+    in_requests(&receipts, "ok", these.connection.json, ask).await
 }
 
 /// Releases.
 pub async fn release(ReleaseArgs { these }: ReleaseArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
-    let mut answers = Vec::new();
-    for some in receipts.chunks(RECEIPTS_AT_ONCE) {
-        answers.extend(client.release(&these.topic, some).await?);
-    }
-    outcomes(&receipts, &answers, "ok", these.connection.json)
+    let (receipts, client) = these.read()?;
+    let ask = async |some: &[String]| client.release(&these.topic, some).await;
+    in_requests(&receipts, "ok", these.connection.json, ask).await
 }
 
 /// Nacks.
 pub async fn nack(NackArgs { these, delay, reason, dead }: NackArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
+    let (receipts, client) = these.read()?;
     let how = Nack { delay, reason, dead };
-    let mut answers = Vec::new();
-    for some in receipts.chunks(RECEIPTS_AT_ONCE) {
-        answers.extend(client.nack(&these.topic, some, &how).await?);
-    }
-    outcomes(&receipts, &answers, "ok", these.connection.json)
+    let ask = async |some: &[String]| client.nack(&these.topic, some, &how).await;
+    in_requests(&receipts, "ok", these.connection.json, ask).await
 }
 
 /// Extends.
 pub async fn extend(ExtendArgs { these, visibility_timeout }: ExtendArgs) -> anyhow::Result<bool> {
-    let (receipts, client) = (output::arguments(these.receipts, these.stdin)?, these.connection.client()?);
-    let mut answers = Vec::new();
-    for some in receipts.chunks(RECEIPTS_AT_ONCE) {
-        answers.extend(client.extend(&these.topic, some, visibility_timeout).await?);
-    }
-    outcomes(&receipts, &answers, "ok", these.connection.json)
+    let (receipts, client) = these.read()?;
+    let ask = async |some: &[String]| client.extend(&these.topic, some, visibility_timeout).await;
+    in_requests(&receipts, "ok", these.connection.json, ask).await
 }

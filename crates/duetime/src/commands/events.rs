@@ -54,8 +54,15 @@ pub async fn run(args: EventsArgs) -> anyhow::Result<bool> {
             }
             anyhow::ensure!(received.len() <= EVENT_BYTES_MAX, "an event is larger than {EVENT_BYTES_MAX} bytes");
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
-        stream = client.events(seen.as_deref()).await?;
+        stream = loop {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            match client.events(seen.as_deref()).await {
+                Ok(stream) => break stream,
+                // The node may be restarting.
+                Err(error) if error.is_passing() => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
     }
 }
 

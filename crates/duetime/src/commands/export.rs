@@ -3,6 +3,9 @@
 //! A page is written before the state beside the file says so: an export that is carried on cuts the file to what the
 //! state says. While shards change, a message may move behind the place that was reached, so the whole is read again.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +66,13 @@ pub struct ExportArgs {
     connection: NodeArgs,
 }
 
+impl ExportArgs {
+    /// The moments as they are given.
+    fn due(&self) -> [Option<String>; 2] {
+        [self.due_from.clone(), self.due_to.clone()]
+    }
+}
+
 /// Which list is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -105,8 +115,12 @@ impl Place {
 struct SavedState {
     topic: String,
     state: Option<String>,
+    /// The moments that were given, which the export goes on with.
     due_from: Option<i64>,
     due_to: Option<i64>,
+    /// As they were given: "in 1h" is another moment when the command is repeated. `None`: by a version before this.
+    #[serde(default)]
+    due: Option<[Option<String>; 2]>,
     prefix: Option<String>,
     reason: Option<String>,
     place: Place,
@@ -162,6 +176,12 @@ fn narrowed(filter: &ListFilter) -> bool {
     filter.due_from.is_some() || filter.due_to.is_some() || filter.prefix.is_some()
 }
 
+/// The lines of a page, and the cursor of the next.
+async fn whole(page: MessageLines) -> Result<(Bytes, Option<String>), ClientError> {
+    let next = page.next.clone();
+    Ok((page.bytes().await?, next))
+}
+
 struct Export<'a> {
     client: Client,
     args: &'a ExportArgs,
@@ -207,13 +227,14 @@ impl Export<'_> {
         (more || both).then_some(Place { part, cursor: next, shards: place.shards })
     }
 
-    /// The lines of a page; one whose connection is cut is asked for again.
-    async fn lines(&self, place: &Place, page: MessageLines) -> Result<Bytes, ClientError> {
-        match page.bytes().await {
+    /// The lines of a page and the cursor of the next; one whose connection is cut is asked for again, and may end
+    /// elsewhere then.
+    async fn lines(&self, place: &Place, page: MessageLines) -> Result<(Bytes, Option<String>), ClientError> {
+        match whole(page).await {
             Err(error) if error.is_passing() => {}
             lines => return lines,
         }
-        self.client.again(async || self.request_once(place).await?.bytes().await).await
+        self.client.again(async || whole(self.request_once(place).await?).await).await
     }
 
     /// Writes all from `place` on. The next page is asked for while one is read and written. Answers where it stopped,
@@ -224,28 +245,35 @@ impl Export<'_> {
             Err(error) => return Err((place, error.into())),
         };
         loop {
-            let after = self.after(&place, page.next.clone());
+            let planned = self.after(&place, page.next.clone());
             let following = async {
-                match &after {
-                    Some(after) => Some(self.request(after).await),
+                match &planned {
+                    Some(planned) => Some(self.request(planned).await),
                     None => None,
                 }
             };
             let (lines, following) = tokio::join!(self.lines(&place, page), following);
             let written = match lines {
-                Ok(lines) => self.target.write(&lines).await,
+                Ok((lines, next)) => self.target.write(&lines).await.map(|()| self.after(&place, next)),
                 Err(error) => Err(error.into()),
             };
-            if let Err(error) = written {
-                return Err((place, error));
-            }
+            let after = match written {
+                Ok(after) => after,
+                Err(error) => return Err((place, error)),
+            };
             self.bar.set_position(self.target.messages);
+            // What was asked for meanwhile is behind the page as it was planned, not as it came.
+            let following = following.filter(|_| after == planned);
             let Some(after) = after else { return Ok(()) };
             place = after;
             if let Err(error) = self.save(&place).await {
                 return Err((place, error));
             }
-            page = match following.expect("there is a next page") {
+            let following = match following {
+                Some(following) => following,
+                None => self.request(&place).await,
+            };
+            page = match following {
                 Ok(page) => page,
                 Err(error) => return Err((place, error.into())),
             };
@@ -259,6 +287,7 @@ impl Export<'_> {
             state: self.args.state.clone(),
             due_from: self.filter.due_from,
             due_to: self.filter.due_to,
+            due: Some(self.args.due()),
             prefix: self.filter.prefix.clone(),
             reason: self.args.reason.clone(),
             place: place.clone(),
@@ -269,8 +298,9 @@ impl Export<'_> {
     }
 }
 
-/// The file to write, and where to go on in it; what stands in a file without a state is never touched.
-async fn open(args: &ExportArgs, filter: &ListFilter) -> anyhow::Result<(Target, Option<Place>)> {
+/// The file to write, and where to go on in it; what stands in a file without a state is never touched. An export that
+/// goes on has the moments of the `filter` that it was begun with.
+async fn open(args: &ExportArgs, filter: &mut ListFilter) -> anyhow::Result<(Target, Option<Place>)> {
     let Some(path) = &args.out else {
         let target = Target { to: Box::new(tokio::io::stdout()), file: None, bytes: 0, messages: 0 };
         let read = |text: &String| Place::read(text).context("--cursor is not one; give what the error said, exactly");
@@ -284,6 +314,9 @@ async fn open(args: &ExportArgs, filter: &ListFilter) -> anyhow::Result<(Target,
             Err(_) => None,
         };
     if let Some(saved) = &saved {
+        if saved.due == Some(args.due()) {
+            (filter.due_from, filter.due_to) = (saved.due_from, saved.due_to);
+        }
         let given = (&args.topic, &args.state, filter.due_from, filter.due_to, &filter.prefix, &args.reason);
         let begun = (&saved.topic, &saved.state, saved.due_from, saved.due_to, &saved.prefix, &saved.reason);
         ensure!(
@@ -315,7 +348,7 @@ async fn open(args: &ExportArgs, filter: &ListFilter) -> anyhow::Result<(Target,
 pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
     let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
     let state = args.state.clone().filter(|state| state != DEAD);
-    let filter = ListFilter { state, due_from, due_to, prefix: args.prefix.clone() };
+    let mut filter = ListFilter { state, due_from, due_to, prefix: args.prefix.clone() };
     ensure!(
         !(narrowed(&filter) && args.state.as_deref() == Some(DEAD)),
         "--due-from, --due-to and --prefix are for live messages; leave them out"
@@ -324,7 +357,7 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
         args.reason.is_none() || args.state.as_deref() == Some(DEAD),
         "--reason is for dead letters; give --state dead with it"
     );
-    let (target, saved) = open(&args, &filter).await?;
+    let (target, saved) = open(&args, &mut filter).await?;
     let bar = ProgressBar::new_spinner()
         .with_style(ProgressStyle::with_template("{spinner} {pos} messages in {elapsed}, {per_sec}")?);
     bar.enable_steady_tick(TICK);
@@ -341,6 +374,15 @@ pub async fn run(args: ExportArgs) -> anyhow::Result<bool> {
     let mut shards = export.at_rest().await?;
     let mut place = match saved {
         Some(saved) if saved.shards == shards => saved,
+        // What was written is of messages that are gone, and may be all that is left of them.
+        Some(saved) if saved.shards.0 != shards.0 => {
+            export.bar.finish_and_clear();
+            let advice = match args.out {
+                Some(_) => "name another file, or remove it and its .state",
+                None => "leave out --cursor",
+            };
+            bail!("the topic was deleted and created again since the export was begun; {advice}");
+        }
         other => {
             if other.is_some() {
                 export.bar.suspend(|| output::warn("the shard count changed since; the export begins again"));
@@ -392,25 +434,8 @@ async fn finish(args: &ExportArgs, mut target: Target, begun: Instant, before: u
     if args.connection.json {
         eprintln!("{}", serde_json::json!({"messages": messages, "bytes": bytes, "seconds": seconds}));
     } else {
-        let rate = (messages - before) as f64 / seconds.max(0.001);
+        let rate = messages.saturating_sub(before) as f64 / seconds.max(0.001);
         eprintln!("{}, {} MiB in {seconds:.1} s, {rate:.0} a second", output::count(messages, "message"), bytes >> 20);
     }
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cursor_is_read_as_it_was_shown() {
-        for cursor in [None, Some("WzAsMSxudWxsXQ".to_owned())] {
-            for part in [Part::Live, Part::Dead] {
-                let place = Place { shards: (3, 7), part, cursor: cursor.clone() };
-                assert_eq!(Place::read(&place.shown()), Some(place));
-            }
-        }
-        assert_eq!(Place::read("3.7.other."), None);
-        assert_eq!(Place::read("WzAsMSxudWxsXQ"), None);
-    }
 }

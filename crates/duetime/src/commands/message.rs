@@ -1,5 +1,7 @@
 //! `duetime cancel|get|explain|reschedule`
 
+use std::time::Duration;
+
 use clap::Args;
 use duetime_client::{Answer, ClientError, Outcome};
 use serde::Serialize;
@@ -8,8 +10,10 @@ use serde_json::json;
 use super::output;
 use crate::connection::{NodeArgs, When};
 
-/// Ids in one request.
-const IDS_AT_ONCE: usize = 1000;
+/// Ids or receipts in one request.
+const AT_ONCE: usize = 1000;
+/// How long a node is asked again that does not answer, where the ids of a cancel take several requests.
+const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// Some messages of a topic.
 #[derive(Debug, Args)]
@@ -43,15 +47,36 @@ pub struct RescheduleArgs {
 /// `duetime cancel`: all `cancelled` is a success.
 pub async fn cancel(args: IdsArgs) -> anyhow::Result<bool> {
     let (ids, client) = (output::arguments(args.ids, args.stdin)?, args.connection.client()?);
+    let client = if ids.len() > AT_ONCE { client.retrying(RETRY_FOR) } else { client };
+    let ask = async |some: &[String]| client.cancel_many(&args.topic, some).await;
+    in_requests(&ids, "cancelled", args.connection.json, ask).await
+}
+
+/// Asks for as many at once as one request may have, and shows what became of each; true: it was `wanted` for all. What
+/// is known is shown too where a later request fails.
+pub async fn in_requests(
+    given: &[String],
+    wanted: &str,
+    as_json: bool,
+    ask: impl AsyncFn(&[String]) -> Result<Vec<Answer<Outcome>>, ClientError>,
+) -> anyhow::Result<bool> {
     let mut answers = Vec::new();
-    for some in ids.chunks(IDS_AT_ONCE) {
-        answers.extend(client.cancel_many(&args.topic, some).await?);
+    for some in given.chunks(AT_ONCE) {
+        match ask(some).await {
+            Ok(more) => answers.extend(more),
+            Err(error) if answers.is_empty() => return Err(error.into()),
+            Err(error) => {
+                outcomes(given, &answers, wanted, as_json)?;
+                let known = format!("{} of {} were answered before", answers.len(), given.len());
+                return Err(anyhow::Error::from(error).context(known));
+            }
+        }
     }
-    outcomes(&ids, &answers, "cancelled", args.connection.json)
+    outcomes(given, &answers, wanted, as_json)
 }
 
 /// Shows what became of each; true: it was `wanted` for all.
-pub fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_json: bool) -> anyhow::Result<bool> {
+fn outcomes(given: &[String], answers: &[Answer<Outcome>], wanted: &str, as_json: bool) -> anyhow::Result<bool> {
     if as_json {
         output::json(&json!({ "results": answers }))?;
     } else {
@@ -194,4 +219,23 @@ pub async fn reschedule(args: RescheduleArgs) -> anyhow::Result<bool> {
         output::line(&format!("{} {word}{due}{smeared}{meaning}{}", args.id, reached(&outcome)))?;
     }
     Ok(outcome.outcome == "rescheduled")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_answered_before_a_request_failed_is_not_lost() {
+        let given: Vec<String> = (0..2 * AT_ONCE).map(|n| n.to_string()).collect();
+        let gone = || ClientError::Unreachable { base: "http://a:1".to_owned(), reason: "refused".to_owned() };
+        let answer = || serde_json::from_value::<Answer<Outcome>>(json!({"outcome": "cancelled"})).unwrap();
+        let ask = async |some: &[String]| match some[0].as_str() {
+            "0" => Ok(some.iter().map(|_| answer()).collect::<Vec<_>>()),
+            _ => Err(gone()),
+        };
+        let error = in_requests(&given, "cancelled", true, ask).await.unwrap_err();
+        let said = output::chain(&error);
+        assert!(said.contains("1000 of 2000 were answered before: cannot reach http://a:1"), "{said}");
+    }
 }

@@ -133,10 +133,14 @@ pub fn arguments(given: Vec<String>, stdin: bool) -> anyhow::Result<Vec<String>>
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let all: Vec<String> = lines.map(str::to_owned).collect();
+    let all = lines_of(&text);
     ensure!(!all.is_empty(), "standard input named nothing; write one a line");
     Ok(all)
+}
+
+/// Lines as they are, for an id may begin or end with a blank; without empty ones.
+fn lines_of(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 /// Asks on standard error, and reads a line of the answer.
@@ -180,8 +184,8 @@ pub fn report(error: &anyhow::Error) {
         return;
     }
     let mut text = chain(error);
-    if let Some(ClientError::Unreachable { base, .. }) = error.downcast_ref::<ClientError>() {
-        text = format!("cannot reach {base}: is a node running? start one with `duetime serve`");
+    if let Some(ClientError::Unreachable { .. }) = error.downcast_ref::<ClientError>() {
+        text += "; is a node running? start one with `duetime serve`";
     }
     if let Some(problem) = error.downcast_ref::<ClientError>().and_then(ClientError::problem)
         && problem.status == 401
@@ -198,6 +202,11 @@ mod tests {
     #[test]
     fn one_is_not_called_as_many_are() {
         assert_eq!([0, 1, 2].map(|number| count(number, "shard")), ["0 shards", "1 shard", "2 shards"]);
+    }
+
+    #[test]
+    fn an_id_on_a_line_keeps_its_blanks() {
+        assert_eq!(lines_of("a\n\n b \r\n"), ["a", " b "]);
     }
 
     #[test]

@@ -156,7 +156,8 @@ pub fn plan(load: &SizingArgs) -> Sizing {
         masters,
         servers: masters.saturating_mul(1 + load.replicas),
         masters_because_of,
-        maxmemory: (pending_bytes as f64 / masters as f64 / MEMORY_USED_MAX) as u64,
+        // Redis itself takes some, however few wait.
+        maxmemory: ((pending_bytes as f64 / masters as f64 / MEMORY_USED_MAX) as u64).max(MASTER_MEMORY_MIN),
         pending_bytes,
         shards,
         nodes,
@@ -234,6 +235,7 @@ mod tests {
     fn a_small_load_needs_one_master_and_two_nodes() {
         let plan = plan(&load(1_000, 1_000_000));
         assert_eq!((plan.masters, plan.servers, plan.nodes, plan.shards), (1, 2, 2, 8));
+        assert_eq!(super::plan(&load(1, 0)).maxmemory, MASTER_MEMORY_MIN);
     }
 
     #[test]

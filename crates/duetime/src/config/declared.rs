@@ -20,12 +20,29 @@ pub struct DeclaredTopic {
     pub config: Result<TopicConfig, Vec<Complaint>>,
 }
 
+/// What a file says of topics.
+#[derive(Debug)]
+pub struct Declared {
+    /// Those that it names.
+    pub topics: Vec<DeclaredTopic>,
+    /// What the names begin with that its patterns are for, such as `[topics."orders-*"]`.
+    beginnings: Vec<String>,
+}
+
+impl Declared {
+    /// Whether a pattern is for this name: its first message makes the topic, or may.
+    #[must_use]
+    pub fn has_pattern_for(&self, name: &str) -> bool {
+        self.beginnings.iter().any(|beginning| name.starts_with(beginning))
+    }
+}
+
 /// The topics of a file.
 ///
 /// # Errors
 ///
 /// The file cannot be read, or declares no topics.
-pub fn declared_topics(file: &Path) -> Result<Vec<DeclaredTopic>, Vec<Complaint>> {
+pub fn declared_topics(file: &Path) -> Result<Declared, Vec<Complaint>> {
     let lines = ConfigLines::read(file)?;
     let table = lines.table()?;
     lines.check_sections(&table)?;
@@ -34,8 +51,12 @@ pub fn declared_topics(file: &Path) -> Result<Vec<DeclaredTopic>, Vec<Complaint>
         return Err(vec![Complaint { origin: Origin::Whole, text }]);
     };
     // What is made by its first message is not there before.
-    let topics = topics.iter().filter(|(name, _)| !is_pattern(name));
-    Ok(topics.map(|(name, value)| declared(&lines, name, value)).collect())
+    let (patterns, named): (Vec<_>, Vec<_>) = topics.iter().partition(|(name, _)| is_pattern(name));
+    let beginning = |name: &String| name.split('*').next().unwrap_or_default().to_owned();
+    Ok(Declared {
+        topics: named.into_iter().map(|(name, value)| declared(&lines, name, value)).collect(),
+        beginnings: patterns.into_iter().map(|(name, _)| beginning(name)).collect(),
+    })
 }
 
 fn declared(lines: &ConfigLines, name: &str, value: &Value) -> DeclaredTopic {

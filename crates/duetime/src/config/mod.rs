@@ -24,7 +24,7 @@ use duetime_resize::ResizeConfig;
 use duetime_sinks::SinkConfig;
 use serde::Deserialize;
 
-pub use declared::{DeclaredTopic, declared_topics};
+pub use declared::{Declared, DeclaredTopic, declared_topics};
 pub use file::{ConfigLines, Overlay, ReadConfig, check_text, load};
 pub use first_message::{TopicPattern, TopicsDefault};
 pub use store::StoreConfig;

@@ -28,7 +28,7 @@ pub struct ImportArgs {
     pub(super) file: String,
     /// Another system, and the Redis that it is in: redis://, rediss://, redis-sentinel:// or redis-cluster://. Nothing
     /// is changed there. Or rabbitmq-dlx amqp://… or beanstalkd beanstalkd://…: what waits there is taken out, each
-    /// message once the topic has it.
+    /// message once the topic has it. @FILE as URL: the file has it, and no list of processes shows its password.
     #[arg(long, num_args = 2, action = clap::ArgAction::Set, value_names = ["KIND", "URL"])]
     pub(super) from: Option<Vec<String>>,
     /// Of --from: the queue, or the tube.
@@ -62,7 +62,8 @@ pub struct ImportArgs {
     /// Messages a second at most.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate: Option<u32>,
-    /// Write what was refused to this file, one JSON object a line, with why; it can be imported when it is put right.
+    /// Write what was refused to the end of this file, one JSON object a line, with why; it can be imported when it is
+    /// put right.
     #[arg(long, value_name = "FILE")]
     pub(super) refused: Option<PathBuf>,
     /// How long a node that does not answer, or refuses for the moment, is asked again.
@@ -76,6 +77,17 @@ impl ImportArgs {
     /// The kind and the URL of the other system.
     pub(super) fn other(&self) -> Option<(&str, &str)> {
         self.from.as_deref().and_then(|from| Some((from.first()?.as_str(), from.get(1)?.as_str())))
+    }
+
+    /// Reads the URL of the other system, where a file has it.
+    pub(super) fn read_url(&mut self) -> anyhow::Result<()> {
+        if let Some(url) = self.from.as_mut().and_then(|from| from.get_mut(1))
+            && let Some(file) = url.strip_prefix('@')
+        {
+            let text = std::fs::read_to_string(file).with_context(|| format!("reading the URL of --from in {file}"))?;
+            *url = text.trim().to_owned();
+        }
+        Ok(())
     }
 
     pub(super) fn options(&self) -> SourceOptions {
@@ -96,8 +108,38 @@ impl ImportArgs {
         let Some((word, url)) = self.other() else { return Ok(None) };
         let kind = Kind::named(word).with_context(|| {
             let known = [&Kind::WORDS[..], &DrainKind::WORDS].concat().join(", ");
-            format!("--from {word} is not known; give one of {known}")
+            // A URL has a password in it.
+            match word.contains("://") {
+                true => format!("--from has its URL first; give one of {known}, and then the URL"),
+                false => format!("--from {word} is not known; give one of {known}"),
+            }
         })?;
         Ok(Some(Source::open(kind, url, &self.options())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: ImportArgs,
+    }
+
+    #[test]
+    fn the_password_of_a_url_is_neither_shown_nor_typed() {
+        let of = |kind: &str, url: &str| Typed::try_parse_from(["import", "mails", "--from", kind, url]).unwrap().args;
+        let swapped = of("redis://:secret@h:1", "bullmq").source().unwrap_err().to_string();
+        assert!(swapped.contains("URL first") && !swapped.contains("secret"), "{swapped}");
+        assert!(of("sqs", "redis://h:1").source().unwrap_err().to_string().contains("--from sqs is not known"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "redis://:secret@h:1\n").unwrap();
+        let mut args = of("bullmq", &format!("@{}", file.path().display()));
+        args.read_url().unwrap();
+        assert_eq!(args.other(), Some(("bullmq", "redis://:secret@h:1")));
     }
 }

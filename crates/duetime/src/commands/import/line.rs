@@ -27,7 +27,7 @@ struct Fields<'a> {
     delay: Option<Value>,
     #[serde(default)]
     due_at: Option<Value>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "given")]
     payload: Option<&'a RawValue>,
     #[serde(default)]
     payload_base64: Option<String>,
@@ -56,6 +56,11 @@ struct Fields<'a> {
     /// Of a file of refused lines.
     #[serde(default, rename = "refused")]
     _refused: Option<IgnoredAny>,
+}
+
+/// What stands there, `null` too.
+fn given<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&'a RawValue>::deserialize(from).map(Some)
 }
 
 /// Names and values in the order in which they stand.
@@ -191,6 +196,8 @@ mod tests {
         assert_eq!(message.headers, [("z".to_owned(), "1".to_owned()), ("a".to_owned(), "2".to_owned())]);
         let line = read(br#"{"id":"b","due_at":"2030-01-01T00:00:00Z","payload":{"order": 1}}"#).unwrap();
         assert_eq!((&line.message.payload[..], line.dead), (&br#"{"order": 1}"#[..], false));
+        let null = read(br#"{"id":"b","payload":null}"#).unwrap();
+        assert_eq!(null.message.payload[..], *b"null", "as the API has it");
         let expires = |line: &str| read(line.as_bytes()).unwrap().message.expires;
         let at = Expiry::At(Timestamp::from_millis(1_924_992_000_123));
         assert_eq!(expires(r#"{"id":"c","expires_at":1924992000123}"#), Some(at));

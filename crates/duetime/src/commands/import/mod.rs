@@ -10,6 +10,7 @@ mod verify;
 
 use anyhow::{Context as _, ensure};
 use duetime_client::{Client, ClientError, NewMessage};
+use duetime_core::{Clock as _, OnConflict};
 use duetime_import::DrainKind;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -18,9 +19,10 @@ use futures::{FutureExt as _, StreamExt as _};
 pub use self::args::ImportArgs;
 pub(crate) use self::input::Rate;
 use self::input::{Entry, Input};
-use self::report::{Report, check, counts, show_left};
+use self::report::{Report, check, counts, show_left, too_large};
 use self::send::Sent;
 use super::output;
+use crate::clock::SystemClock;
 
 /// Requests under way at once.
 const REQUESTS: usize = 4;
@@ -48,6 +50,16 @@ async fn meanwhile<T>(
             done = &mut what => return Ok(done),
         }
     }
+}
+
+/// Waits until no more than `most` requests are under way.
+async fn drain_to(most: usize, under_way: &mut UnderWay<'_>, report: &mut Report) -> anyhow::Result<()> {
+    while under_way.len() > most
+        && let Some(sent) = under_way.next().await
+    {
+        report.sent(sent?).await?;
+    }
+    Ok(())
 }
 
 /// Sends all that comes in. Requests under way when one fails are waited for, and counted.
@@ -89,17 +101,23 @@ async fn feed<'a>(
                     Ok(()) => report.tally.scheduled += 1,
                     Err(why) => report.refused_message(&message, &why).await?,
                 },
+                // It would be refused with all of its request.
+                Entry::Message(message) if message.payload.len() as u64 > payload_bytes_max => {
+                    report.refused_message(&message, &too_large(&message, payload_bytes_max)).await?;
+                }
                 Entry::Message(message) => messages.push(*message),
             }
         }
         for request in send::requests(messages, args.rate) {
             meanwhile(rate.pass(request.len()), under_way, report).await?;
-            if under_way.len() == REQUESTS
-                && let Some(sent) = under_way.next().await
-            {
-                report.sent(sent?).await?;
-            }
+            // Of two lines with one id the later one holds, so what replaces goes by itself, in its turn.
+            let is_ordered = request.iter().any(|message| message.on_conflict == OnConflict::Replace);
+            let most_before = if is_ordered { 0 } else { REQUESTS - 1 };
+            drain_to(most_before, under_way, report).await?;
             under_way.push(send::send(client, &args.topic, request).boxed());
+            if is_ordered {
+                drain_to(0, under_way, report).await?;
+            }
         }
         report.bar.set_position(report.tally.total());
     }
@@ -107,7 +125,8 @@ async fn feed<'a>(
 }
 
 /// Runs it; false: something was refused, or is not there.
-pub async fn run(args: ImportArgs) -> anyhow::Result<bool> {
+pub async fn run(mut args: ImportArgs) -> anyhow::Result<bool> {
+    args.read_url()?;
     if let Some((word, url)) = args.other()
         && let Some(kind) = DrainKind::named(word)
     {
@@ -128,7 +147,8 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<bool> {
         None => input_of(&args).await?,
     };
     let mut report = Report::new(&args, length).await?;
-    let payload_bytes_max = client.topic(&args.topic).await?.config.max_payload;
+    let config = client.topic(&args.topic).await?.config;
+    let (payload_bytes_max, begun) = (config.max_payload, SystemClock.now());
     let done = all(&client, &args, payload_bytes_max, input, &mut report).await;
     let tally = report.finish().await?;
     done.with_context(|| {
@@ -136,7 +156,8 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<bool> {
     })?;
     let verified = if args.verify {
         let is_refused = |message: &NewMessage| check(message, payload_bytes_max).is_err();
-        Some(verify::verify(&client, &args.topic, input_of(&args).await?, is_refused).await?)
+        let expected = verify::Expected { smear: config.smear, delay: config.delay, begun };
+        Some(verify::verify(&client, &args.topic, input_of(&args).await?, is_refused, &expected).await?)
     } else {
         None
     };

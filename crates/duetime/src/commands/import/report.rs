@@ -1,8 +1,9 @@
 //! What came of an import: said, counted, and written down.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use duetime_client::NewMessage;
 use duetime_core::units::{check_due_at, parse_time};
 use duetime_core::{Clock as _, Due, Headers, MessageId};
@@ -58,13 +59,16 @@ pub(super) fn check(message: &NewMessage, payload_bytes_max: u64) -> Result<(), 
         None => {}
     }
     Headers::new(message.headers.clone())?;
-    let bytes = message.payload.len() as u64;
-    if bytes > payload_bytes_max {
-        return Err(format!(
-            "the payload has {bytes} bytes and the topic takes {payload_bytes_max}; raise its max_payload"
-        ));
+    if message.payload.len() as u64 > payload_bytes_max {
+        return Err(too_large(message, payload_bytes_max));
     }
     Ok(())
+}
+
+/// Why a message is refused whose payload is larger than the topic takes.
+pub(super) fn too_large(message: &NewMessage, payload_bytes_max: u64) -> String {
+    let bytes = message.payload.len();
+    format!("the payload has {bytes} bytes and the topic takes {payload_bytes_max}; raise its max_payload")
 }
 
 /// Says and writes what was refused, and counts.
@@ -78,8 +82,13 @@ impl Report {
     pub(super) async fn new(args: &ImportArgs, length: Option<u64>) -> anyhow::Result<Self> {
         let file = match &args.refused {
             Some(path) => {
-                let opened = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await;
-                Some(opened.with_context(|| format!("cannot make {}; name a file that is not there", path.display()))?)
+                let place = |path: &Path| std::fs::canonicalize(path).ok();
+                let is_there = place(path).is_some_and(|place_of| place(args.file.as_ref()) == Some(place_of));
+                let is_input = args.from.is_none() && is_there;
+                ensure!(!is_input, "{} is what is imported; name another file", path.display());
+                // The same command goes on with the file of one that broke off.
+                let opened = tokio::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).await;
+                Some(opened.with_context(|| format!("cannot write {}", path.display()))?)
             }
             None => None,
         };

@@ -1,5 +1,7 @@
 //! Whether each message of the source is in the topic, as it is in the source.
 
+use std::time::Duration;
+
 use duetime_client::{Client, ClientError, NewMessage};
 use duetime_core::{Clock as _, Due, Timestamp};
 use duetime_import::Fingerprint;
@@ -33,6 +35,34 @@ pub(super) struct Verified {
     topic: Fingerprint,
 }
 
+/// By what it is judged.
+pub(super) struct Expected {
+    /// How much later than asked for the topic may make a message due.
+    pub smear: Duration,
+    /// After what a message is due that says nothing of it.
+    pub delay: Duration,
+    /// When the import began, from which delays count at the earliest.
+    pub begun: Timestamp,
+}
+
+impl Expected {
+    /// Whether a due time is the one that was asked for. A delay was counted from a moment of the import.
+    fn is_as_asked(&self, asked: Option<Due>, there: Option<Due>) -> bool {
+        let (Some(Due::At(asked)), Some(Due::At(there))) = (asked, there) else { return true };
+        (0..=self.smear.as_millis() as i64).contains(&(there.as_millis() - asked.as_millis()))
+    }
+
+    /// Whether a message may be delivered by now.
+    fn is_due(&self, asked: Option<Due>, now: Timestamp) -> bool {
+        let at = match asked {
+            Some(Due::At(at)) => at,
+            Some(Due::In(delay)) => self.begun.plus(delay),
+            None => self.begun.plus(self.delay),
+        };
+        at <= now
+    }
+}
+
 enum Found {
     There(NewMessage),
     Absent,
@@ -54,21 +84,20 @@ impl Verified {
         self.different == 0 && self.missing == 0
     }
 
-    fn add(&mut self, message: &NewMessage, found: &Found) {
+    fn add(&mut self, message: &NewMessage, found: &Found, expected: &Expected) {
         let id = message.id.as_deref().unwrap_or_default();
         self.source.add(message);
         let wrong = match found {
             Found::There(there) => {
-                self.topic.add(there);
-                // A delay was counted from the moment of the import.
-                let is_moved = matches!(message.due, Some(Due::At(_))) && there.due != message.due;
-                let is_other = is_moved || there.payload != message.payload;
+                let is_other = !expected.is_as_asked(message.due, there.due) || there.payload != message.payload;
+                // What is as it was asked for counts so: by its delay, and without the smear.
+                self.topic.add(if is_other { there } else { message });
                 self.same += u64::from(!is_other);
                 self.different += u64::from(is_other);
                 is_other.then_some("has another due time or payload in the topic")
             }
             Found::Absent => {
-                let is_due = matches!(message.due, Some(Due::At(at)) if at <= SystemClock.now());
+                let is_due = expected.is_due(message.due, SystemClock.now());
                 self.gone += u64::from(is_due);
                 self.missing += u64::from(!is_due);
                 (!is_due).then_some("is not in the topic")
@@ -98,6 +127,7 @@ pub(super) async fn verify(
     topic: &str,
     mut input: Input,
     is_refused: impl Fn(&NewMessage) -> bool,
+    expected: &Expected,
 ) -> anyhow::Result<Verified> {
     let mut verified = Verified::default();
     while let Some(entries) = input.page().await? {
@@ -118,8 +148,29 @@ pub(super) async fn verify(
             .buffer_unordered(AT_ONCE);
         while let Some(one) = found.next().await {
             let (message, found) = one?;
-            verified.add(&message, &found);
+            verified.add(&message, &found, expected);
         }
     }
     Ok(verified)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smear_makes_no_message_another_one_and_a_delay_that_is_over_none_missing() {
+        let begun = Timestamp::from_millis(1_924_992_000_000);
+        let (smear, delay) = (Duration::from_secs(2), Duration::from_secs(10));
+        let expected = Expected { smear, delay, begun };
+        let at = |later: i64| Some(Due::At(Timestamp::from_millis(begun.as_millis() + later)));
+        let as_asked = [0, 2_000, 2_001, -1].map(|later| expected.is_as_asked(at(0), at(later)));
+        assert_eq!(as_asked, [true, true, false, false]);
+        let hour = Some(Due::In(Duration::from_secs(3_600)));
+        assert!(expected.is_as_asked(hour, at(0)) && expected.is_as_asked(None, at(0)));
+        for (asked, due_after) in [(at(500), 500), (Some(Due::In(smear)), 2_000), (None, 10_000)] {
+            let is_due = |later: i64| expected.is_due(asked, Timestamp::from_millis(begun.as_millis() + later));
+            assert_eq!([due_after - 1, due_after].map(is_due), [false, true], "{asked:?}");
+        }
+    }
 }

@@ -159,13 +159,19 @@ fn refused(side: &str, problem: &ItemProblem) -> anyhow::Error {
 }
 
 impl Batch {
-    /// Moves messages. An error leaves some of them with a copy, and the next move goes on with those.
-    pub async fn run(self, messages: Vec<Pending>) -> anyhow::Result<Done> {
+    /// Moves messages; what was done before an error too, which leaves some with a copy, and the next move goes on
+    /// with those.
+    pub async fn run(self, messages: Vec<Pending>) -> (Done, anyhow::Result<()>) {
         let mut done = Done::default();
-        let messages = self.leave_known(messages, &mut done).await?;
-        let staged = self.stage(messages, &mut done).await?;
+        let ended = self.steps(messages, &mut done).await;
+        (done, ended)
+    }
+
+    async fn steps(&self, messages: Vec<Pending>, done: &mut Done) -> anyhow::Result<()> {
+        let messages = self.leave_known(messages, done).await?;
+        let staged = self.stage(messages, done).await?;
         if staged.is_empty() {
-            return Ok(done);
+            return Ok(());
         }
         let given = self.take(&staged).await?;
         let (mut moved, mut over) = (Vec::new(), Vec::new());
@@ -186,9 +192,8 @@ impl Batch {
                 }
             }
         }
-        over.extend(self.place(moved, &mut done).await?);
-        self.unstage(&over).await?;
-        Ok(done)
+        over.extend(self.place(moved, done).await?);
+        self.unstage(&over).await
     }
 
     /// Leaves at the source what the destination would refuse; what is left of the messages.
@@ -272,11 +277,15 @@ impl Batch {
         moved.retain(|one| one.given_at.is_some_and(|at| self.to.remembers_since(at)));
         done.tally.unclear += (sent - moved.len()) as u64;
         let messages: Vec<NewMessage> = moved.iter().map(|one| one.message.clone()).collect();
+        let mut failed = None;
         for answer in self.enqueue(&self.to, &messages).await? {
             let placed = match answer {
                 Ok(placed) => placed,
                 // The copy stays, and the next move schedules it.
-                Err(problem) => bail!(refused("destination", &problem)),
+                Err(problem) => {
+                    failed.get_or_insert_with(|| refused("destination", &problem));
+                    continue;
+                }
             };
             let became = placed.became.as_ref().map(|became| became.outcome.as_str());
             match (placed.outcome.as_str(), became) {
@@ -287,7 +296,7 @@ impl Batch {
                 }
             }
         }
-        Ok(moved)
+        failed.map_or(Ok(moved), Err)
     }
 
     /// Removes the copies of what is settled.

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use duetime_client::{Client, ListFilter, Topic};
 use duetime_core::Clock as _;
-use futures::future::LocalBoxFuture;
+use futures::future::{Fuse, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -89,7 +89,10 @@ struct Move {
     bar: ProgressBar,
 }
 
-type UnderWay = FuturesUnordered<LocalBoxFuture<'static, anyhow::Result<batch::Done>>>;
+type UnderWay = FuturesUnordered<LocalBoxFuture<'static, (batch::Done, anyhow::Result<()>)>>;
+
+/// Ends at Ctrl-C, once.
+type Stopped = Fuse<LocalBoxFuture<'static, std::io::Result<()>>>;
 
 impl Move {
     fn add(&mut self, done: batch::Done) {
@@ -136,43 +139,75 @@ impl Move {
         Ok((pending, next))
     }
 
-    /// Moves all that the source has beyond the margin; how many messages that were.
-    async fn round(&mut self, rate: &mut Rate, per_second: Option<u32>) -> anyhow::Result<u64> {
-        let (mut under_way, mut cursor, mut seen) = (UnderWay::new(), None::<String>, 0);
+    /// Moves all that the source has beyond the margin; how many messages that were, and whether Ctrl-C ended it.
+    async fn round(
+        &mut self,
+        rate: &mut Rate,
+        per_second: Option<u32>,
+        stopped: &mut Stopped,
+    ) -> anyhow::Result<(u64, bool)> {
+        let mut under_way = UnderWay::new();
+        let mut ended = self.feed(&mut under_way, rate, per_second, stopped).await;
+        // What is under way when one fails is waited for, and counted.
+        while let Some((done, result)) = under_way.next().await {
+            self.add(done);
+            ended = ended.and_then(|ended| result.map(|()| ended));
+        }
+        ended
+    }
+
+    /// Begins batch after batch, as [`Self::round`] has it; a few are under way at once.
+    async fn feed(
+        &mut self,
+        under_way: &mut UnderWay,
+        rate: &mut Rate,
+        per_second: Option<u32>,
+        stopped: &mut Stopped,
+    ) -> anyhow::Result<(u64, bool)> {
+        let (mut cursor, mut seen) = (None::<String>, 0);
+        let items = per_second.map_or(BATCH, |rate| BATCH.min(rate as usize));
         loop {
             let (pending, next) = self.page(cursor.as_deref()).await?;
             seen += pending.len() as u64;
-            for messages in batch::cut(pending, per_second.map_or(BATCH, |rate| BATCH.min(rate as usize)), BATCH_BYTES)
-            {
+            for messages in batch::cut(pending, items, BATCH_BYTES) {
+                if (&mut *stopped).now_or_never().is_some() {
+                    return Ok((seen, true));
+                }
                 rate.pass(messages.len()).await;
                 while under_way.len() >= BATCHES {
-                    let done = under_way.next().await.expect("some are under way")?;
+                    let (done, result) = under_way.next().await.expect("some are under way");
                     self.add(done);
+                    result?;
                 }
                 let batch = Batch { from: self.from.clone(), to: self.to.clone(), staged: self.staged.clone() };
                 under_way.push(async move { batch.run(messages).await }.boxed_local());
             }
             cursor = next;
             if cursor.is_none() {
-                break;
+                return Ok((seen, false));
             }
         }
-        while let Some(done) = under_way.next().await {
-            self.add(done?);
-        }
-        Ok(seen)
+    }
+
+    /// Ctrl-C is how a move ends that follows; any other has not done what it was to do.
+    async fn interrupted(&mut self, args: &MoveArgs) -> anyhow::Result<bool> {
+        ensure!(args.follow, "interrupted");
+        self.settle_staged().await?;
+        Ok(true)
     }
 
     /// Rounds until nothing is left, or, with `follow`, until Ctrl-C. False: the source is still written to.
     async fn rounds(&mut self, args: &MoveArgs) -> anyhow::Result<bool> {
         let mut rate = Rate::new(args.rate);
-        let stopped = tokio::signal::ctrl_c();
-        tokio::pin!(stopped);
+        let mut stopped: Stopped = tokio::signal::ctrl_c().boxed_local().fuse();
         let (mut quiet, mut rounds) = (0, 0);
         loop {
             self.settle_staged().await?;
             let refused = self.tally.refused;
-            let seen = self.round(&mut rate, args.rate).await?;
+            let (seen, is_stopped) = self.round(&mut rate, args.rate, &mut stopped).await?;
+            if is_stopped {
+                return self.interrupted(args).await;
+            }
             // What is refused stays at the source, and is counted by each round that meets it.
             let of_round = self.tally.refused - refused;
             quiet = if seen > of_round { 0 } else { quiet + 1 };
@@ -187,10 +222,7 @@ impl Move {
             let pause = if quiet > 0 { PAUSE } else { Duration::ZERO };
             tokio::select! {
                 biased;
-                _ = &mut stopped => {
-                    self.settle_staged().await?;
-                    return Ok(true);
-                }
+                _ = &mut stopped => return self.interrupted(args).await,
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -204,6 +236,29 @@ fn needs_memory(side: &str, topic: &Topic) -> anyhow::Result<()> {
         "the topic {name} at the {side} does not remember what became of its messages, which a move goes by: \
          `duetime topic set {name} --remember 1d` there, and again",
         name = topic.name
+    );
+    Ok(())
+}
+
+/// Refuses a topic that could not take all that the source may give away, which nothing would deliver from the copies.
+/// How many bytes there are on either side is not told, so of two limits of bytes the wider one is taken to hold.
+fn has_room(source: &Topic, target: &Topic) -> anyhow::Result<()> {
+    let name = &target.name;
+    let there = target.scheduled + target.in_flight + target.dead;
+    let (comes, most) = (source.scheduled, target.config.max_messages.unwrap_or(u64::MAX));
+    ensure!(
+        there.saturating_add(comes) <= most,
+        "the topic {name} at the destination takes {most} messages and has {there}, and {comes} would come: `duetime \
+         topic set {name} --max-messages {}` there, and again",
+        there.saturating_add(comes)
+    );
+    let bytes = |topic: &Topic| topic.config.max_bytes.unwrap_or(u64::MAX);
+    ensure!(
+        bytes(target) >= bytes(source),
+        "the topic {name} at the destination takes {} bytes, and the source may have more: `duetime topic set {name} \
+         --max-bytes {}` there, and again",
+        bytes(target),
+        source.config.max_bytes.map_or_else(|| "none".to_owned(), |most| most.to_string())
     );
     Ok(())
 }
@@ -242,6 +297,7 @@ impl MoveArgs {
             ensure!(!is_same, "{} is a node of the source itself; name one of the other Duetime", self.to);
             needs_memory("destination", &target)?;
             to.remember = target.config.remember;
+            has_room(&source, &target)?;
             ensure!(
                 target.config.max_payload >= source.config.max_payload,
                 "the topic {there} at the destination takes payloads of {} bytes, the source {}: `duetime topic set \
@@ -251,7 +307,15 @@ impl MoveArgs {
                 source.config.max_payload
             );
         } else if !self.dry_run {
-            let change = settings::copy_of(&source)?;
+            let mut change = settings::copy_of(&source)?;
+            if source.config.paused {
+                // Else its messages would be delivered there at once.
+                change.insert("paused".to_owned(), json!(true));
+                output::warn(&format!(
+                    "{} is paused, and so {there} is made paused at the destination: `duetime resume {there}` there",
+                    self.topic
+                ));
+            }
             let made = to.client.put_topic(there, &change).await;
             made.with_context(|| {
                 format!("making the topic {there} at the destination with the settings of the source")

@@ -10,6 +10,9 @@ use super::batch::{Batch, Done, Given, Pending, cut};
 use super::side::{ASKED, Side};
 use super::{BATCH, BATCH_BYTES, Move, STAGED};
 
+/// How a node refuses a name that no topic can have.
+const NO_NAME: &str = "invalid_topic_name";
+
 /// What is to be done with a copy.
 enum Verdict {
     /// The source may still give its message away.
@@ -44,6 +47,8 @@ impl Side {
         let copies = Self { topic: format!("{}{STAGED}", self.topic), ..self.clone() };
         match copies.find().await {
             Err(error) if error.problem().is_some_and(|problem| problem.status == 403) => Ok(0),
+            // The name is so long that no topic of copies can have it.
+            Err(error) if error.problem().is_some_and(|problem| problem.code == NO_NAME) => Ok(0),
             found => Ok(found?.map_or(0, |topic| topic.scheduled + topic.in_flight + topic.dead)),
         }
     }
@@ -61,6 +66,15 @@ impl Side {
         }
         Ok(left)
     }
+}
+
+/// Schedules what the source gave away, and removes the copies of that and of what is `over`.
+async fn settle(batch: &Batch, moved: Vec<Vec<Pending>>, over: &[Pending], done: &mut Done) -> anyhow::Result<()> {
+    for moved in moved {
+        let settled = batch.place(moved, done).await?;
+        batch.unstage(&settled).await?;
+    }
+    batch.unstage(over).await
 }
 
 impl Move {
@@ -109,12 +123,9 @@ impl Move {
                 }
             }
             let batch = Batch { from: self.from.clone(), to: self.to.clone(), staged: self.staged.clone() };
-            for moved in cut(moved, BATCH, BATCH_BYTES) {
-                let settled = batch.place(moved, &mut done).await?;
-                batch.unstage(&settled).await?;
-            }
-            batch.unstage(&over).await?;
+            let settled = settle(&batch, cut(moved, BATCH, BATCH_BYTES), &over, &mut done).await;
             self.add(done);
+            settled?;
             cursor = next;
             if cursor.is_none() {
                 return Ok(());

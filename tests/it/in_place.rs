@@ -20,6 +20,7 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{AsyncCommands as _, FromRedisValue as _};
 use reqwest::Method;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::left::left_at;
 use crate::redis_faults::server::{connect_by, connection};
@@ -155,7 +156,9 @@ async fn what_is_due_is_in_its_stream_exactly_once_although_the_node_is_killed_u
     let client = Client::new(&node.url(), None).unwrap();
     let (recorder, ended) = (Recorder::new(Arc::new(WallClock)), Arc::new(AtomicBool::new(false)));
     let raw = redis::Client::open(redis.url()).unwrap();
-    let consumer = tokio::spawn(consume(raw, recorder.clone(), ended.clone()));
+    // It ends with the test, before the server does.
+    let mut consumer = JoinSet::new();
+    consumer.spawn(consume(raw, recorder.clone(), ended.clone()));
     place(&client, &recorder).await;
     for _ in 0..3 {
         let_pass(DOWN, Because::Rate).await;
@@ -168,7 +171,7 @@ async fn what_is_due_is_in_its_stream_exactly_once_although_the_node_is_killed_u
     let client = Client::new(&node.url(), None).unwrap();
     until_nothing_is_left(&client).await;
     ended.store(true, Ordering::Relaxed);
-    consumer.await.unwrap();
+    consumer.join_next().await.unwrap().unwrap();
     let verdict = judge(&recorder, &redis).await;
     assert_eq!(verdict.accepted, usize::try_from(ORDERS).unwrap() / 2, "what was not cancelled is handed over");
     let metrics = client.metrics().await.unwrap();

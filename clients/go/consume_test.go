@@ -49,10 +49,10 @@ func TestALongHandlerKeepsItsClaim(t *testing.T) {
 	r.fault("cut", "/extend", nil)
 	handle := func(ctx context.Context, d *Delivery) error {
 		attempts.add(d.Attempt)
-		time.Sleep(4 * time.Second)
+		time.Sleep(10 * time.Second)
 		return ctx.Err()
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 2400 * time.Millisecond})
+	c := r.consume(handle, ConsumeOptions{Visibility: 6 * time.Second})
 	until(t, "both are acked", r.isEmpty)
 	equal(t, c.stop(), nil)
 	equal(t, attempts.get(), []int{1, 1})
@@ -112,10 +112,10 @@ func TestANackWithADelayIsNotUndoneByABeat(t *testing.T) {
 	delay := time.Hour
 	handle := func(ctx context.Context, d *Delivery) error {
 		verdicts.add(must(d.Nack(ctx, Nack{Delay: &delay, Reason: "not yet"})))
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(4500 * time.Millisecond)
 		return nil
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 3 * time.Second})
+	c := r.consume(handle, ConsumeOptions{Visibility: 9 * time.Second})
 	until(t, "it is nacked", func() bool { return len(verdicts.get()) > 0 })
 	equal(t, c.stop(), nil)
 	equal(t, must(r.beside.Get(ctx, "m-0")).State, "scheduled")
@@ -174,14 +174,14 @@ func TestWhatComesAfterItsClaimIsOverIsLostAndNotHandled(t *testing.T) {
 
 func TestWhatFallsDueLateInAClaimThatWaitsLongerThanItsVisibilityIsKept(t *testing.T) {
 	r := made(t, 0, nil)
-	must(r.beside.Enqueue(ctx, NewMessage{ID: "late", Delay: 2500 * time.Millisecond}))
+	must(r.beside.Enqueue(ctx, NewMessage{ID: "late", Delay: 6 * time.Second}))
 	var attempts list[int]
 	handle := func(ctx context.Context, d *Delivery) error {
 		attempts.add(d.Attempt)
 		time.Sleep(500 * time.Millisecond)
 		return ctx.Err()
 	}
-	c := r.consume(handle, ConsumeOptions{Visibility: 1500 * time.Millisecond, Wait: 20 * time.Second})
+	c := r.consume(handle, ConsumeOptions{Visibility: 4 * time.Second, Wait: 20 * time.Second})
 	until(t, "it is acked", func() bool { return len(attempts.get()) > 0 && r.isEmpty() })
 	equal(t, c.stop(), nil)
 	equal(t, attempts.get(), []int{1})

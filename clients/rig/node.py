@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,13 +17,25 @@ from pathlib import Path
 
 #: A node is ready, and has ended, within this time.
 START_MAX_S = 30.0
+#: Below those that the system gives to whoever wants any port, so that no connection takes one before it is used.
+PORTS = range(10_000, 30_000)
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """A port nobody listens on, never given twice by this process."""
+    for port in random.sample(PORTS, 1000):
+        with socket.socket() as taken:
+            # As a node binds: what is left of connections that have ended takes no port away.
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _given:
+            _given.add(port)
+            return port
+    raise SystemExit(f"no free port from {PORTS.start} to {PORTS.stop}")
 
 
 class Node:

@@ -116,7 +116,7 @@ def drive(shop: Shop, node: Node) -> None:
 def main() -> None:
     folder, command, port = sys.argv[1], sys.argv[2:], free_port()
     node = Node(SINK.format(port=port, secret=SECRET))
-    places = {"DUETIME_URL": node.url, "WEBHOOK_SECRET": SECRET, "ORDER_TIMEOUT": "2s", "PORT": str(port)}
+    places = {"DUETIME_URL": node.url, "WEBHOOK_SECRET": SECRET, "ORDER_TIMEOUT": "10s", "PORT": str(port)}
     with tempfile.TemporaryDirectory() as scratch, (Path(scratch) / "log").open("w+") as log:
         places["SHOP_DB"] = str(Path(scratch) / "shop.db")
         command = [word.replace("$PORT", str(port)) for word in command]

@@ -1,12 +1,23 @@
 //! A sink as a node makes it: from the lines of its configuration and what a topic says of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use duetime_core::{Namespace, Sink, SinkBinder as _};
+use duetime_core::{Delivery, Namespace, Sink, SinkBinder as _, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::message;
+use duetime_testkit::wait::until;
 use serde_json::Value;
+
+/// Longest wait until a sink uses a target again.
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
+
+/// Hands messages over again and again until all are accepted: a target that was away needs a moment.
+pub async fn until_taken(sink: &dyn Sink, batch: &[Delivery]) {
+    let taken = async || sink.deliver(batch).await.iter().all(|verdict| *verdict == Verdict::Accepted).then_some(());
+    until(RECOVERY_MAX, "the target is used again", taken).await;
+}
 
 /// The sink that `topic` names, with these lines.
 pub fn bind(config: &str, topic: Value) -> Result<Arc<dyn Sink>, String> {

@@ -29,6 +29,8 @@ const AWAY: &str = "127.0.0.1:1";
 const AT_ONCE: usize = 8;
 /// How long a node that cannot start, or waits for its store, is watched.
 const WATCHED: Duration = Duration::from_secs(3);
+/// And one that prints nothing, for this long.
+const SILENT_MAX: Duration = Duration::from_secs(30);
 
 struct Sides {
     parrots: BTreeMap<Manner, Parrot>,
@@ -87,7 +89,12 @@ impl Run {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(told.try_clone().unwrap()).stderr(told);
         let (mut process, began) = (command.spawn().unwrap(), Instant::now());
-        while process.try_wait().unwrap().is_none() && (!self.serves || began.elapsed() < WATCHED) {
+        // On a slow machine it may be long until it prints anything.
+        let is_watched = || {
+            let most = if std::fs::metadata(&output).unwrap().len() == 0 { SILENT_MAX } else { WATCHED };
+            !self.serves || began.elapsed() < most
+        };
+        while process.try_wait().unwrap().is_none() && is_watched() {
             let_pass_blocking(Duration::from_millis(20), Because::AskedAgain);
         }
         let _ = process.kill();
@@ -321,6 +328,7 @@ async fn a_node_shows_no_secret(log_format: &str) {
     }
     // Long enough for every time-out and for several probes.
     let_pass(Duration::from_secs(4), Because::Time).await;
+    node.until_said("sink is down", 1).await;
 
     let document = ask(get.clone(), "/openapi.json", &tokens[0], Value::Null).await.1;
     let topics: Vec<String> = sinks.keys().cloned().collect();

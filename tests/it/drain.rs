@@ -5,13 +5,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use duetime_testkit::servers::{EtcdServers, Node, Proxy, RedisServer};
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{self, Because, let_pass};
 use duetime_testkit::{Webhook, in_time};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::test_node::ask;
+use crate::test_node::{ask, done};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ async fn until(node: &Node, id: &str, what: &str, done: impl Fn(&Value) -> bool)
 async fn enqueue(node: &Node, sent: &mut BTreeSet<String>, count: usize) {
     let ids: Vec<String> = (0..count).map(|n| format!("order-{}", sent.len() + n)).collect();
     let items: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": "300ms", "payload": id})).collect();
-    assert_eq!(ask(node, Method::POST, "/v1/topics/orders/messages", &json!(items)).await.0, 200);
+    done(node, Method::POST, "orders/messages", &json!(items)).await;
     sent.extend(ids);
 }
 
@@ -165,7 +165,7 @@ async fn a_drain_comes_late(proxy: &Proxy, pattern: &[u8], [held, other, drained
     }
     proxy.keep_back(pattern, false);
     let (status, why) = ask(held, Method::POST, "/v1/nodes/drained/drain", &json!({})).await;
-    assert!(proxy.kept() > 0);
+    wait::until(PATIENCE, "it came to the proxy", async || (proxy.kept() > 0).then_some(())).await;
     // Over another connection the same may be done in time; what was kept back comes late all the same.
     if status != 200 {
         assert_eq!((status, &why["code"]), (503, &json!("authority_unavailable")));
@@ -180,7 +180,7 @@ async fn a_drain_comes_late(proxy: &Proxy, pattern: &[u8], [held, other, drained
     let begun = Instant::now();
     while begun.elapsed() < 2 * REDIS_WAITS {
         for node in [other, drained] {
-            assert_eq!(seen(node, "drained").await["state"], "serving", "a late drain undid the end of it");
+            assert_ne!(seen(node, "drained").await["state"], "draining", "a late drain undid the end of it");
         }
         let_pass(LOOK_EVERY, Because::Quiet).await;
     }

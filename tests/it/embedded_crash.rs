@@ -105,7 +105,8 @@ fn a_process_killed_in_the_middle_of_commits_keeps_every_promise() {
     let workers: Vec<_> = workers.collect();
     let in_work: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
     let kills = SIDE_BY_SIDE * LIVES * KILLS_PER_LIFE;
-    assert!(kills >= 200 && in_work > kills / 3, "{in_work} of {kills} kills met a process at work");
+    assert!(kills >= 200, "{kills}");
+    duetime_testkit::in_time!(in_work > kills / 3, "{in_work} of {kills} kills met a process at work");
 }
 
 #[test]
@@ -121,6 +122,6 @@ fn a_second_process_is_refused_until_the_first_is_gone_however_it_went() {
     assert!(!refused.status.success() && told.contains("used by another duetime"), "{told}");
     assert!(told.contains("choose another folder"), "{told}");
     drop(first);
-    assert!(work_and_die(folder.path(), 2, START, Duration::from_millis(500)).contains("E "));
+    assert!(work_and_die(folder.path(), 2, START, Duration::from_secs(5)).contains("E "));
     let _again = open(folder.path());
 }

@@ -14,10 +14,10 @@ use crate::test_node::{TestNode, ask, done};
 const SOON: Duration = Duration::from_secs(3);
 
 async fn tells_what_expired(node: &Node) {
-    // Later than the request is read, however slow the machine is.
-    let soon = WallClock.now().plus(SOON).as_millis();
     let topic = json!({"shards": 2, "remember": "1h", "paused": true});
     done(node, Method::PUT, "offers", &topic).await;
+    // Later than the request is read, however slow the machine is.
+    let soon = WallClock.now().plus(SOON).as_millis();
     let offers = json!([
         {"id": "after", "delay": 0, "expires": "300ms"},
         {"id": "at", "delay": 0, "expires_at": soon},

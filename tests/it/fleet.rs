@@ -112,6 +112,7 @@ async fn a_joining_node_gets_its_share_within_seconds_and_a_leaving_ones_is_shar
     cluster.join(Vec::new()).await;
     let took = cluster.shared_by(0, &[0, 1, 2], Duration::from_secs(5)).await;
     duetime_testkit::in_time!(took < Duration::from_secs(5), "{took:?}");
+    cluster.shared_by(2, &[0, 1, 2], Duration::from_secs(5)).await;
     let shards = cluster.client(2).shards(TOPIC).await.unwrap().shards;
     assert_eq!(shards.iter().filter(|shard| shard.owner.as_deref() == Some("n2")).count(), SHARDS as usize / 3);
     assert!(cluster.nodes[2].sigterm(GRACE).await.success());

@@ -14,12 +14,17 @@ use duetime_core::{Clock, Due, Timestamp, TopicName};
 use duetime_redis::slots;
 use duetime_testkit::history::{Change, FaultKind, Outcome, Recorder, Rules, Verdict, What, check, digest};
 use duetime_testkit::servers::{Node, RedisOptions, RedisServer};
-use duetime_testkit::wait::{Because, let_pass};
-use duetime_testkit::{WallClock, promised};
+use duetime_testkit::wait::{Because, let_pass, until};
+use duetime_testkit::{WallClock, in_time, promised};
 use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{AsyncCommands as _, FromRedisValue as _};
+use reqwest::Method;
+use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::left::left_at;
+use crate::redis_faults::server::{connect_by, connection};
+use crate::test_node::ask;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const TOPIC: &str = "orders";
@@ -51,7 +56,7 @@ async fn server() -> RedisServer {
 }
 
 async fn connect(server: &RedisServer) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    connection(server).await.unwrap()
 }
 
 fn payload_of(n: i64) -> Vec<u8> {
@@ -88,7 +93,8 @@ async fn place(client: &Client, recorder: &Recorder) {
         }
     }
     let left = now + FIRST_DUE_MS - WallClock.now().as_millis();
-    let_pass(Duration::from_millis(u64::try_from(left).expect("all was placed in time")), Because::Time).await;
+    in_time!(left >= 0, "all was placed {} ms too late", -left);
+    let_pass(Duration::from_millis(left.cast_unsigned()), Because::Time).await;
 }
 
 fn text(fields: &std::collections::HashMap<String, redis::Value>, name: &str) -> String {
@@ -97,7 +103,7 @@ fn text(fields: &std::collections::HashMap<String, redis::Value>, name: &str) ->
 
 /// Reads all streams as one consumer of a group, acks, and notes what came.
 async fn consume(server: redis::Client, recorder: Arc<Recorder>, ended: Arc<AtomicBool>) {
-    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect_by(&server).await.unwrap();
     let (streams, news) = (streams(), vec![">"; SHARDS as usize]);
     for stream in &streams {
         let _: () = connection.xgroup_create_mkstream(stream, GROUP, "0").await.unwrap();
@@ -150,7 +156,9 @@ async fn what_is_due_is_in_its_stream_exactly_once_although_the_node_is_killed_u
     let client = Client::new(&node.url(), None).unwrap();
     let (recorder, ended) = (Recorder::new(Arc::new(WallClock)), Arc::new(AtomicBool::new(false)));
     let raw = redis::Client::open(redis.url()).unwrap();
-    let consumer = tokio::spawn(consume(raw, recorder.clone(), ended.clone()));
+    // It ends with the test, before the server does.
+    let mut consumer = JoinSet::new();
+    consumer.spawn(consume(raw, recorder.clone(), ended.clone()));
     place(&client, &recorder).await;
     for _ in 0..3 {
         let_pass(DOWN, Because::Rate).await;
@@ -163,7 +171,7 @@ async fn what_is_due_is_in_its_stream_exactly_once_although_the_node_is_killed_u
     let client = Client::new(&node.url(), None).unwrap();
     until_nothing_is_left(&client).await;
     ended.store(true, Ordering::Relaxed);
-    consumer.await.unwrap();
+    consumer.join_next().await.unwrap().unwrap();
     let verdict = judge(&recorder, &redis).await;
     assert_eq!(verdict.accepted, usize::try_from(ORDERS).unwrap() / 2, "what was not cancelled is handed over");
     let metrics = client.metrics().await.unwrap();
@@ -232,21 +240,26 @@ async fn a_key_that_is_no_stream_stops_its_shard_alone_and_loses_nothing() {
         }
     };
     tokio::time::timeout(PATIENCE, others).await.expect("the other shards are handed over");
-    let said = node.output();
+    let said = node.until_said("WRONGTYPE", 1).await;
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("WRONGTYPE")).collect();
     let names_all = |line: &str| [TOPIC, "shard orders:0", &streams()[0]].iter().all(|name| line.contains(name));
     assert!(!lines.is_empty() && lines.iter().all(|line| names_all(line)), "{said}");
     // Whoever asks is told, wherever they ask.
-    let issue = client.sink(TOPIC).await.unwrap().issue.expect("a stream takes nothing");
+    let issue = async || client.sink(TOPIC).await.unwrap().issue;
+    let issue = until(PATIENCE, "a stream takes nothing", issue).await;
     assert!(issue.state == "refused" && names_all(&format!("{TOPIC} {}", issue.reason.clone().unwrap())), "{issue:?}");
-    let ready = crate::test_node::client().get(format!("{}/readyz", node.url())).send().await.unwrap();
-    let ready: serde_json::Value = ready.json().await.unwrap();
-    assert!(ready["status"] == "degraded" && names_all(ready["issues"][0].as_str().unwrap()), "{ready}");
+    let ready = async || {
+        let (_, ready) = ask(&node, Method::GET, "/readyz", &Value::Null).await;
+        (ready["status"] == "degraded").then_some(ready)
+    };
+    let ready = until(PATIENCE, "the node says that something is wrong", ready).await;
+    assert!(names_all(ready["issues"][0].as_str().unwrap()), "{ready}");
     let _: () = connection.del(&streams()[0]).await.unwrap();
     until_nothing_is_left(&client).await;
     let length: u64 = connection.xlen(&streams()[0]).await.unwrap();
     assert_eq!(length, of_first);
-    assert_eq!(client.sink(TOPIC).await.unwrap().issue, None);
+    let well = async || client.sink(TOPIC).await.unwrap().issue.is_none().then_some(());
+    until(PATIENCE, "nothing is wrong any more", well).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

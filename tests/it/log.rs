@@ -23,7 +23,7 @@ async fn each_line_of_a_json_log_has_the_documented_fields() {
     node.orders(&json!({}), json!("30s")).await;
     node.enqueue("orders", ["a".to_owned()]).await;
     node.breaker(true).await;
-    let output = node.process.output();
+    let output = node.until_said("sink is down", 1).await;
     let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect();
     for line in &lines {
         let text = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field} of {line}"));

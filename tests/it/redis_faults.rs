@@ -15,8 +15,9 @@ use std::time::Duration;
 use duetime_core::{ChangeId, StoreError, StoreHealth as _, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
+use duetime_testkit::in_time;
 use duetime_testkit::servers::RedisServer;
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{Because, let_pass, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::redis_store::documented_rights;
@@ -121,11 +122,11 @@ async fn a_full_server_refuses_new_messages_and_drains_the_old_ones() {
     let load = load_on(&server).await;
     pause(2500).await;
     ask(&server, "CONFIG SET maxmemory 1").await.unwrap();
-    pause(300).await;
-    let (refused, acked) = (load.refused_full(), load.acked());
-    assert!(refused > 0, "enqueue answers that the server is full");
+    let is_full = async || (load.refused_full() > 0).then_some(());
+    until(NOTICED_WITHIN, "enqueue answers that the server is full", is_full).await;
+    let acked = load.acked();
     pause(1500).await;
-    assert!(load.acked() > acked, "claims and acks go on");
+    until(NOTICED_WITHIN, "claims and acks go on", async || (load.acked() > acked).then_some(())).await;
     ask(&server, "CONFIG SET maxmemory 0").await.unwrap();
     load.check().await;
 }
@@ -157,7 +158,7 @@ async fn until_issue(store: &RedisStore, words: Option<&str>) {
         match words {
             None if told.is_empty() => return,
             Some(words) if told.iter().any(|issue| issue.contains(words)) => return,
-            _ => assert!(tokio::time::Instant::now() < end, "not noticed in time: {told:?}"),
+            _ => in_time!(tokio::time::Instant::now() < end, "not noticed in time: {told:?}"),
         }
         pause(50).await;
     }

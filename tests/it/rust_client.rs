@@ -38,7 +38,8 @@ async fn seen(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "not seen: {what}");
+    let in_time = tokio::time::timeout(PATIENCE, wait).await;
+    duetime_testkit::in_time!(in_time.is_ok(), "not seen: {what}");
 }
 
 /// Sees to it that it is known when a handler is dropped.
@@ -171,7 +172,7 @@ async fn a_handler_whose_message_is_cancelled_is_dropped_and_a_stop_gives_back_w
     assert_eq!(client.cancel("orders", "cancelled").await.unwrap().outcome, "in_flight");
     tokio::time::timeout(PATIENCE, when_dropped).await.expect("the handler is dropped").unwrap();
     let lost = |event: &ConsumerEvent| matches!(event, ConsumerEvent::Lost { id, outcome } if id == "cancelled" && outcome == "cancelled");
-    assert!(events.lock().iter().any(lost), "{:?}", events.lock());
+    seen("the loss is told", async || events.lock().iter().any(lost)).await;
     stop.notify_one();
     worker.await.unwrap().unwrap();
     let topic = done(&node, Method::GET, "orders", &Value::Null).await;

@@ -7,8 +7,11 @@ use duetime_testkit::Webhook;
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Answer;
+use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::test_node::done;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const MESSAGES: usize = 3_000;
@@ -43,14 +46,20 @@ async fn enqueue(node: &Node) {
     assert_eq!(body.matches("\"scheduled\"").count(), MESSAGES);
 }
 
-async fn wait_for(hook: &Webhook, count: usize) {
+/// Waits until that many arrived. What is neither there nor waits at the node is lost.
+async fn wait_for(node: &Node, hook: &Webhook, count: usize) {
     let arrived = async {
         while hook.hits().len() < count {
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
-    let in_time = tokio::time::timeout(PATIENCE, arrived).await;
-    assert!(in_time.is_ok(), "{} of {count} arrived", hook.hits().len());
+    if tokio::time::timeout(PATIENCE, arrived).await.is_err() {
+        let topic = done(node, Method::GET, "orders", &Value::Null).await;
+        let waits = topic["scheduled"].as_u64().unwrap() + topic["in_flight"].as_u64().unwrap();
+        let arrived = hook.hits().len();
+        assert!(arrived >= count || waits > 0, "lost: {arrived} of {count} arrived, and the node has {topic}");
+        duetime_testkit::in_time!(arrived >= count, "{arrived} of {count} arrived, and the node has {topic}");
+    }
 }
 
 fn arrivals(hook: &Webhook) -> BTreeMap<String, usize> {
@@ -64,7 +73,7 @@ fn arrivals(hook: &Webhook) -> BTreeMap<String, usize> {
 async fn ends_under_load_and_loses_nothing(mut node: Node, hook: Webhook) {
     hook.answer(|_| Answer::status(200).after(CALL));
     enqueue(&node).await;
-    wait_for(&hook, MESSAGES / 4).await;
+    wait_for(&node, &hook, MESSAGES / 4).await;
 
     let status = node.sigterm(GRACE).await;
     assert!(status.success(), "{status}: {}", node.output());
@@ -74,7 +83,7 @@ async fn ends_under_load_and_loses_nothing(mut node: Node, hook: Webhook) {
     assert_eq!(hook.hits().len(), before, "a node that has ended delivers nothing");
 
     node.start_again().await;
-    wait_for(&hook, MESSAGES).await;
+    wait_for(&node, &hook, MESSAGES).await;
     let_pass(CALL * 10, Because::Quiet).await;
     let arrivals = arrivals(&hook);
     assert_eq!(arrivals.len(), MESSAGES, "nothing is lost");

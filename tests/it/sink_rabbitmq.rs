@@ -10,12 +10,12 @@ use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RabbitMqServer};
+use duetime_testkit::violation::timed_out;
 use duetime_testkit::wait::{Because, let_pass};
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::bound_sink;
 use crate::test_node::{TestNode, ids};
@@ -215,17 +215,13 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
         failed(&sink.deliver(&batch[..1]).await[0], "takes nothing for now");
     }
     broker.control(&["set_vm_memory_high_watermark", "0.4"]);
-    let end = Instant::now() + Duration::from_secs(60);
-    while sink.deliver(&batch[..1]).await != [Verdict::Accepted] {
-        duetime_testkit::in_time!(Instant::now() < end, "the alarm is over, and the sink does not notice");
-        let_pass(Duration::from_millis(100), Because::AskedAgain).await;
-    }
+    bound_sink::until_taken(&*sink, &batch[..1]).await;
 
     // A broker that stalls between publish and confirm is away, and is used again when it is back.
     broker.stall().await;
     failed(&sink.deliver(&batch[..3]).await[2], "did not confirm within 3000 ms");
     broker.resume();
-    assert_eq!(sink.deliver(&batch[..1]).await, [Verdict::Accepted]);
+    bound_sink::until_taken(&*sink, &batch[..1]).await;
     fetch(&admin).await;
     drop((admin, connection));
     run_all(&mut World { broker, sink }).await;
@@ -270,7 +266,8 @@ async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
     node.enqueue("orders", ids("lost", 3)).await;
     let mut good = ids("good", GOOD_MAX);
     while node.counts("orders").await["dead"] != 3 {
-        let one = good.next().unwrap_or_else(|| panic!("not all are dead letters:\n{}", node.process.output()));
+        let one =
+            good.next().unwrap_or_else(|| timed_out(format!("not all are dead letters:\n{}", node.process.output())));
         node.enqueue("orders", [one]).await;
         let_pass(Duration::from_millis(200), Because::AskedAgain).await;
     }

@@ -10,7 +10,7 @@ use duetime_testkit::conformance::sink::{CANARY, message};
 use duetime_testkit::servers::{
     NatsServer, Proxy, RabbitMqServer, RedisOptions, RedisServer, free_port, write_certificates,
 };
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{Because, let_pass, until};
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use serde_json::json;
@@ -34,8 +34,12 @@ async fn trusts_only(config: &str, ca: &Path, settings: &serde_json::Value) -> A
     let said = said.to_lowercase();
     assert!(said.contains("certificate") || said.contains("issuer"), "{said}");
     let sink = bind(&format!("{config}ca_file = {ca:?}\n"), settings.clone()).unwrap();
-    assert_eq!(sink.check().await, Ok(()));
-    assert_eq!(sink.deliver(&[message("first", "x")]).await, [Verdict::Accepted]);
+    // What it waits for at most is short for a slow machine.
+    let answers = async || sink.check().await.map_err(|error| eprintln!("{error}")).ok();
+    until(RECOVERY_MAX, "a target whose authority is known is used", answers).await;
+    let verdicts = sink.deliver(&[message("first", "x")]).await;
+    duetime_testkit::in_time!(!matches!(verdicts[0], Verdict::NoAnswer { .. }), "{verdicts:?}");
+    assert_eq!(verdicts, [Verdict::Accepted]);
     sink
 }
 

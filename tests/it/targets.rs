@@ -19,6 +19,8 @@ use redis::streams::StreamRangeReply;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::redis_faults::server::connection;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries of a stream that are read at once.
 const PAGE: usize = 1_000;
@@ -83,8 +85,7 @@ impl Target for Streams {
     }
 
     async fn arrived(&mut self) -> Vec<Arrived> {
-        let client = redis::Client::open(self.server.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connection(&self.server).await.unwrap();
         let text = |value: &redis::Value| redis::from_redis_value(value.clone()).unwrap();
         let (mut arrived, mut from) = (Vec::new(), "-".to_owned());
         loop {

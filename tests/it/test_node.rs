@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -31,6 +32,7 @@ pub(crate) async fn ask(node: &Node, method: Method, path: &str, body: &Value) -
 /// Asks a node for what is below `/v1/topics/`, which must succeed.
 pub(crate) async fn done(node: &Node, method: Method, path: &str, body: &Value) -> Value {
     let (status, answer) = ask(node, method, &format!("/v1/topics/{path}"), body).await;
+    in_time!(status != 503, "{path}: {status} {answer}");
     assert!((200..300).contains(&status), "{path}: {status} {answer}");
     answer
 }
@@ -158,6 +160,7 @@ impl TestNode {
     /// The same, and answers what became of each.
     pub(crate) async fn results(&self, topic: &str, messages: Vec<Value>) -> Vec<Value> {
         let (status, body) = self.post(&format!("/v1/topics/{topic}/messages"), json!(messages)).await;
+        in_time!(status != 503, "{topic}: {status} {body}");
         assert_eq!(status, 200, "{body}");
         body["results"].as_array().unwrap().clone()
     }

@@ -76,14 +76,16 @@ async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
     let limit = json!({"shards": 4, "max_messages": MOST});
     assert_eq!(nodes[0].topic("small", limit).await.0, StatusCode::CREATED);
     let since = Instant::now();
-    loop {
-        // A node that does not know of the other yet would take its part as well.
-        let (_, listed) = nodes[0].get("/v1/nodes").await;
-        if listed["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2) {
-            break;
+    for node in &nodes {
+        loop {
+            // A node that does not know of the other yet would take its part as well.
+            let (_, listed) = node.get("/v1/nodes").await;
+            if listed["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2) {
+                break;
+            }
+            in_time!(since.elapsed() < PATIENCE, "the nodes see each other: {listed}");
+            let_pass(Duration::from_millis(50), Because::AskedAgain).await;
         }
-        in_time!(since.elapsed() < PATIENCE, "the nodes see each other: {listed}");
-        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
     let offers = |node: usize| {
         let (node, mut next) = (&nodes[node], node * 1_000_000);
@@ -109,5 +111,7 @@ async fn two_nodes_at_once_take_in_no_more_than_the_limit_and_fill_it() {
     };
     let (first, second) = tokio::join!(offers(0), offers(1));
     let (_, view) = nodes[1].get("/v1/topics/small").await;
-    assert_eq!((first + second, &view["scheduled"]), (MOST, &json!(MOST)), "by the first {first}, {view}");
+    let taken = first + second;
+    assert!(taken <= MOST && view["scheduled"] == taken, "{taken}, by the first {first}, {view}");
+    in_time!(taken == MOST, "all that fits: {taken}, by the first {first}, {view}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{Because, let_pass, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -43,8 +43,9 @@ async fn until_readyz(nodes: &[Node], text: &str) {
     for node in nodes {
         loop {
             let (is, said) = ask(node, Method::GET, "/readyz", &Value::Null).await;
-            assert_eq!(is, 200, "{said}");
-            if said.to_string().contains(text) {
+            // On a slow machine the store may not answer in time.
+            assert!(is == 200 || said["code"] == "store_unavailable", "{is}: {said}");
+            if is == 200 && said.to_string().contains(text) {
                 break;
             }
             in_time!(begun.elapsed() < PATIENCE, "not {text:?} but {said}");
@@ -74,7 +75,8 @@ async fn a_store_that_was_emptied_is_no_deletion_and_topics_are_created_anew() {
     redis.cli(&["FLUSHALL"]);
     until_all_say(&nodes, "topic_emptied").await;
     until_readyz(&nodes, "topic_emptied").await;
-    assert!(nodes[0].output().contains("the store was emptied"), "an error in the log");
+    // An error in the log.
+    nodes[0].until_said("the store was emptied", 1).await;
     let (status, made) = ask(&nodes[1], Method::PUT, ORDERS, &json!({"shards": 4})).await;
     assert_eq!(status, 201, "{made}");
     until_readyz(&nodes, READY).await;
@@ -152,7 +154,8 @@ async fn a_store_that_went_back_to_before_a_change_of_the_shard_count_answers_no
                 let_pass(Duration::from_millis(20), Because::AskedAgain).await;
             }
         }
-        assert!(nodes.iter().any(|node| node.output().contains("the store was rolled back")), "an error in the log");
+        let is_said = || nodes.iter().any(|node| node.output().contains("the store was rolled back"));
+        until(PATIENCE, "an error in the log", async || is_said().then_some(())).await;
         until_readyz(&nodes, READY).await;
         let (_, topic) = ask(&nodes[0], Method::GET, ORDERS, &Value::Null).await;
         assert_eq!((&topic["shard_count"], &topic["scheduled"]), (&json!(4), &json!(0)), "{topic}");

@@ -58,12 +58,12 @@ def test_a_long_handler_keeps_its_claim(rig: Rig, kind: str) -> None:
 
     async def handle(delivery: Any, pause: Pause) -> None:
         attempts.append(delivery.attempt)
-        await pause(4.0)
+        await pause(10.0)
         assert not delivery.is_lost
 
     # The first beat is cut off; the next one is in time.
     rig.fault("cut", "/extend")
-    with Consumer(kind, rig, handle, visibility=2.4) as consumer:
+    with Consumer(kind, rig, handle, visibility=6.0) as consumer:
         until(lambda: is_empty(rig), "both are acked")
     assert attempts == [1, 1] and consumer.lost == []
     assert len(rig.requests("/extend")) >= 3
@@ -129,9 +129,9 @@ def test_a_nack_with_a_delay_is_not_undone_by_a_beat(rig: Rig, kind: str) -> Non
 
     async def handle(delivery: Any, pause: Pause) -> None:
         verdicts.append(await delivery.nack(delay="1h", reason="not yet"))
-        await pause(1.5)
+        await pause(4.5)
 
-    with Consumer(kind, rig, handle, visibility=3.0) as consumer:
+    with Consumer(kind, rig, handle, visibility=9.0) as consumer:
         until(lambda: verdicts, "it is nacked")
     message = rig.beside.get("m-0")
     assert message is not None and message.state == "scheduled" and consumer.lost == []
@@ -200,14 +200,14 @@ def test_what_comes_after_its_claim_is_over_is_lost_and_not_handled(rig: Rig, ki
 @both
 def test_what_falls_due_late_in_a_claim_that_waits_longer_than_its_visibility_is_kept(rig: Rig, kind: str) -> None:
     rig.create()
-    rig.beside.enqueue(id="late", delay="2500ms")
+    rig.beside.enqueue(id="late", delay="6s")
     attempts: list[int] = []
 
     async def handle(delivery: Any, pause: Pause) -> None:
         attempts.append(delivery.attempt)
         await pause(0.5)
 
-    with Consumer(kind, rig, handle, visibility=1.5, wait=20.0) as consumer:
+    with Consumer(kind, rig, handle, visibility=4.0, wait=20.0) as consumer:
         until(lambda: attempts and is_empty(rig), "it is acked")
     assert attempts == [1] and consumer.lost == []
 

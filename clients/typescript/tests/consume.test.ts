@@ -48,10 +48,10 @@ test("a long handler keeps its claim", async () => {
   await rig.fault("cut", "/extend");
   const handle = async (delivery: Delivery) => {
     attempts.push(delivery.attempt);
-    await pause(4000);
+    await pause(10_000);
     assert.ok(!delivery.signal.aborted);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 2400 });
+  const consumer = rig.consume(handle, { visibilityMs: 6000 });
   await until(() => rig.isEmpty(), "both are acked");
   await consumer.stop();
   assert.deepEqual([attempts, consumer.lost], [[1, 1], []]);
@@ -111,9 +111,9 @@ test("a nack with a delay is not undone by a beat", async () => {
   const verdicts: string[] = [];
   const handle = async (delivery: Delivery) => {
     verdicts.push(await delivery.nack({ delay: "1h", reason: "not yet" }));
-    await pause(1500);
+    await pause(4500);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 3000 });
+  const consumer = rig.consume(handle, { visibilityMs: 9000 });
   await until(() => verdicts.length, "it is nacked");
   await consumer.stop();
   assert.equal((await rig.beside.get("m-0"))?.state, "scheduled");
@@ -166,13 +166,13 @@ test("what comes after its claim is over is lost and not handled", async () => {
 
 test("what falls due late in a claim that waits longer than its visibility is kept", async () => {
   const rig = await made(0);
-  await rig.beside.enqueue("x", { id: "late", delay: "2500ms" });
+  await rig.beside.enqueue("x", { id: "late", delay: "6s" });
   const attempts: number[] = [];
   const handle = async (delivery: Delivery) => {
     attempts.push(delivery.attempt);
     await pause(500);
   };
-  const consumer = rig.consume(handle, { visibilityMs: 1500, waitMs: 20_000 });
+  const consumer = rig.consume(handle, { visibilityMs: 4000, waitMs: 20_000 });
   await until(async () => attempts.length > 0 && (await rig.isEmpty()), "it is acked");
   await consumer.stop();
   assert.deepEqual([attempts, consumer.lost], [[1], []]);

@@ -78,12 +78,12 @@ test("items and then requests that fail are sent again for the time of one call"
     sent.push(performance.now());
     if (sent.length > 1) return new Response(JSON.stringify(busy.body), { status: 503, headers });
     // Most of the time is over when the item fails, and then the requests fail.
-    await pause(1500);
+    await pause(4500);
     return Response.json({ results: [{ error: { code: "busy", detail: "x", index: 0 } }] });
   };
-  const topic = new Duetime("http://node", { fetch, retryForMs: 2500 }).topic("orders");
+  const topic = new Duetime("http://node", { fetch, retryForMs: 7500 }).topic("orders");
   await assert.rejects(topic.ack(["a" as Receipt]), { code: "busy" });
-  assert.ok(performance.now() - (sent[0] as number) < 3100);
+  assert.ok(performance.now() - (sent[0] as number) < 10_500);
 });
 
 test("a claim that failed after its acks says when to come back", async () => {
@@ -161,7 +161,7 @@ test("what comes after its time is not carried out", async () => {
   await assert.rejects(topic.enqueue("x", { id: "a", delay }), NoAnswer);
   await until(async () => (await rig.requests("/messages"))[0]?.status, "the late request is answered");
   assert.equal((await rig.requests("/messages"))[0]?.status, 412);
-  assert.equal(await topic.get("a"), undefined);
+  assert.equal(await rig.beside.get("a"), undefined);
 });
 
 test("an answer that is none of a node is named", async () => {

@@ -15,11 +15,11 @@ use crate::dial::Endpoint;
 use crate::url::RedisUrl;
 
 /// Until the call is over by its own end.
-const LIFE: Duration = Duration::from_millis(600);
+const LIFE: Duration = Duration::from_secs(5);
 /// What takes longer does not happen any more.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is done at once takes less.
-const AT_ONCE: Duration = Duration::from_millis(300);
+/// What is done at once takes less, on a slow machine too; it is shorter than a call, so that a second one is seen.
+const AT_ONCE: Duration = Duration::from_secs(4);
 
 #[derive(Default)]
 struct Orders {

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// How often [`until`] asks.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
 /// Why time has to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
@@ -20,6 +23,22 @@ pub enum Because {
     Time,
     /// Nothing is to happen meanwhile, or nobody can see from outside that it has.
     Quiet,
+}
+
+/// Asks again and again until there is an answer, and gives it.
+///
+/// # Panics
+///
+/// When there is none within `longest`: with `what`, marked as a wait that ran out.
+pub async fn until<T>(longest: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        crate::in_time!(begun.elapsed() < longest, "{what}: not within {longest:?}");
+        let_pass(ASK_EVERY, Because::AskedAgain).await;
+    }
 }
 
 /// Sleeps for `span`.

@@ -16,15 +16,22 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::wait::{Because, let_pass};
+use crate::servers::free_port;
+use crate::wait::{Because, let_pass, let_pass_blocking};
 
 /// Largest body it takes.
 const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// Ports that are tried until one is free.
+const BIND_TRIES: usize = 100;
+/// Longest wait for the port that it had before.
+const BIND_MAX: Duration = Duration::from_secs(10);
 
 /// One request it was sent.
 #[derive(Clone, Debug)]
@@ -144,7 +151,9 @@ impl Webhook {
     }
 
     fn make(tls: Option<TlsAcceptor>, authority_pem: Option<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        // None that the system gives to any connection: it comes back on the same port.
+        let bound = (0..BIND_TRIES).find_map(|_| TcpListener::bind(("127.0.0.1", free_port())).ok());
+        let listener = bound.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let answers: Answers = Box::new(|_| Answer::status(200));
         let shared = Arc::new(Shared { answers: Mutex::new(answers), hits: Mutex::default(), tls });
@@ -202,7 +211,14 @@ impl Webhook {
     pub fn start_again(&mut self) {
         self.stop();
         // The standard library sets what lets a port be taken again at once.
-        let listener = TcpListener::bind(self.address).expect("the port is still free");
+        let end = Instant::now() + BIND_MAX;
+        let listener = loop {
+            match TcpListener::bind(self.address) {
+                Ok(listener) => break listener,
+                Err(error) => crate::in_time!(Instant::now() < end, "{}: {error}", self.address),
+            }
+            let_pass_blocking(Duration::from_millis(50), Because::AskedAgain);
+        };
         self.running = Some(run(listener, self.shared.clone()));
     }
 }

@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import sys
+import time
 import urllib.error
 import urllib.request
 
+from playwright.sync_api import TimeoutError as RanOut
 from playwright.sync_api import sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
@@ -13,6 +16,8 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]
+# Printed when what a page should show was waited for in vain: console.rs looks for it.
+RAN_OUT = "A WAIT OF THE PAGE RAN OUT"
 
 
 @contextlib.contextmanager
@@ -21,8 +26,22 @@ def chromium():
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:
             yield browser
+        except (RanOut, AssertionError) as ended:
+            # What `expect` says of its wait is an AssertionError.
+            if isinstance(ended, RanOut) or "Call log:" in str(ended):
+                print(RAN_OUT, file=sys.stderr)
+            raise
         finally:
             browser.close()
+
+
+def until(page, holds, what, within_ms=30_000):
+    """Waits until `holds` says so, while the page goes on; fails with `what`."""
+    end = time.monotonic() + within_ms / 1000
+    while not holds():
+        if time.monotonic() > end:
+            raise RanOut(what)
+        page.wait_for_timeout(100)
 
 
 def asking(url, token=None, refusals=False):

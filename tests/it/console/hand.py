@@ -8,7 +8,7 @@ import sys
 import axe_playwright_python
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, until
 
 AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 FOUND = """axe.run().then((result) => result.violations.map(
@@ -66,14 +66,15 @@ def main():
         expect(field).to_be_focused()
         first = chosen.inner_text()
         page.keyboard.press("ArrowDown")
-        assert chosen.inner_text() != first and chosen.count() == 1
+        expect(chosen).not_to_have_text(first)
+        expect(chosen).to_have_count(1)
         described = field.evaluate("(one) => document.getElementById(one.getAttribute('aria-activedescendant')).ariaSelected")
         assert described == "true", described
         page.keyboard.press("ArrowUp")
         expect(chosen).to_have_text(first)
         page.keyboard.press("Escape")
         expect(palette).to_have_count(0)
-        assert page.evaluate("document.activeElement.innerText") == "Commands"
+        expect(page.locator(":focus")).to_have_text("Commands", use_inner_text=True)
 
         # What can be done on the screen, which asks first as ever; who leaves that is at its button.
         page.goto(f"{url}/#/topic/slips")
@@ -85,7 +86,7 @@ def main():
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
         page.wait_for_timeout(300)
-        assert page.evaluate("document.activeElement.innerText") == "Pause …"
+        expect(page.locator(":focus")).to_have_text("Pause …", use_inner_text=True)
         # In a table each names its row, and nothing is pressed that is not there any more.
         page.goto(f"{url}/#/dead/orders")
         expect(main).to_contain_text("1 dead letter, 1 reason")
@@ -143,7 +144,8 @@ def main():
         asked = []
         page.once("dialog", lambda box: (asked.append(box.type), box.dismiss()))
         page.evaluate("setTimeout(() => location.reload())")
-        page.wait_for_timeout(1000)
+        until(page, lambda: asked, "the browser asks")
+        page.wait_for_timeout(500)
         assert asked == ["beforeunload"], asked
         before = api("GET", "/v1/topics/orders/messages/broken")[1]
         page.get_by_role("button", name="Give all back").click()

@@ -6,7 +6,7 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, until
 
 SEEN_WITHIN_MS = 30_000
 WINDOWS = 8
@@ -37,10 +37,8 @@ def main():
         for page in pages:
             expect(page.locator("main")).to_contain_text("orders")
         live = [page.locator("footer").get_by_text("live") for page in pages]
-        until = time.monotonic() + SEEN_WITHIN_MS / 1000
-        while sum(one.count() for one in live) != STREAMS:
-            assert time.monotonic() < until, f"{sum(one.count() for one in live)} of {WINDOWS} windows hold a stream"
-            pages[0].wait_for_timeout(200)
+        streams = lambda some: sum(page.locator("footer").get_by_text("live").count() for page in some)
+        until(pages[0], lambda: streams(pages) == STREAMS, f"{STREAMS} of {WINDOWS} windows hold a stream")
         for page in pages:
             page.goto(f"{url}/#/nodes")
             expect(page.locator("tbody")).to_contain_text("serving")
@@ -50,9 +48,7 @@ def main():
             if page not in left:
                 page.close()
         expect(left[0].locator("main")).to_contain_text("Shares by")
-        while sum(page.locator("footer").get_by_text("live").count() for page in left) != STREAMS:
-            assert time.monotonic() < until + 30, "nobody takes the place of a window that was closed"
-            left[0].wait_for_timeout(200)
+        until(left[0], lambda: streams(left) == STREAMS, "one takes the place of each window that was closed")
         context.close()
 
         # Times are the node's, whatever the clock of the browser's machine says.
@@ -73,16 +69,18 @@ def main():
         page = page_in(browser.new_context())
         seen = []
         page.on("requestfailed", lambda request: request.url.endswith("/pause") and seen.append(request))
-        page.route("**/v1/topics/orders/pause", lambda route: seen.append(route.request))
+        sent_at = []
+        page.route("**/v1/topics/orders/pause", lambda route: (sent_at.append(time.time()), seen.append(route.request)))
         page.goto(f"{url}/#/topic/orders")
         page.get_by_role("button", name="Pause …").click()
         page.get_by_role("button", name="Pause it").click()
         expect(page.get_by_role("dialog").get_by_role("button", name="…")).to_be_visible()
         page.get_by_role("button", name="Leave it").click()
         expect(page.locator("body")).to_contain_text("It was left while it was under way")
+        until(page, lambda: len(seen) >= 2, "the request that was left is ended")
         page.wait_for_timeout(500)
         assert len(seen) == 2, seen
-        within = int(seen[0].headers["duetime-not-after"]) / 1000 - time.time()
+        within = int(seen[0].headers["duetime-not-after"]) / 1000 - sent_at[0]
         assert 0 < within <= 11, within
         assert not api("GET", "/v1/topics/orders").get("paused")
     print("windows share, clocks are corrected, what is left is ended")

@@ -39,7 +39,7 @@ async fn a_node_that_dies_while_etcd_is_stalled_leaves_its_shards_to_whoever_see
     cluster.produce();
     let_pass(LEASE * 2, Because::Fault).await;
     // What was the dead node's arrives while etcd still says nothing.
-    cluster.arrived(now_ms(), Duration::from_secs(20)).await;
+    cluster.arrived(now_ms(), Duration::from_secs(24)).await;
     cluster.etcd.as_ref().unwrap().resume();
     cluster.shared_by(1, &[1, 2], Duration::from_secs(15)).await;
     let cluster = cluster.finish_without_a_duplicate(1).await;
@@ -69,7 +69,7 @@ async fn the_shards_of_a_node_that_died_while_etcd_was_away_are_not_given_up_aga
     cluster.nodes[0].kill();
     let end = Instant::now() + LEASE * 10;
     while scanned_by_the_others(&cluster).await < SHARDS {
-        assert!(Instant::now() < end, "nobody takes the dead node's shards");
+        duetime_testkit::in_time!(Instant::now() < end, "nobody takes the dead node's shards");
         secs(1).await;
     }
     cluster.recorder.fault_ends(FaultKind::NodeKilled);
@@ -123,6 +123,5 @@ async fn one_dead_member_of_etcd_disturbs_nobody() {
     cluster.shared_by(1, &[0, 1, 2], Duration::from_secs(15)).await;
     let cluster = cluster.finish_without_a_duplicate(0).await;
     duetime_testkit::in_time!(cluster.latest_ms(began, i64::MAX) < LATE_MAX_MS);
-    let counts: u64 = cluster.shares(0).await.values().sum();
-    assert_eq!(counts, u64::from(SHARDS));
+    cluster.shared_by(0, &[0, 1, 2], Duration::from_secs(15)).await;
 }

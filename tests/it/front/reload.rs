@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let end = Instant::now() + PATIENCE;
     while !holds().await {
-        assert!(Instant::now() < end, "{what}");
+        duetime_testkit::in_time!(Instant::now() < end, "{what}");
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
 }

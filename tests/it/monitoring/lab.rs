@@ -215,7 +215,10 @@ impl Lab {
         let_pass(Duration::from_secs(3), Because::Quiet).await;
         let mut called = self.called();
         called.remove(besides);
-        assert_eq!(called, alert.map(str::to_owned).into_iter().collect(), "and nobody is called for anything else");
+        let wanted = alert.map(str::to_owned).into_iter().collect();
+        assert!(called.is_superset(&wanted), "called for {called:?}, and not for {wanted:?}");
+        // A machine that is slow by itself may make more of them fire.
+        duetime_testkit::in_time!(called == wanted, "called for {called:?}, and not for {wanted:?} alone");
         self.pager.forget();
     }
 }

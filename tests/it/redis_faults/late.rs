@@ -166,7 +166,8 @@ async fn who_may_not_end_connections_waits_until_the_call_is_refused() {
     let began = Instant::now();
     world.put("order-z", "z", OnConflict::Reject).await;
     let waited = began.elapsed();
-    assert!(waited >= RESPONSE_TIMEOUT && waited < RESPONSE_TIMEOUT * 3, "{waited:?}");
+    assert!(waited >= RESPONSE_TIMEOUT, "{waited:?}");
+    duetime_testkit::in_time!(waited < RESPONSE_TIMEOUT * 3, "{waited:?}");
     world.deliver(1).await;
     World::of("+@all -client|kill").await.suffers(true).await;
 }

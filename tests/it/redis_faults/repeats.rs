@@ -43,7 +43,7 @@ async fn claim_by(store: &RedisStore, shard: &Shard, visibility: Duration) -> Re
 
 impl World {
     pub async fn new() -> Self {
-        Self::of(durable(&[]).await, Duration::from_secs(2)).await
+        Self::of(durable(&[]).await, Duration::from_secs(10)).await
     }
 
     pub async fn of(server: RedisServer, retry_for: Duration) -> Self {
@@ -161,7 +161,7 @@ async fn a_claim_whose_answer_is_lost_costs_no_attempt() {
 
 #[tokio::test]
 async fn an_outage_longer_than_the_visibility_timeout_and_all_patience_spends_no_attempt() {
-    let world = World::new().await;
+    let world = World::of(durable(&[]).await, Duration::from_secs(2)).await;
     let short = Duration::from_millis(100);
     assert!(world.claim_for(short).await.unwrap().is_empty());
     world.put(&["a", "b"]).await;

@@ -112,7 +112,7 @@ impl TestCluster {
             }
         };
         let in_time = tokio::time::timeout(PATIENCE, struck).await;
-        assert!(in_time.is_ok(), "the step is never taken:\n{}", self.outputs());
+        duetime_testkit::in_time!(in_time.is_ok(), "the step is never taken:\n{}", self.outputs());
     }
 
     /// What was struck is away.

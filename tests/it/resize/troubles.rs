@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use duetime_testkit::history::FaultKind::StoreStalled;
+use duetime_testkit::in_time;
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, StatusCode};
@@ -37,7 +38,8 @@ pub async fn until_blocked(load: &Load, why: &str) {
             let_pass(Duration::from_millis(20), Because::AskedAgain).await;
         }
     };
-    assert!(tokio::time::timeout(MOMENTS, blocked).await.is_ok(), "it does not say {why:?}: {last}");
+    let in_time = tokio::time::timeout(MOMENTS, blocked).await;
+    in_time!(in_time.is_ok(), "it does not say {why:?}: {last}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,5 +78,5 @@ async fn a_topic_deleted_in_the_middle_of_a_change_is_gone_with_every_shard() {
         }
     };
     let in_time = tokio::time::timeout(MOMENTS, empty).await;
-    assert!(in_time.is_ok(), "{}", redis.cli(&["KEYS", "duetime:*:orders:*"]));
+    in_time!(in_time.is_ok(), "{}", redis.cli(&["KEYS", "duetime:*:orders:*"]));
 }

@@ -12,6 +12,7 @@ use duetime_core::{Role, RoutingAuthority, StoreError, TopicStore as _};
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
 use duetime_testkit::servers::{RedisOptions, RedisServer};
+use duetime_testkit::violation::timed_out;
 use duetime_testkit::wait::{Because, let_pass};
 
 use super::moving::{MovingTopic, id, message, now};
@@ -60,7 +61,7 @@ async fn with_replica() -> (RedisServer, RedisServer) {
         }
         let_pass(Duration::from_millis(50), Because::AskedAgain).await;
     }
-    panic!("the replica does not follow:\n{}", replica.log());
+    timed_out(format!("the replica does not follow:\n{}", replica.log()));
 }
 
 #[tokio::test]

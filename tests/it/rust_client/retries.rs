@@ -117,7 +117,7 @@ async fn items_and_then_requests_that_fail_are_sent_again_for_the_time_of_one_ca
             let (mut socket, _) = listener.accept().await.unwrap();
             assert!(socket.read(&mut [0; 4096]).await.unwrap() > 0);
             if at == 0 {
-                let_pass(Duration::from_millis(1_500), Because::Fault).await;
+                let_pass(Duration::from_millis(4_500), Because::Fault).await;
             }
             let (status, kind, body) = if at == 0 { ("200", JSON.1, &item) } else { ("503", PROBLEM.1, &busy) };
             let body = body.to_string();
@@ -127,11 +127,11 @@ async fn items_and_then_requests_that_fail_are_sent_again_for_the_time_of_one_ca
             socket.write_all(format!("HTTP/1.1 {status} x\r\n{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
         }
     });
-    let client = Client::new(&url, None).unwrap().retrying(Duration::from_millis(2_500));
+    let client = Client::new(&url, None).unwrap().retrying(Duration::from_millis(7_500));
     let begun = tokio::time::Instant::now();
     let error = client.ack(TOPIC, &["a".to_owned()]).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, "busy");
-    assert!(begun.elapsed() < Duration::from_millis(3_100), "{:?}", begun.elapsed());
+    duetime_testkit::in_time!(begun.elapsed() < Duration::from_millis(10_500), "{:?}", begun.elapsed());
     serve.abort();
 }
 

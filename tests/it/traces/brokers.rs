@@ -12,6 +12,7 @@ use lapin::{Connection, ConnectionProperties};
 use serde_json::{Value, json};
 
 use super::{PRODUCER, World, creation, links, own};
+use crate::redis_faults::server::connection;
 
 /// Names and values of headers or fields.
 type Names = BTreeMap<String, String>;
@@ -73,8 +74,7 @@ async fn a_message_of_nats_carries_the_span_of_its_hand_over() {
 async fn an_entry_of_a_stream_of_redis_carries_the_span_of_its_hand_over() {
     let server = RedisServer::start().await;
     let read = async || {
-        let client = redis::Client::open(server.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connection(&server).await.unwrap();
         let entries: redis::streams::StreamRangeReply =
             redis::cmd("XRANGE").arg("due").arg("-").arg("+").query_async(&mut connection).await.unwrap();
         let fields = entries.ids.into_iter().next().expect("an entry").map;

@@ -39,15 +39,6 @@ fn paths(hook: &Webhook) -> Vec<String> {
     hook.hits().into_iter().map(|hit| hit.path).collect()
 }
 
-/// Waits until the log says it.
-async fn said(node: &TestNode, what: &str) {
-    let end = Instant::now() + PATIENCE;
-    while !node.process.output().contains(what) {
-        duetime_testkit::in_time!(Instant::now() < end, "{what:?} is not said:\n{}", node.process.output());
-        let_pass(Duration::from_millis(50), Because::AskedAgain).await;
-    }
-}
-
 #[tokio::test]
 async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_list() {
     let hook = Webhook::start();
@@ -68,8 +59,8 @@ async fn a_name_that_leads_inside_is_refused_unless_it_is_allowed_and_on_the_lis
     for (name, _) in &sinks[4..] {
         node.drained(name, PATIENCE).await;
     }
-    said(&node, "127.0.0.1, a loopback address, which a webhook may not reach").await;
-    said(&node, "127.0.0.1, not on its list").await;
+    node.until_said("127.0.0.1, a loopback address, which a webhook may not reach", 1).await;
+    node.until_said("127.0.0.1, not on its list", 1).await;
     let reached = paths(&hook);
     for (n, (name, _)) in sinks.iter().enumerate() {
         let hits = reached.iter().filter(|path| **path == format!("/{name}")).count();

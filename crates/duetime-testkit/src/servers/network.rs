@@ -154,9 +154,13 @@ impl Drop for NetworkSpace {
 mod tests {
     use super::*;
 
-    fn ping(space: &NetworkSpace, port: u16) -> bool {
+    /// Longest wait for a connection that must come, and for one that must not, in seconds.
+    const PATIENCE_S: &str = "20";
+    const QUIET_S: &str = "1";
+
+    fn ping(space: &NetworkSpace, port: u16, longest_s: &str) -> bool {
         let ask = format!("exec 3<>/dev/tcp/{}/{port}", space.outside());
-        let args = [&space.prefix()[1..], &["timeout", "1", "bash", "-c", &ask]].concat();
+        let args = [&space.prefix()[1..], &["timeout", longest_s, "bash", "-c", &ask]].concat();
         run("ip", &args).status.success()
     }
 
@@ -165,15 +169,15 @@ mod tests {
         let space = NetworkSpace::new();
         let listener = std::net::TcpListener::bind((space.outside(), 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(ping(&space, port));
+        assert!(ping(&space, port, PATIENCE_S));
         for way in [Way::Out, Way::In, Way::Both] {
             space.cut(&[port], way);
-            assert!(!ping(&space, port), "{way:?}");
+            assert!(!ping(&space, port, QUIET_S), "{way:?}");
         }
         space.cut(&[port + 1], Way::Both);
-        assert!(ping(&space, port), "another port is not touched");
+        assert!(ping(&space, port, PATIENCE_S), "another port is not touched");
         space.heal();
-        assert!(ping(&space, port));
+        assert!(ping(&space, port, PATIENCE_S));
         let name = space.name.clone();
         drop(space);
         let left = String::from_utf8(run("ip", &["netns", "list"]).stdout).unwrap();

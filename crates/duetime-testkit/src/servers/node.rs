@@ -12,9 +12,12 @@ use tempfile::TempDir;
 
 use super::network::NetworkSpace;
 use super::process::{Process, ServerProcess, free_port, is_its_process, read, until};
+use crate::violation::timed_out;
 
 /// Longest wait for the node to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a line of its log.
+const SAID_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for one answer to "are you ready".
 const ASK_MAX: Duration = Duration::from_secs(1);
 
@@ -154,6 +157,17 @@ impl Node {
         read(&self.path("output"))
     }
 
+    /// Waits until it printed this text so many times, and gives all it printed: a node answers first, and prints then.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within a minute.
+    pub async fn until_said(&self, text: &str, times: usize) -> String {
+        let said = || self.output().matches(text).count() >= times;
+        until(SAID_MAX, || format!("{text:?} is not said {times} times:\n{}", self.output()), said).await;
+        self.output()
+    }
+
     /// Its private folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -177,7 +191,8 @@ impl Node {
     pub async fn sigterm(&mut self, longest: Duration) -> ExitStatus {
         let mut process = self.process.take().expect("it runs");
         process.signal(Signal::SIGTERM);
-        process.wait(longest).await.unwrap_or_else(|| panic!("the node does not end:\n{}", self.output()))
+        let ended = process.wait(longest).await;
+        ended.unwrap_or_else(|| timed_out(format!("the node does not end:\n{}", self.output())))
     }
 
     /// Asks it to read its configuration anew.

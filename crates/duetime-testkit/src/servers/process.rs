@@ -271,7 +271,7 @@ mod tests {
         let mut process = Process::start(Command::new("sleep").arg("600"));
         // All that is left of a killed test process: its end of the pipe closes.
         drop(process.guard.stdin.take());
-        assert!(process.wait(Duration::from_secs(5)).await.is_some());
+        assert!(process.wait(Duration::from_secs(30)).await.is_some());
     }
 
     #[test]

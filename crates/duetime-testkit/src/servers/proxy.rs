@@ -267,10 +267,15 @@ mod tests {
         port
     }
 
-    async fn ask(socket: &mut TcpStream) -> Option<[u8; 2]> {
+    /// For an answer that must come.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    /// For one that must not come.
+    const QUIET: Duration = Duration::from_millis(200);
+
+    async fn ask(socket: &mut TcpStream, within: Duration) -> Option<[u8; 2]> {
         socket.write_all(b"hi").await.ok()?;
         let mut answer = [0; 2];
-        timeout(Duration::from_millis(200), socket.read_exact(&mut answer)).await.ok()?.ok()?;
+        timeout(within, socket.read_exact(&mut answer)).await.ok()?.ok()?;
         Some(answer)
     }
 
@@ -279,23 +284,23 @@ mod tests {
         let proxy = Proxy::before(echo().await).await;
         let connect = async || TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
         let mut socket = connect().await;
-        assert_eq!(ask(&mut socket).await, Some(*b"hi"));
+        assert_eq!(ask(&mut socket, PATIENCE).await, Some(*b"hi"));
         proxy.lose_answers();
-        assert_eq!(ask(&mut socket).await, None);
+        assert_eq!(ask(&mut socket, QUIET).await, None);
         proxy.heal();
-        assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
+        assert_eq!(ask(&mut connect().await, PATIENCE).await, Some(*b"hi"));
         let mut socket = connect().await;
         proxy.hold_answers();
-        assert_eq!(ask(&mut socket).await, None);
+        assert_eq!(ask(&mut socket, QUIET).await, None);
         proxy.heal();
         let mut answer = [0; 2];
-        assert!(timeout(Duration::from_secs(30), socket.read_exact(&mut answer)).await.is_ok(), "it comes late");
+        assert!(timeout(PATIENCE, socket.read_exact(&mut answer)).await.is_ok(), "it comes late");
         let before = proxy.connections();
         let mut socket = connect().await;
         proxy.cut();
-        assert_eq!(ask(&mut socket).await, None);
+        assert_eq!(ask(&mut socket, QUIET).await, None);
         proxy.delay(Duration::from_millis(20));
-        assert_eq!(ask(&mut connect().await).await, Some(*b"hi"));
+        assert_eq!(ask(&mut connect().await, PATIENCE).await, Some(*b"hi"));
         assert_eq!(proxy.connections(), before + 2);
     }
 }

@@ -36,8 +36,14 @@ pub async fn a_nacked_message_comes_again_after_its_delay(factory: &dyn StoreFac
     assert!((earliest..=latest).contains(&found.visible_at), "{found:?}");
     let early = world.claim(10).await;
     assert!(early.messages.is_empty() || early.now >= found.visible_at);
-    world.pass(delay).await;
-    let claimed = world.claim_one().await;
+    // Where time passes by itself, the delay may be over already.
+    let claimed = match early.messages.into_iter().next() {
+        Some(claimed) => claimed,
+        None => {
+            world.pass(delay).await;
+            world.claim_one().await
+        }
+    };
     assert_eq!((claimed.attempt, claimed.suspect, claimed.due_at), (2, false, due_at));
 }
 

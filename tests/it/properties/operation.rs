@@ -99,7 +99,12 @@ fn when() -> impl Strategy<Value = When> {
 }
 
 fn new_message() -> impl Strategy<Value = NewMessage> {
-    let on_conflict = prop_oneof![3 => Just(OnConflict::Reject), 1 => Just(OnConflict::Replace)];
+    let on_conflict = prop_oneof![
+        3 => Just(OnConflict::Reject),
+        1 => Just(OnConflict::Replace),
+        1 => Just(OnConflict::Earliest),
+        1 => Just(OnConflict::Latest),
+    ];
     let nonce = prop_oneof![3 => any::<u64>(), 1 => 1u64..4];
     (0..IDS, when(), on_conflict, nonce).prop_map(|(id, when, on_conflict, nonce)| NewMessage {
         id,

@@ -167,6 +167,7 @@ const settingsOf = (topic) =>
 function flags(topic, change) {
   const of = (name, value) => [name.replaceAll("_", "-"), value === null ? "none" : String(value)];
   const options = Object.entries(change).flatMap(([name, value]) => {
+    if (name === "retry" && Array.isArray(value)) return [of("retry_waits", value)];
     if (name === "retry" && value)
       return Object.entries(value)
         .filter(([, of_it]) => of_it !== null)
@@ -199,7 +200,7 @@ function difference(settings, asked) {
   return Object.fromEntries(
     names.map((name) => [
       name,
-      MERGED.includes(name) && settings[name] && asked[name]
+      MERGED.includes(name) && settings[name] && asked[name] && !Array.isArray(asked[name])
         ? difference(settings[name], asked[name])
         : (asked[name] ?? null),
     ]),

@@ -200,6 +200,7 @@ macro_rules! store_conformance {
             suspect::a_claim_takes_the_ordinary_ones_before_the_first_suspect,
             suspect::a_claim_that_ran_out_long_ago_is_taken_at_once_and_alone,
             suspect::the_wait_of_a_suspect_grows,
+            suspect::the_wait_of_a_suspect_is_that_of_the_list_and_then_the_last,
             suspect::a_suspect_out_of_attempts_is_a_dead_letter_with_its_reason,
             suspect::a_message_that_always_kills_its_node_ends_as_a_dead_letter,
             suspect::a_nacked_suspect_is_an_ordinary_message_again,

@@ -204,6 +204,7 @@ impl World {
                 max: Duration::from_secs(60),
                 factor: 2.0,
                 jitter: 0.5,
+                waits: Vec::new(),
             },
             delivery: DeliveryMode::AtLeastOnce,
         }

@@ -23,6 +23,8 @@ type SettleOutcome string
 const (
 	EnqueueScheduled EnqueueOutcome = "scheduled"
 	EnqueueReplaced  EnqueueOutcome = "replaced"
+	// EnqueueKept: by OnConflict, the message that is there stays.
+	EnqueueKept      EnqueueOutcome = "kept"
 	EnqueueDuplicate EnqueueOutcome = "duplicate"
 	// EnqueueCancelledBefore: its cancel came first, and holds.
 	EnqueueCancelledBefore EnqueueOutcome = "cancelled_before"
@@ -55,6 +57,15 @@ var retryable = map[string]bool{
 	"store_unavailable": true, "timeout": true,
 }
 
+// OnConflict says which of two messages of one id that wait is kept, whole; what somebody holds is replaced.
+type OnConflict string
+
+// The one that is due earlier, or later; of two that are due at once, the first. The other outcome is EnqueueKept.
+const (
+	OnConflictEarliest OnConflict = "earliest"
+	OnConflictLatest   OnConflict = "latest"
+)
+
 // NewMessage is a message to enqueue. The client makes an ID if there is none, so that a repetition is a duplicate.
 type NewMessage struct {
 	ID string
@@ -67,6 +78,8 @@ type NewMessage struct {
 	Headers map[string]string
 	// Replace replaces a message of the same id; else it stays, and the outcome is EnqueueDuplicate.
 	Replace bool
+	// OnConflict is another rule for an id that is there; not together with Replace.
+	OnConflict OnConflict
 	// Expires is how long after its due time it may be handed over, zero: it does not expire; not together with
 	// ExpiresAt.
 	Expires time.Duration

@@ -61,6 +61,9 @@ func text(args object, name string) string {
 
 func newMessage(args object) NewMessage {
 	m := NewMessage{ID: text(args, "id"), Replace: args["on_conflict"] == "replace"}
+	if !m.Replace {
+		m.OnConflict = OnConflict(text(args, "on_conflict"))
+	}
 	m.Delay, m.DueAt = when(args)
 	if n, ok := args["expires_ms"].(float64); ok {
 		m.Expires = time.Duration(n) * time.Millisecond

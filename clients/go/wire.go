@@ -113,8 +113,13 @@ func lineOf(m NewMessage) (line, error) {
 	} else if !m.ExpiresAt.IsZero() {
 		fields["expires_at"] = moment(m.ExpiresAt)
 	}
+	if m.Replace && m.OnConflict != "" {
+		return line{}, errors.New("duetime: Replace and OnConflict are both given; give one of them")
+	}
 	if m.Replace {
 		fields["on_conflict"] = "replace"
+	} else if m.OnConflict != "" {
+		fields["on_conflict"] = m.OnConflict
 	}
 	text, err := encode(fields)
 	return line{id, text, isMade}, err

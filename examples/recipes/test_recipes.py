@@ -127,6 +127,15 @@ def test_a_debounced_message_comes_after_the_last_change_and_a_throttled_one_aft
     assert topic.info().scheduled == 2
 
 
+def test_one_message_is_due_as_soon_as_the_most_urgent_change_needs_it(topic: Topic) -> None:
+    dues = []
+    for delay in ("1h", "2h", "10m", "30m"):
+        debounce.as_soon_as_the_most_urgent(topic, "lamp", delay)
+        dues.append(topic.get("lamp").due_at)
+    assert dues[0] == dues[1] > dues[2] == dues[3]
+    assert topic.info().scheduled == 1
+
+
 def test_work_is_done_once_for_each_delivery_id(topic: Topic) -> None:
     db = sqlite3.connect(":memory:", check_same_thread=False)
     db.execute(once.SCHEMA)

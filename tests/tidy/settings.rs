@@ -14,12 +14,14 @@ const WIDTH: usize = 118;
 fn kind(kind: &Kind) -> &'static str {
     match kind.present() {
         Kind::Duration => "duration",
+        Kind::Durations(_) => "list of durations",
         Kind::Size => "size",
         Kind::Count(..) => "whole number",
         Kind::Number(..) => "number",
         Kind::Flag => "`true` or `false`",
         Kind::Word(_) => "word",
         Kind::Shards => "number or `\"auto\"`",
+        Kind::Object(_) if kind.short().is_some() => "object or list",
         Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => "object",
     }
 }

@@ -11,7 +11,7 @@ declare const receiptBrand: unique symbol;
 export type Receipt = string & { readonly [receiptBrand]: true };
 
 /** What became of an enqueue. */
-export type EnqueueOutcome = "scheduled" | "replaced" | "duplicate" | "cancelled_before";
+export type EnqueueOutcome = "scheduled" | "replaced" | "kept" | "duplicate" | "cancelled_before";
 /** What became of a cancel; `delivered` and `dead`: it came too late; `moved`: it lives elsewhere. */
 export type CancelOutcome = "cancelled" | "in_flight" | "unknown" | "delivered" | "expired" | "dead" | "moved";
 /** How a message ended: `cancelled_in_flight` may have been delivered, of `cancelled_before` there was none. */
@@ -89,11 +89,14 @@ export type Due = { delay?: Duration; dueAt?: never } | { delay?: never; dueAt?:
 /** Until when a message may be handed over: this long after its due time, or a moment. Neither: it does not expire. */
 export type Expiry = { expires?: Duration; expiresAt?: never } | { expires?: never; expiresAt?: Date };
 
-/** How a message is enqueued. An id is made in the client if none is given. */
+/**
+ * How a message is enqueued. An id is made in the client if none is given. By `earliest` and `latest`, of two messages
+ * of one id that wait, the one that is due earlier, or later, is there, whole; what somebody holds is replaced.
+ */
 export type MessageOptions = Due & {
   id?: string;
   headers?: Record<string, string>;
-  onConflict?: "reject" | "replace" | "return";
+  onConflict?: "reject" | "replace" | "earliest" | "latest" | "return";
 } & Expiry;
 
 /**
@@ -118,8 +121,8 @@ export interface Became {
 }
 
 /**
- * What became of an enqueue. Of a `duplicate` the earlier message stays as it was; `cancelled_before`: its cancel came
- * first, and holds.
+ * What became of an enqueue. Of `kept` and `duplicate` the earlier message stays as it was; `cancelled_before`: its
+ * cancel came first, and holds.
  */
 export interface Enqueued {
   readonly id: string;

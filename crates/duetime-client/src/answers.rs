@@ -138,7 +138,7 @@ impl std::fmt::Display for ItemProblem {
 pub struct Placed {
     /// The message.
     pub id: String,
-    /// `scheduled`, `replaced` or `duplicate`.
+    /// `scheduled`, `replaced`, `kept`, `duplicate` or `cancelled_before`.
     pub outcome: String,
     /// Its due time, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]

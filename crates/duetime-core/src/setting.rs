@@ -19,6 +19,8 @@ pub struct Setting {
 pub enum Kind {
     /// A length of time, written `"30s"`.
     Duration,
+    /// A list of lengths of time, at most so many. An object that has one of these may be given as that list alone.
+    Durations(usize),
     /// A number of bytes, or `"256KiB"`.
     Size,
     /// A whole number within these bounds.
@@ -44,6 +46,12 @@ impl Kind {
     #[must_use]
     pub fn present(&self) -> &Self {
         if let Self::Maybe(kind) = self { kind.present() } else { self }
+    }
+
+    /// Returns the list that an object may be given as.
+    #[must_use]
+    pub fn short(&self) -> Option<&'static Self> {
+        self.inner().iter().map(|setting| &setting.kind).find(|kind| matches!(kind, Self::Durations(_)))
     }
 
     /// Returns the settings within an object; empty for any other kind.

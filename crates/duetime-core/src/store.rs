@@ -55,9 +55,9 @@ impl Enqueue {
 /// What became of one enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
-    /// Scheduled, replaced or duplicate.
+    /// Scheduled, replaced, kept or duplicate.
     pub outcome: EnqueueOutcome,
-    /// The due time the message has; of a duplicate, the one that is there keeps
+    /// The due time the message has; of one that is kept and of a duplicate, the one that is there keeps
     /// (zero where the store does not know it without cost).
     pub due_at: Timestamp,
     /// Replicas that have it, up to as many as the store waits for; `None`: it waits for none.
@@ -100,10 +100,29 @@ pub enum EnqueueOutcome {
     Replaced,
     /// Like `Replaced`; the old message is claimed, or its last delivery had no answer, so it may be delivered.
     ReplacedInFlight,
+    /// By [`OnConflict::Earliest`] or [`OnConflict::Latest`]: the message that is there stays; nothing was changed.
+    Kept,
     /// The id lives already, or what became of it is remembered; nothing was changed.
     Duplicate,
     /// A cancel of it came before it; nothing was scheduled.
     CancelledBefore,
+}
+
+impl EnqueueOutcome {
+    /// Of an enqueue by this rule, where the message that is there stays.
+    #[must_use]
+    pub fn of_one_that_stays(rule: OnConflict) -> Self {
+        match rule {
+            OnConflict::Earliest | OnConflict::Latest => Self::Kept,
+            _ => Self::Duplicate,
+        }
+    }
+
+    /// Whether nothing was stored for the enqueue.
+    #[must_use]
+    pub fn is_unchanged(self) -> bool {
+        matches!(self, Self::Kept | Self::Duplicate | Self::CancelledBefore)
+    }
 }
 
 /// The store's reply to a batch of changes: an answer for each, and how many replicas have them.

@@ -87,7 +87,9 @@ settings! {
         /// years. Default `0s`: at once.
         #[serde(skip_serializing_if = "Duration::is_zero", with = "crate::units::duration")]
         delay: Duration = Duration::ZERO, Kind::Duration;
-        /// When failed messages are tried again. Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
+        /// When failed messages are tried again; or a list of the waits before each retry, such as `["2m", "10m", "1h"]`.
+        /// Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
+        #[serde(deserialize_with = "crate::retry::read")]
         retry: RetryPolicy = RetryPolicy::default(), Kind::Object(RetryPolicy::SETTINGS);
         /// How many messages are delivered per second at most. Default: no limit.
         #[serde(skip_serializing_if = "Option::is_none")]

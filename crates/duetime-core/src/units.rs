@@ -227,6 +227,33 @@ pub mod maybe_duration {
     }
 }
 
+/// `#[serde(with = "duetime_core::units::durations")]`: a list of strings with units.
+pub mod durations {
+    use super::Duration;
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Entry(#[serde(with = "super::duration")] Duration);
+
+    /// Writes a list of strings with units.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(list: &[Duration], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(list.iter().map(|wait| Entry(*wait)))
+    }
+
+    /// Reads a list of strings with units.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`super::parse_duration`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+        let list = <Vec<Entry> as serde::Deserialize>::deserialize(from)?;
+        Ok(list.into_iter().map(|entry| entry.0).collect())
+    }
+}
+
 /// `#[serde(with = "duetime_core::units::size")]`: a number of bytes or `"256KiB"`.
 pub mod size {
     use super::{TextOrNumber, parse_size};

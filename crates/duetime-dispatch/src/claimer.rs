@@ -97,7 +97,7 @@ impl Work {
             limit: limit.min(BATCH_ITEMS_MAX),
             visibility: config.visibility_timeout,
             class: LeaseClass::for_visibility(self.record.config.visibility_timeout),
-            retry: config.retry,
+            retry: config.retry.clone(),
             delivery: config.delivery,
         }
     }

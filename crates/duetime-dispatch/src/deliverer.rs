@@ -133,7 +133,7 @@ impl Deliverer {
         } else {
             self.work.topic_meters.failures_undecided.inc_by(held.len() as u64);
         }
-        let retry = self.work.record.config.retry;
+        let retry = self.work.record.config.retry.clone();
         let wait = |attempt| if is_down { Duration::ZERO } else { retry.backoff(attempt, rand::random()) };
         self.rule(held, |failure| free(&failure.said, &failure.claim, wait(failure.attempt))).await;
         self.stop_if_down().await;

@@ -209,9 +209,8 @@ impl Router {
         let now = self.dispatcher.context.clock.now();
         let smeared: Vec<Option<Duration>> = items.iter_mut().map(|item| spread(item, smear, now)).collect();
         let placed = self.place(topic, None, items).await.into_iter().zip(smeared);
-        let say = |placed: Placed, by| match placed.outcome {
-            EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => placed,
-            _ => Placed { smeared: by, ..placed },
+        let say = |placed: Placed, by| {
+            if placed.outcome.is_unchanged() { placed } else { Placed { smeared: by, ..placed } }
         };
         placed.map(|(answer, by)| answer.map(|placed| say(placed, by))).collect()
     }

@@ -98,10 +98,13 @@ fn meet(
     if there.is_some_and(|(_, nonce)| nonce == item.nonce.0) {
         return Ok(Enqueued { outcome: EnqueueOutcome::Scheduled, due_at: there_due, replicas: None, became: None });
     }
-    if item.on_conflict != OnConflict::Replace {
-        return Ok(Enqueued { outcome: EnqueueOutcome::Duplicate, due_at: there_due, replicas: None, became: None });
-    }
     let was = was.map(Score::from_raw);
+    let may_arrive = was.is_some_and(|was| was.class().may_arrive());
+    let waits = there.filter(|_| was.is_some() && !may_arrive).map(|(due_at, _)| due_at);
+    if item.on_conflict.keeps(waits, due_at) {
+        let outcome = EnqueueOutcome::of_one_that_stays(item.on_conflict);
+        return Ok(Enqueued { outcome, due_at: there_due, replicas: None, became: None });
+    }
     match was {
         Some(was) => state.removed(was),
         None => drop(forget_dead(conn, state, &item.id)?),
@@ -111,7 +114,6 @@ fn meet(
     state.added(score);
     state.freed(bytes);
     state.stored(item.body.len());
-    let may_arrive = was.is_some_and(|was| was.class().may_arrive());
     let outcome = if may_arrive { EnqueueOutcome::ReplacedInFlight } else { EnqueueOutcome::Replaced };
     Ok(Enqueued { outcome, due_at, replicas: None, became: None })
 }

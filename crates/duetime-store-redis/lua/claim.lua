@@ -4,8 +4,7 @@
 --
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
---       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: first wait in ms, factor,
---       longest wait in ms  12 "1": at most once  13 "1": repeated, the first answer was lost
+--       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: see backoff  12 "1": at most once  13 "1": repeated, the first answer was lost
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
@@ -59,8 +58,7 @@ for i = 1, #got, 2 do
     local why = held > 0 and '; the last claim ended without a verdict' or ''
     dead[#dead + 1] = { id, tries, 'used up its ' .. tries .. ' attempts' .. why }
   elseif held > 0 and held < 9 then
-    local wait = math.min(ARGV[9] * ARGV[10] ^ (math.max(tries, 1) - 1), tonumber(ARGV[11]))
-    local back = math.floor(tonumber(s) / 1000) + math.floor(wait)
+    local back = math.floor(tonumber(s) / 1000) + math.floor(backoff(tries))
     take = back <= now
     if not take then waits[#waits + 1], waits[#waits + 2] = int(back * 1000 + 900 + tries), id end
   end

@@ -2,13 +2,14 @@
 --
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 since, see recall  3 n  4 earliest absolute due time in ms  5 shortest delay in ms (9e15: there is none)
---       6 largest body in bytes  7 per item r(eject), p(ut in its place) or b(ack): see refusal
+--       6 largest body in bytes  7 per item r(eject), p(ut in its place), e(arliest), l(atest) or
+--       b(ack): see refusal
 --       8 per item a(bsolute) or d(elay); empty: all absolute  9 channel of the hints  10 hint up to its time
 --       11 slot, 12 name: see recall; then n pairs (id, body or tail), then n pairs (score or delay in ms, id), then,
 --       where earlier homes remember an id that comes back, an outcome for each in one string, zeros for none
 -- Errors  SKEW ms, where a delay is in the batch | FORGOTTEN, NEVER: see recall
 -- Returns  the present in ms when all are new, else {present, outcomes, due times};
---          outcome 0 scheduled, 1 replaced, 2 duplicate, 3 replaced what is claimed, or was without an answer,
+--          outcome 0 scheduled, 1 replaced, 2 it stays as it was, 3 replaced what is claimed, or was without an answer,
 --          4 refused for what is remembered of the id, which stands instead of the due time
 -- Cost  O(n log N), one write call for the scores and one for the bodies and the answer
 if before then return before == '' and own or cmsgpack.unpack(before) end
@@ -23,7 +24,7 @@ if refused then
     local was, given = there[i], byte(kinds, i) == 100 and 1 or NONCE_AT
     given = sub(A[12 + 2 * i], given, given + NONCE_END - NONCE_AT)
     local lives = was and sub(was, NONCE_AT, NONCE_END) == given
-    if not lives or byte(A[7], i) == 112 then return refused end
+    if not lives or replaces(byte(A[7], i)) then return refused end
     outcome[i], dues[i] = 0, (struct.unpack(DUE, was, DUE_AT))
   end
   return { now, outcome, dues }
@@ -88,7 +89,7 @@ else
     local id, body = ids[i], bs[b + 2 * i + 1]
     local was = written[id] or there[i]
     local same = was and sub(was, NONCE_AT, NONCE_END) == sub(body, NONCE_AT, NONCE_END)
-    if was and (same or byte(A[7], i) ~= 112) then
+    if was and (same or stays(byte(A[7], i), was, body, id)) then
       outcome[i] = same and 0 or 2
       dues[i] = #was >= DUE_END and struct.unpack(DUE, was, DUE_AT) or 0
     elseif past[i] and not was then

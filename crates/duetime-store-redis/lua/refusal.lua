@@ -1,15 +1,28 @@
--- Part of the scripts that enqueue: which of the ids that do not live are refused for what is remembered of them. Before
--- it stands past.
+-- Part of the scripts that enqueue: what stays of the ids that live, and which of those that do not are refused for what
+-- is remembered of them. Before it stand layout and past.
 --
+-- replaces(rule): whether an enqueue by this rule may take a message's place. stays(rule, was, body, id): see there.
 -- refuses(rule, outcome): whether an enqueue by this rule is refused for that. refusals, refusal: see there.
 -- KEYS  none of its own
 -- ARGV  none of its own
 -- Returns  nothing
--- Cost  that of remembered, see past
+-- Cost  that of remembered, see past; of stays a call, for e and l
 local refuses, refusals, refusal
+-- p(ut in its place), e(arliest), l(atest).
+local function replaces(rule) return rule == 112 or rule == 101 or rule == 108 end
+-- Whether the message with the body `was` stays, where `body` is that of the new one. By e and l one that waits does if it
+-- is due no later, or no earlier, than the new one; what is claimed, or was without an answer, or is dead does not wait.
+local function stays(rule, was, body, id)
+  if rule ~= 101 and rule ~= 108 then return rule ~= 112 end
+  local score = #was >= DUE_END and call('ZSCORE', Z, id)
+  if not score or score % 1000 >= 100 then return false end
+  local there, given = struct.unpack(DUE, was, DUE_AT), struct.unpack(DUE, body, DUE_AT)
+  if rule == 101 then return there <= given end
+  return there >= given
+end
 if remembers then
-  -- r(eject): always; p(ut in its place): what moved lives elsewhere; b(ack): what moved alone may be scheduled.
-  function refuses(rule, outcome) return rule == 114 or (byte(outcome) == MOVED) == (rule == 112) end
+  -- r(eject): always; those that replace: what moved lives elsewhere; b(ack): what moved alone may be scheduled.
+  function refuses(rule, outcome) return rule == 114 or (byte(outcome) == MOVED) == replaces(rule) end
   -- Which of two outcomes of an id counts, as memory.rs of duetime-core says it.
   local function latest(earlier, later)
     if not later then return earlier end

@@ -3,7 +3,7 @@
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
-use duetime_core::{DeliveryMode, Score, Shard, Timestamp, envelope};
+use duetime_core::{DeliveryMode, RetryPolicy, Score, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 use tracing::error;
@@ -30,7 +30,8 @@ pub(crate) async fn take(
     let fill = |cmd: &mut Cmd, sending: &Sending| {
         cmd.arg(present.millis()).arg(ask.limit.min(BATCH_ITEMS_MAX)).arg(millis(ask.visibility));
         cmd.arg(ask.class.digit()).arg(ask.retry.max_attempts).arg(&request.to_be_bytes()[..]);
-        cmd.arg(CLAIM_BYTES_MAX).arg(millis(ask.retry.initial)).arg(ask.retry.factor).arg(millis(ask.retry.max));
+        cmd.arg(CLAIM_BYTES_MAX);
+        name_retry(cmd, &ask.retry);
         cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
     };
     let reply = match calls.on_shard("claim messages", &calls.scripts.claim, shard, present, None, fill).await {
@@ -46,6 +47,16 @@ pub(crate) async fn take(
         bury_unreadable(calls, shard, now, unreadable, once).await?;
     }
     Ok(claim)
+}
+
+/// Adds the three arguments of `backoff.lua`.
+fn name_retry(cmd: &mut Cmd, retry: &RetryPolicy) {
+    if retry.waits.is_empty() {
+        cmd.arg(millis(retry.initial)).arg(retry.factor).arg(millis(retry.max));
+    } else {
+        let waits: Vec<String> = retry.waits.iter().map(|wait| millis(*wait).to_string()).collect();
+        cmd.arg(waits.join(" ")).arg("").arg("");
+    }
 }
 
 async fn bury_unreadable(

@@ -56,6 +56,8 @@ impl Summary {
             all.conflicts.push(match item.on_conflict {
                 OnConflict::Reject => 'r',
                 OnConflict::Replace => 'p',
+                OnConflict::Earliest => 'e',
+                OnConflict::Latest => 'l',
                 OnConflict::Return | OnConflict::ReturnAfter(_) => 'b',
             });
             let tail = envelope::encode_tail(item.nonce, &item.headers, &item.payload);
@@ -154,7 +156,7 @@ pub(crate) fn read<'a>(
             }
             0 => EnqueueOutcome::Scheduled,
             1 => EnqueueOutcome::Replaced,
-            2 => EnqueueOutcome::Duplicate,
+            2 => EnqueueOutcome::of_one_that_stays(item.on_conflict),
             3 => EnqueueOutcome::ReplacedInFlight,
             other => return Err(unexpected_reply(&format!("outcome {other}"))),
         };

@@ -12,6 +12,7 @@ const REFUSAL: &str = include_str!("../lua/refusal.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
+const BACKOFF: &str = include_str!("../lua/backoff.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
 const BODY: &str = include_str!("../lua/body.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
@@ -238,7 +239,7 @@ impl Scripts {
             claim: Script::new(
                 "claim",
                 true,
-                &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, DEADLINE, RING, include_str!("../lua/claim.lua")],
+                &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, DEADLINE, RING, BACKOFF, include_str!("../lua/claim.lua")],
             ),
             hand_over: Script::new(
                 "hand_over",

@@ -13,6 +13,8 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     to(&node, &args).refused(1, &["there already", "--replace"]);
     let again = to(&node, &[&args[..], &["--replace", "--json"]].concat()).done().json();
     assert_eq!(again["outcome"], "replaced");
+    let kept = to(&node, &[&args[..], &["--keep", "earliest"]].concat()).done().out;
+    assert!(kept.contains("kept, due"), "{kept}");
     let got = to(&node, &["get", "orders", "o 1/ä", "--json"]).done().json();
     assert_eq!((&got["payload"], &got["headers"]["k"]), (&"close".into(), &"v".into()));
     assert!(to(&node, &["get", "orders", "o 1/ä"]).done().out.contains("k: v"));

@@ -39,6 +39,7 @@ pub(super) struct Take {
     pub limit: usize,
     pub visibility: Duration,
     pub max_attempts: u8,
+    pub waits: Vec<Duration>,
     /// Wait of a suspect.
     pub initial: Duration,
     pub delivery: DeliveryMode,
@@ -99,7 +100,12 @@ fn when() -> impl Strategy<Value = When> {
 }
 
 fn new_message() -> impl Strategy<Value = NewMessage> {
-    let on_conflict = prop_oneof![3 => Just(OnConflict::Reject), 1 => Just(OnConflict::Replace)];
+    let on_conflict = prop_oneof![
+        3 => Just(OnConflict::Reject),
+        1 => Just(OnConflict::Replace),
+        1 => Just(OnConflict::Earliest),
+        1 => Just(OnConflict::Latest),
+    ];
     let nonce = prop_oneof![3 => any::<u64>(), 1 => 1u64..4];
     (0..IDS, when(), on_conflict, nonce).prop_map(|(id, when, on_conflict, nonce)| NewMessage {
         id,
@@ -117,12 +123,18 @@ fn take() -> impl Strategy<Value = Take> {
     let visibility = prop_oneof![2 => Just(HOUR), 1 => Just(HOUR / 2), 2 => Just(INSTANT)];
     let initial = prop_oneof![Just(Duration::ZERO), Just(HOUR)];
     let delivery = prop_oneof![6 => Just(DeliveryMode::AtLeastOnce), 1 => Just(DeliveryMode::AtMostOnce)];
-    (1usize..8, visibility, 1u8..4, initial, delivery).prop_map(
-        |(limit, visibility, max_attempts, initial, delivery)| Take {
+    let waits = prop_oneof![
+        3 => Just(Vec::new()),
+        1 => Just(vec![HOUR, Duration::ZERO]),
+        1 => Just(vec![Duration::ZERO, HOUR / 2]),
+    ];
+    (1usize..8, visibility, 1u8..4, (initial, waits), delivery).prop_map(
+        |(limit, visibility, max_attempts, (initial, waits), delivery)| Take {
             // Messages of one claim run out as equals, and the order of equals is nobody's promise.
             limit: if visibility == INSTANT { 1 } else { limit },
             visibility,
             max_attempts,
+            waits,
             initial,
             delivery,
         },

@@ -258,6 +258,7 @@ fn request(number: usize, take: &Take) -> ClaimRequest {
             max: Duration::from_secs(7200),
             factor: 2.0,
             jitter: 0.3,
+            waits: take.waits.clone(),
         },
         delivery: take.delivery,
     }

@@ -54,7 +54,7 @@ fn message(args: &Value) -> NewMessage {
         id: args["id"].as_str().map(str::to_owned),
         due: due(args),
         headers: headers.into_iter().map(|(name, value)| (name, value.as_str().unwrap().to_owned())).collect(),
-        on_conflict: if args["on_conflict"] == "replace" { OnConflict::Replace } else { OnConflict::Reject },
+        on_conflict: serde_json::from_value(args["on_conflict"].clone()).unwrap_or(OnConflict::Reject),
         expires: millis(args, "expires_ms").map(Expiry::After).or(moment(args, "expires_at").map(Expiry::At)),
         ..NewMessage::new(payload)
     }

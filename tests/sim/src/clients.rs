@@ -179,10 +179,11 @@ impl Client {
                 words[place] = match placed.outcome {
                     EnqueueOutcome::Scheduled => "scheduled",
                     EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
+                    EnqueueOutcome::Kept => "kept",
                     EnqueueOutcome::Duplicate => "duplicate",
                     EnqueueOutcome::CancelledBefore => "cancelled_before",
                 };
-                if !matches!(words[place], "duplicate" | "cancelled_before") {
+                if !placed.outcome.is_unchanged() {
                     self.new_due(&item.id, Some(placed.due_at.as_millis()));
                 }
                 self.answered(&item.id, words[place]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL,
-    SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    REFUSAL, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -159,7 +159,14 @@ mutations! {
     ];
     "replacement-of-the-claimed", "a replacement says what it replaced": [
         piece(ENQUEUE, "if class > 0 then outcome[i] = 3 end", ""),
-        piece(ENQUEUE, "if was and (same or byte(A[7], i) ~= 112) then", "if was and (byte(A[7], i) == 114) then"),
+        piece(
+            ENQUEUE,
+            "if was and (same or stays(byte(A[7], i), was, body, id)) then",
+            "if was and stays(byte(A[7], i), was, body, id) then",
+        ),
+    ];
+    "the-other-of-two", "of two messages that wait the one that is due earlier, or later, is there": [
+        piece(REFUSAL, "return there >= given", "return there < given"),
     ];
     "copied-not-moved", "what is frozen is nowhere else": [
         piece(TAKE, "if live[1] then call('ZREM', Z, unpack(live)) end", ""),

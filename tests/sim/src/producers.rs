@@ -49,7 +49,7 @@ impl Client {
     pub async fn produce(self, stem: String, lives: u64) {
         for life in 0..lives {
             let name = format!("{stem}-{life}");
-            match self.dice().below(17) {
+            match self.dice().below(18) {
                 0 => self.cancelled_twice(&id(&name)).await,
                 1 => self.moved(&id(&name)).await,
                 2 => self.replaced(&id(&name)).await,
@@ -66,6 +66,7 @@ impl Client {
                 13 => {
                     self.enqueue(&id(&name), self.near(), false, FLEETING, OnConflict::Reject).await;
                 }
+                14 => self.by_due_time(&id(&name)).await,
                 _ => {
                     let near = self.near();
                     let word = self.enqueue(&id(&name), near, false, "first", OnConflict::Reject).await;
@@ -179,6 +180,25 @@ impl Client {
             self.cancel(id).await;
         } else {
             self.enqueue(id, FAR + FAR, false, "third", OnConflict::Replace).await;
+        }
+    }
+
+    /// Of two messages with this id the one that is due earlier, or later, is there.
+    async fn by_due_time(&self, id: &MessageId) {
+        self.far(id, "first").await;
+        let (rule, worse) = match self.dice().below(2) {
+            0 => (OnConflict::Earliest, FAR + FAR),
+            _ => (OnConflict::Latest, self.near()),
+        };
+        let kept = self.enqueue(id, worse, false, "second", rule).await;
+        assert_eq!(kept, "kept", "{id} is replaced, by {rule:?}, though it is the one");
+        self.step().await;
+        let better = if rule == OnConflict::Earliest { self.near() } else { FAR + FAR };
+        let replaced = self.enqueue(id, better, false, "third", rule).await;
+        // The same enqueue, sent again, is answered as one that is there.
+        assert!(matches!(replaced, "replaced" | "scheduled"), "{id} is {replaced}, by {rule:?}");
+        if self.dice().permille(300) {
+            self.cancel(id).await;
         }
     }
 

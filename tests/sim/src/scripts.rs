@@ -61,6 +61,7 @@ files! {
     PRESENT: "store-redis/lua/present.lua";
     PUT: "store-redis/lua/put.lua";
     RECALL: "store-redis/lua/recall.lua";
+    REFUSAL: "store-redis/lua/refusal.lua";
     RENUMBER: "store-redis/lua/renumber.lua";
     RESCHEDULE: "store-redis/lua/reschedule.lua";
     ROOM: "store-redis/lua/room.lua";
@@ -77,7 +78,7 @@ files! {
 
 /// The name of the script that a loaded text is.
 pub fn name_of(text: &str) -> &'static str {
-    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST];
+    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST, REFUSAL];
     let whole = ALL.iter().filter(|file| !parts.contains(file));
     let last = whole.filter_map(|file| Some((text.rfind(file.text)?, file.name))).max();
     last.and_then(|(_, name)| name.rsplit('/').next()?.strip_suffix(".lua")).unwrap_or("script")

@@ -284,7 +284,8 @@ async fn drawn(recorded: &Recorded, seed: u64, operations: usize) {
                     },
                     headers: Headers::default(),
                     payload: vec![b'x'; usize::try_from(draw.below(300)).unwrap()].into(),
-                    on_conflict: if draw.below(2) == 0 { OnConflict::Reject } else { OnConflict::Replace },
+                    on_conflict: [OnConflict::Reject, OnConflict::Replace, OnConflict::Earliest, OnConflict::Latest]
+                        [usize::try_from(draw.below(4)).unwrap()],
                     nonce: Nonce(draw.below(8)),
                 };
                 let _ = store.enqueue(&shard, now, &(0..1 + draw.below(9)).map(item).collect::<Vec<_>>()).await;

@@ -13,7 +13,7 @@ from . import _wire
 Duration: TypeAlias = timedelta | str
 
 #: What became of an enqueue.
-EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "duplicate", "cancelled_before"]
+EnqueueOutcome: TypeAlias = Literal["scheduled", "replaced", "kept", "duplicate", "cancelled_before"]
 #: What became of a cancel; `delivered` and `dead`: it came too late; `moved`: it lives elsewhere.
 CancelOutcome: TypeAlias = Literal["cancelled", "in_flight", "unknown", "delivered", "expired", "dead", "moved"]
 #: What became of a reschedule.
@@ -22,8 +22,9 @@ RescheduleOutcome: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unkn
 SettleOutcome: TypeAlias = Literal["ok", "already", "cancelled", "expired", "gone"]
 #: How a message ended: `cancelled_in_flight` may have been delivered, of `cancelled_before` there was none.
 End: TypeAlias = Literal["delivered", "cancelled", "cancelled_in_flight", "dead", "cancelled_before", "expired", "moved"]
-#: What an enqueue does where its id is already there.
-OnConflict: TypeAlias = Literal["reject", "replace", "return"]
+#: What an enqueue does where its id is already there. `earliest`, `latest`: of two that wait, the one that is due
+#: earlier, or later, is there, whole; what somebody holds is replaced.
+OnConflict: TypeAlias = Literal["reject", "replace", "earliest", "latest", "return"]
 
 #: Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again.
 RETRYABLE = frozenset(
@@ -133,8 +134,8 @@ class Became:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of an enqueue. Of a `duplicate` the earlier message stays as it was; `cancelled_before`: its cancel
-    came first, and holds."""
+    """What became of an enqueue. Of `kept` and `duplicate` the earlier message stays as it was; `cancelled_before`: its
+    cancel came first, and holds."""
 
     id: str
     outcome: EnqueueOutcome

@@ -190,6 +190,7 @@ function flags(topic, change, before) {
   if (Object.entries(change).some(isLost)) return undefined;
   const of = (name, value) => [name.replaceAll("_", "-"), value === null ? "none" : String(value)];
   const options = Object.entries(change).flatMap(([name, value]) => {
+    if (name === "retry" && Array.isArray(value)) return [of("retry_waits", value)];
     if (name === "retry" && value)
       return Object.entries(value).map(([part, of_it]) =>
         of(part === "max_attempts" ? part : `retry_${part}`, of_it),
@@ -224,7 +225,7 @@ function difference(settings, asked) {
   return Object.fromEntries(
     names.map((name) => [
       name,
-      MERGED.includes(name) && settings[name] && asked[name]
+      MERGED.includes(name) && settings[name] && asked[name] && !Array.isArray(asked[name])
         ? difference(settings[name], asked[name])
         : (asked[name] ?? null),
     ]),

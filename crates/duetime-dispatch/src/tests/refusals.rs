@@ -10,7 +10,7 @@ use super::node::{TestNode, ids, ms, secs, with_sink};
 async fn while_a_target_refuses_everybody_nobody_pays_and_none_is_a_dead_letter() {
     let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
     for answer in [refused, retry, no_answer] {
-        let node = TestNode::new(TopicConfig { retry: policy, ..with_sink() }).await;
+        let node = TestNode::new(TopicConfig { retry: policy.clone(), ..with_sink() }).await;
         node.put_all(&ids("before", 20), ms(0)).await;
         node.pass(secs(1)).await;
         node.sink.behave(each(move |_| answer()));

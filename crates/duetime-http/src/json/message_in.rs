@@ -95,13 +95,16 @@ pub(crate) struct MessageSchema {
     expires_at: Option<schema::TimeIn>,
 }
 
-/// What to do when the id is already there.
+/// What to do when the id is already there. `earliest`, `latest`: of two that wait, the message that is due earlier, or
+/// later, is there, whole; what somebody holds is replaced.
 #[derive(ToSchema)]
 #[schema(as = OnConflict, rename_all = "lowercase")]
 #[allow(dead_code)]
 pub(crate) enum OnConflictSchema {
     Reject,
     Replace,
+    Earliest,
+    Latest,
     Return,
 }
 
@@ -379,10 +382,13 @@ fn read_on_conflict(raw: &RawValue) -> Result<OnConflict, Refusal> {
     match raw.get() {
         "\"reject\"" => Ok(OnConflict::Reject),
         "\"replace\"" => Ok(OnConflict::Replace),
+        "\"earliest\"" => Ok(OnConflict::Earliest),
+        "\"latest\"" => Ok(OnConflict::Latest),
         "\"return\"" => Ok(OnConflict::Return),
         other => {
             let shown: String = other.chars().take(40).collect();
-            let detail = format!("on_conflict is {shown}; give \"reject\", \"replace\" or \"return\"");
+            let detail =
+                format!("on_conflict is {shown}; give \"reject\", \"replace\", \"earliest\", \"latest\" or \"return\"");
             Err(Refusal::new("invalid_on_conflict", detail).at("on_conflict"))
         }
     }

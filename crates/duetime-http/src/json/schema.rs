@@ -71,7 +71,7 @@ macro_rules! words {
 
 words!(
     /// What became of an enqueue.
-    PlacedOutcome: "scheduled" "replaced" "duplicate" "cancelled_before"
+    PlacedOutcome: "scheduled" "replaced" "kept" "duplicate" "cancelled_before"
 );
 words!(
     /// What became of a cancel, a reschedule, a settlement or a deletion.

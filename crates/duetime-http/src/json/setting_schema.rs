@@ -33,6 +33,9 @@ fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
         (Kind::Maybe(kind), _) => value(setting, kind, writer),
         (Kind::Duration, Writer::Client) => reference("DurationIn"),
         (Kind::Duration, Writer::Node) => json!({"type": "string"}),
+        (Kind::Durations(most), writer) => {
+            json!({"type": "array", "maxItems": most, "items": value(setting, &Kind::Duration, writer)})
+        }
         (Kind::Size, Writer::Client) => reference("SizeIn"),
         (Kind::Size, Writer::Node) => json!({"type": "integer", "format": "int64", "minimum": 0}),
         (Kind::Count(least, u64::MAX), _) => json!({"type": "integer", "format": "int64", "minimum": least}),
@@ -45,6 +48,10 @@ fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
         (Kind::Flag, _) => json!({"type": "boolean"}),
         (Kind::Shards, _) => reference("ShardCountIn"),
         (Kind::Sink, _) => reference("Sink"),
+        (Kind::Object(_), Writer::Client) if kind.short().is_some() => {
+            let short = kind.short().map(|short| value(setting, short, writer));
+            json!({"anyOf": [reference(&component(setting.name)), short]})
+        }
         (Kind::Object(_) | Kind::Word(_), _) => reference(&component(setting.name)),
     }
 }

@@ -108,7 +108,7 @@ enum EnqueueAnswer {
     )),
     responses(
         (status = 201, description = "Scheduled", body = PlacedView),
-        (status = 200, description = "Replaced; or several, an outcome or an error for each",
+        (status = 200, description = "Replaced, or kept; or several, an outcome or an error for each",
             body = EnqueueAnswer),
         (status = 409, description = "`duplicate`: the id lives already, or what became of it is remembered; \
             `cancelled_before`: a cancel of it came first. Nothing was changed"),
@@ -184,7 +184,7 @@ async fn one(
     audit::count(1);
     let status = match placed.outcome {
         EnqueueOutcome::Scheduled => StatusCode::CREATED,
-        EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => StatusCode::OK,
+        EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight | EnqueueOutcome::Kept => StatusCode::OK,
         EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => return Err(refusal(&id, &placed)),
     };
     let mut out = Vec::with_capacity(128);

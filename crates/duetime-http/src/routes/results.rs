@@ -217,6 +217,7 @@ pub(crate) fn outcome_word(outcome: EnqueueOutcome) -> &'static str {
     match outcome {
         EnqueueOutcome::Scheduled => "scheduled",
         EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => "replaced",
+        EnqueueOutcome::Kept => "kept",
         EnqueueOutcome::Duplicate => "duplicate",
         EnqueueOutcome::CancelledBefore => "cancelled_before",
     }
@@ -228,14 +229,14 @@ pub(crate) fn write_placed(out: &mut Vec<u8>, (id, late_by_ms): (&str, Option<u6
     out.extend_from_slice(b"{\"id\":");
     serde_json::to_writer(&mut *out, id).expect(INFALLIBLE);
     write!(out, ",\"outcome\":\"{}\"", outcome_word(placed.outcome)).expect(INFALLIBLE);
-    let is_refused = matches!(placed.outcome, EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore);
-    if placed.due_at.as_millis() != 0 || !is_refused {
+    let is_unchanged = placed.outcome.is_unchanged();
+    if placed.due_at.as_millis() != 0 || !is_unchanged {
         write!(out, ",\"due_at\":{}", placed.due_at.as_millis()).expect(INFALLIBLE);
     }
     if let Some(smeared) = placed.smeared {
         write!(out, ",\"smeared_ms\":{}", smeared.as_millis()).expect(INFALLIBLE);
     }
-    if let Some(late) = late_by_ms.filter(|_| !is_refused) {
+    if let Some(late) = late_by_ms.filter(|_| !is_unchanged) {
         write!(out, ",\"late_by_ms\":{late}").expect(INFALLIBLE);
     }
     if placed.outcome == EnqueueOutcome::ReplacedInFlight {

@@ -93,8 +93,12 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
         if inner.is_empty() || value.is_null() {
             continue;
         }
+        if setting.kind.short().is_some() && value.is_array() {
+            continue;
+        }
         let Some(object) = value.as_object() else {
-            let refusal = Refusal::new("invalid_topic_settings", format!("{name} must be an object or null"));
+            let list = if setting.kind.short().is_some() { ", a list" } else { "" };
+            let refusal = Refusal::new("invalid_topic_settings", format!("{name} must be an object{list} or null"));
             return Err(refusal.at(name));
         };
         if let Some(key) = object.keys().find(|key| !inner.contains(&key.as_str())) {

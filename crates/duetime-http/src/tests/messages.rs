@@ -36,6 +36,27 @@ async fn one_message_is_scheduled_replaced_or_a_duplicate() {
 }
 
 #[tokio::test]
+async fn of_two_messages_the_one_that_is_due_earlier_or_later_is_there_and_both_are_no_problem() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":4}"#).await;
+    let place = async |delay: &str, rule: &str| {
+        let body = format!(r#"{{"id":"o-1","delay":"{delay}","payload":"{delay}","on_conflict":"{rule}"}}"#);
+        let answer = api.enqueue(&body).await;
+        let found = answer.json();
+        (answer.status.as_u16(), found["outcome"].as_str().unwrap().to_owned(), found["due_at"].as_i64().unwrap())
+    };
+    let due = |hours: i64| NOW_MS + 3_600_000 * hours;
+    assert_eq!(place("2h", "earliest").await, (201, "scheduled".to_owned(), due(2)));
+    for (delay, rule) in [("3h", "earliest"), ("2h", "earliest"), ("1h", "latest")] {
+        assert_eq!(place(delay, rule).await, (200, "kept".to_owned(), due(2)), "{delay} {rule}");
+    }
+    assert_eq!(api.get(&format!("{MESSAGES}/o-1")).await.json()["payload"], "2h");
+    assert_eq!(place("1h", "earliest").await, (200, "replaced".to_owned(), due(1)));
+    assert_eq!(place("3h", "latest").await, (200, "replaced".to_owned(), due(3)));
+    assert_eq!(api.get(&format!("{MESSAGES}/o-1")).await.json()["payload"], "3h");
+}
+
+#[tokio::test]
 async fn a_cancel_of_a_version_answers_changed_where_the_message_is_another_one_by_now() {
     let api = TestApi::new().await;
     api.put("/v1/topics/orders", r#"{"shards":4,"remember":"1h"}"#).await;

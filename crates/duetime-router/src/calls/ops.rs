@@ -164,7 +164,7 @@ impl Op for EnqueueOp {
             done(items, &called.answers).map(|(_, answer)| match answer.outcome {
                 EnqueueOutcome::Scheduled => Event::Scheduled,
                 EnqueueOutcome::Replaced | EnqueueOutcome::ReplacedInFlight => Event::Replaced,
-                EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => Event::Duplicate,
+                EnqueueOutcome::Kept | EnqueueOutcome::Duplicate | EnqueueOutcome::CancelledBefore => Event::Duplicate,
             }),
         );
         called

@@ -83,6 +83,14 @@ impl TopicChange {
         let mut fields: Map<_, _> =
             TopicConfig::SETTINGS.iter().map(|setting| (setting.name.to_owned(), Value::Null)).collect();
         fields.extend(to_map(config));
+        for setting in TopicConfig::SETTINGS {
+            if let Some(Value::Object(object)) = fields.get_mut(setting.name) {
+                // What is merged field by field is named whole.
+                for inner in setting.kind.inner() {
+                    object.entry(inner.name).or_insert(Value::Null);
+                }
+            }
+        }
         Self::new(fields)
     }
 
@@ -276,6 +284,20 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_waits_replaces_the_retry_whole_and_its_parts_are_merged_like_others() {
+        let given = r#"{"retry":{"jitter":0,"factor":3,"max_attempts":9}}"#;
+        let first = change(given).apply(&TopicConfig::default()).unwrap();
+        let list = change(r#"{"retry":["2m","10m"]}"#).apply(&first).unwrap();
+        assert_eq!((list.retry.max_attempts, list.retry.jitter, list.retry.factor), (3, 0.2, 2.0));
+        let fewer = change(r#"{"retry":{"max_attempts":2}}"#).apply(&list).unwrap();
+        assert_eq!((fewer.retry.max_attempts, &fewer.retry.waits), (2, &list.retry.waits));
+        let none = change(r#"{"retry":{"waits":null}}"#).apply(&list).unwrap();
+        assert_eq!((none.retry.waits.len(), none.retry.max_attempts), (0, 3));
+        assert_eq!(TopicChange::whole(&first).apply(&list).unwrap(), first);
+        assert_eq!(TopicChange::whole(&list).apply(&first).unwrap(), list);
+    }
+
+    #[test]
     fn a_sinks_settings_are_replaced_together() {
         let mq = change(r#"{"sink":{"name":"mq","exchange":"a"}}"#).apply(&TopicConfig::default()).unwrap();
         let log = change(r#"{"sink":{"name":"log"}}"#).apply(&mq).unwrap();
@@ -291,6 +313,8 @@ mod tests {
             (r#"{"visibility_timeout":"1ms"}"#, "visibility_timeout"),
             (r#"{"retry":{"factor":0}}"#, "retry"),
             (r#"{"retry":{"tries":1}}"#, "retry"),
+            (r#"{"retry":["2m","8days"]}"#, "retry"),
+            (r#"{"retry":["2m","soon"]}"#, "retry"),
             (r#"{"rate_limit":{"per_second":0}}"#, "rate_limit"),
             (r#"{"delivery":"twice"}"#, "delivery"),
             (r#"{"max_messages":0}"#, "max_messages"),

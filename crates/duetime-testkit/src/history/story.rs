@@ -141,7 +141,7 @@ impl Changed<'_> {
 
     /// Whether its answer says that it left the message as it was.
     pub fn changed_nothing(&self) -> bool {
-        matches!(self.outcome(), Some("duplicate" | "unknown" | "in_flight" | "dead" | "changed"))
+        matches!(self.outcome(), Some("kept" | "duplicate" | "unknown" | "in_flight" | "dead" | "changed"))
     }
 
     /// When it was over, for all anybody knows.

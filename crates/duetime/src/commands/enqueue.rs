@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use duetime_client::{Answer, NewMessage, Placed};
 use duetime_core::{Expiry, OnConflict};
 use futures::StreamExt as _;
@@ -41,6 +41,9 @@ pub struct EnqueueArgs {
     /// Take the place of a message of the same id instead of being refused.
     #[arg(long, conflicts_with = "ndjson")]
     replace: bool,
+    /// Of two messages with this id that wait, keep the one that is due earlier, or later; what somebody holds is replaced.
+    #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["replace", "ndjson"])]
+    keep: Option<WhichIsKept>,
     /// Hand it over no later than this long after its due time; then it is ended as the on_expiry of its topic says.
     #[arg(long, value_name = "DURATION", conflicts_with = "ndjson", value_parser = read_delay)]
     expires: Option<Duration>,
@@ -49,6 +52,13 @@ pub struct EnqueueArgs {
     ndjson: Option<String>,
     #[command(flatten)]
     connection: NodeArgs,
+}
+
+/// Which of two messages stays.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WhichIsKept {
+    Earliest,
+    Latest,
 }
 
 /// Runs it.
@@ -85,9 +95,12 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
         message.headers.push((name.to_owned(), value.to_owned()));
     }
     message.expires = args.expires.map(Expiry::After);
-    if args.replace {
-        message.on_conflict = OnConflict::Replace;
-    }
+    message.on_conflict = match args.keep {
+        Some(WhichIsKept::Earliest) => OnConflict::Earliest,
+        Some(WhichIsKept::Latest) => OnConflict::Latest,
+        None if args.replace => OnConflict::Replace,
+        None => OnConflict::Reject,
+    };
     let placed = args.connection.client()?.enqueue(&args.topic, &message).await?;
     let duplicate = ["duplicate", "cancelled_before"].contains(&&*placed.outcome);
     if args.connection.json {
@@ -122,13 +135,14 @@ fn why_not(placed: &Placed) -> String {
 struct Tally {
     scheduled: u64,
     replaced: u64,
+    kept: u64,
     duplicate: u64,
     refused: u64,
 }
 
 impl Tally {
     fn total(&self) -> u64 {
-        self.scheduled + self.replaced + self.duplicate + self.refused
+        self.scheduled + self.replaced + self.kept + self.duplicate + self.refused
     }
 
     fn count(&mut self, answer: &Answer<Placed>) {
@@ -136,6 +150,7 @@ impl Tally {
             Answer::Refused(_) => self.refused += 1,
             Answer::Done(placed) => match placed.outcome.as_str() {
                 "replaced" => self.replaced += 1,
+                "kept" => self.kept += 1,
                 "duplicate" | "cancelled_before" => self.duplicate += 1,
                 _ => self.scheduled += 1,
             },
@@ -198,8 +213,9 @@ async fn many(args: &EnqueueArgs, file: &str) -> anyhow::Result<bool> {
     if args.connection.json {
         output::json(&tally)?;
     } else {
+        let kept = if tally.kept > 0 { format!("{} kept, ", tally.kept) } else { String::new() };
         output::line(&format!(
-            "{} scheduled, {} replaced, {} duplicate, {} refused",
+            "{} scheduled, {} replaced, {kept}{} duplicate, {} refused",
             tally.scheduled, tally.replaced, tally.duplicate, tally.refused
         ))?;
     }

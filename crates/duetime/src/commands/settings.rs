@@ -60,6 +60,7 @@ impl SettingOption {
     fn arg(&self) -> Arg {
         let value = match self.setting.kind.present() {
             Kind::Duration => "DURATION",
+            Kind::Durations(_) => "DURATION,…",
             Kind::Size => "SIZE",
             Kind::Count(..) => "N",
             Kind::Number(..) => "NUMBER",
@@ -89,6 +90,7 @@ impl SettingOption {
             Kind::Count(..) => text.parse::<u64>().with_context(|| format!("--{name} is a whole number"))?.into(),
             Kind::Number(..) => text.parse::<f64>().with_context(|| format!("--{name} is a number"))?.into(),
             Kind::Shards | Kind::Size => text.parse::<u64>().map_or_else(|_| text.into(), Value::from),
+            Kind::Durations(_) => text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect(),
             Kind::Duration | Kind::Word(_) | Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => text.into(),
         })
     }
@@ -168,6 +170,15 @@ impl FromArgMatches for Settings {
                 option.set(text, &mut change).map_err(refuse)?;
             }
         }
+        for (_, value) in &mut change {
+            // A list that is given alone stands for its object.
+            if let Some(object) = value.as_object()
+                && object.len() == 1
+                && let Some(list) = object.values().find(|value| value.is_array())
+            {
+                *value = list.clone();
+            }
+        }
         if let Some(name) = matches.get_one::<String>(SINK) {
             let given = matches.get_many::<String>(SINK_SETTING).into_iter().flatten();
             change.insert(SINK.to_owned(), sink(name, given).map_err(refuse)?);
@@ -207,6 +218,7 @@ fn shown(kind: &Kind, value: Option<&Value>) -> String {
     };
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match kind.present() {
+        Kind::Durations(_) => value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" "),
         Kind::Size => value.as_u64().map_or_else(|| text(value), units::show_size),
         Kind::Object(inner) => {
             let one = |setting: &Setting| {
@@ -264,6 +276,9 @@ mod tests {
             "sink": {"name": "hook", "path": "/x=y"},
         });
         assert_eq!(read(&words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>()), Ok(change));
+        assert_eq!(read(&["--retry-waits", "2m, 10m,1h"]), Ok(json!({"retry": ["2m", "10m", "1h"]})));
+        let more = json!({"retry": {"waits": ["2m"], "max_attempts": 5}});
+        assert_eq!(read(&["--retry-waits", "2m", "--max-attempts", "5"]), Ok(more));
         let none = json!({"sink": null, "rate_limit": null, "max_messages": null});
         assert_eq!(read(&["--sink", "none", "--rate-limit", "none", "--max-messages", "none"]), Ok(none));
     }

@@ -65,6 +65,7 @@ macro_rules! resize_conformance {
             moves::dead_letters_that_died_in_one_moment_are_read_in_pages_each_once,
             moves::a_sooner_head_that_is_brought_is_hinted,
             source::an_enqueue_acts_on_what_lives_there_and_creates_nothing,
+            source::an_enqueue_by_due_time_compares_with_what_lives_there,
             source::an_enqueue_of_relative_delays_gets_its_due_times,
             source::the_same_nonce_is_answered_as_the_first_time_there_too,
             source::a_cancel_removes_what_lives_there,

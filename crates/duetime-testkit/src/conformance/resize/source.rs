@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duetime_core::resize_store::Lookup;
 use duetime_core::store::{AckWait, DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{Due, MessageState, Role, Score};
+use duetime_core::{Due, MessageState, OnConflict, Role, Score};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
@@ -53,6 +53,38 @@ pub async fn an_enqueue_acts_on_what_lives_there_and_creates_nothing(factory: &d
     assert_eq!(world.get(0, "absent").await, None);
     assert_eq!(world.get(0, "dead").await.unwrap().payload, "second payload of dead");
     assert_eq!(world.get(0, "later").await.unwrap().due_at, answers_due(&answers[5]));
+}
+
+pub async fn an_enqueue_by_due_time_compares_with_what_lives_there(factory: &dyn StoreFactory) {
+    let (world, _) = source_shard(factory).await;
+    let by_rule = |text, seconds: i64, on_conflict| {
+        let due = Due::At(world.moment(seconds * 1000));
+        duetime_core::store::Enqueue { on_conflict, ..message(text, due) }
+    };
+    let batch = [
+        by_rule("later", 7200, OnConflict::Earliest),
+        by_rule("absent", 60, OnConflict::Earliest),
+        by_rule("later", 60, OnConflict::Earliest),
+        by_rule("frozen", 60, OnConflict::Latest),
+        by_rule("later", 30, OnConflict::Latest),
+        by_rule("there", 60, OnConflict::Earliest),
+    ];
+    let answers = world.store.enqueue_at(&world.shard(0), Role::Source, world.now(), &batch).await.unwrap();
+    let outcomes: Vec<_> = answers.into_iter().map(|answer| answer.map(|enqueued| enqueued.outcome)).collect();
+    let there = Lookup::Found;
+    assert_eq!(
+        outcomes,
+        [
+            there(EnqueueOutcome::Kept),
+            Lookup::Absent(None),
+            there(EnqueueOutcome::Replaced),
+            Lookup::Frozen,
+            there(EnqueueOutcome::Kept),
+            there(EnqueueOutcome::ReplacedInFlight),
+        ]
+    );
+    assert_eq!(world.get(0, "later").await.unwrap().nonce, batch[2].nonce);
+    assert_eq!(world.get(0, "absent").await, None);
 }
 
 fn answers_due(answer: &Lookup<duetime_core::store::Enqueued>) -> duetime_core::Timestamp {

@@ -5,6 +5,7 @@
 //! and else wait for real, a fraction of a second.
 
 pub mod claim;
+pub mod conflict;
 pub mod content;
 pub mod dead;
 pub mod edit;
@@ -109,6 +110,13 @@ macro_rules! store_conformance {
             edit::a_moved_suspect_has_its_attempts_back_and_comes_alone,
             edit::edits_of_a_batch_are_answered_one_by_one_in_order,
             edit::an_id_cancelled_twice_in_one_batch_is_unknown_the_second_time,
+            conflict::of_two_that_wait_one_is_there_whole_by_its_due_time,
+            conflict::a_delay_is_compared_by_the_due_time_it_means,
+            conflict::the_same_enqueue_by_due_time_is_answered_as_one_that_is_there,
+            conflict::one_that_waits_for_its_retry_is_compared_by_its_due_time,
+            conflict::what_does_not_wait_is_replaced_by_either_rule,
+            conflict::one_whose_claim_ran_out_is_replaced_by_either_rule,
+            conflict::due_times_are_compared_item_by_item_within_a_batch,
             enqueue::a_scheduled_message_is_there_as_it_was_given,
             enqueue::an_id_that_lives_is_refused_and_nothing_changes,
             enqueue::an_id_that_lives_is_replaced_when_asked,
@@ -192,6 +200,7 @@ macro_rules! store_conformance {
             suspect::a_claim_takes_the_ordinary_ones_before_the_first_suspect,
             suspect::a_claim_that_ran_out_long_ago_is_taken_at_once_and_alone,
             suspect::the_wait_of_a_suspect_grows,
+            suspect::the_wait_of_a_suspect_is_that_of_the_list_and_then_the_last,
             suspect::a_suspect_out_of_attempts_is_a_dead_letter_with_its_reason,
             suspect::a_message_that_always_kills_its_node_ends_as_a_dead_letter,
             suspect::a_nacked_suspect_is_an_ordinary_message_again,

@@ -3,7 +3,7 @@
 #![expect(missing_docs, reason = "a sentence's name says it all")]
 
 use duetime_core::store::{ClaimRequest, Settled, Settlement};
-use duetime_core::{MessageState, Timestamp};
+use duetime_core::{MessageState, RetryPolicy, Timestamp};
 use std::time::Duration;
 
 use super::world::{ATTEMPTS, FIRST_WAIT, SHORT, World, every_settlement, ids};
@@ -126,6 +126,26 @@ pub async fn the_wait_of_a_suspect_grows(factory: &dyn StoreFactory) {
     assert_eq!(notice(&world).await, 1);
     let found = world.get("a").await.unwrap();
     assert_eq!((found.visible_at, found.attempts), (deadline.plus(FIRST_WAIT * 2), 2));
+}
+
+pub async fn the_wait_of_a_suspect_is_that_of_the_list_and_then_the_last(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    world.put("a", world.ago(1000)).await;
+    let (first, last) = (FIRST_WAIT, FIRST_WAIT / 2);
+    let request = || {
+        let mut request = world.short_request(1);
+        request.retry = RetryPolicy { max_attempts: 9, ..RetryPolicy::of_waits(vec![first, last]) };
+        request
+    };
+    for (attempt, wait) in [(1, first), (2, last), (3, last)] {
+        let claim = world.claim_as(&request()).await;
+        assert_eq!((ids(&claim), claim.messages[0].attempt), (vec!["a"], attempt));
+        world.pass(SHORT).await;
+        assert_eq!(world.claim_as(&request()).await.messages, [], "it waits");
+        let deadline = claim.messages[0].score.visible_at();
+        assert_eq!(world.get("a").await.unwrap().visible_at, deadline.plus(wait), "after attempt {attempt}");
+        world.pass(wait).await;
+    }
 }
 
 pub async fn a_suspect_out_of_attempts_is_a_dead_letter_with_its_reason(factory: &dyn StoreFactory) {

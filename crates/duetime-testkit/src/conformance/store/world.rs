@@ -32,8 +32,9 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 16] = [
+pub(super) const SOURCES: [(&str, &str); 17] = [
     ("claim", include_str!("claim.rs")),
+    ("conflict", include_str!("conflict.rs")),
     ("content", include_str!("content.rs")),
     ("dead", include_str!("dead.rs")),
     ("edit", include_str!("edit.rs")),
@@ -203,6 +204,7 @@ impl World {
                 max: Duration::from_secs(60),
                 factor: 2.0,
                 jitter: 0.5,
+                waits: Vec::new(),
             },
             delivery: DeliveryMode::AtLeastOnce,
         }

@@ -172,8 +172,13 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,
         Some("replace") => OnConflict::Replace,
+        Some("earliest") => OnConflict::Earliest,
+        Some("latest") => OnConflict::Latest,
         Some("return") => OnConflict::Return,
-        Some(other) => return Err(format!("on_conflict is {other:?}; give \"reject\", \"replace\" or \"return\"")),
+        Some(other) => {
+            let known = "\"reject\", \"replace\", \"earliest\", \"latest\" or \"return\"";
+            return Err(format!("on_conflict is {other:?}; give {known}"));
+        }
     };
     let version = fields.version.and_then(|version| version.parse().ok());
     Ok(Line { message, dead: fields.state.as_deref() == Some("dead"), state: fields.state, version })

@@ -43,7 +43,7 @@ pub(super) async fn send(client: &Client, topic: &str, messages: Vec<NewMessage>
     let answers = client.enqueue_many(topic, &messages).await?;
     let sent = |(message, answer): (NewMessage, Answer<Placed>)| match answer {
         Answer::Done(placed) => match placed.outcome.as_str() {
-            "duplicate" | "cancelled_before" => Sent::Duplicate(placed),
+            "duplicate" | "kept" | "cancelled_before" => Sent::Duplicate(placed),
             "replaced" => Sent::Replaced(placed),
             _ => Sent::Scheduled(placed),
         },

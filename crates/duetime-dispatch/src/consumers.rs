@@ -350,7 +350,7 @@ impl EngineConsumers {
             let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
             let others = ASKING_MAX - asker.awaited().count().min(ASKING_MAX - 1);
             let room = asker.room();
-            let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
+            let nothing_more = asker.given.is_empty().then_some(asker.until);
             let polled_enough = poll.is_none() || !asker.given.is_empty();
             let again_at = asker.again_at(work);
             tokio::select! {
@@ -390,7 +390,7 @@ impl EngineConsumers {
                     Err(error) if asker.asking.is_empty() && asker.given.is_empty() => return Err(error),
                     Err(error) => asker.failed = Some(error),
                 },
-                () = tokio::time::sleep_until(nothing_more), if polled_enough && idle => return Ok(()),
+                () = at_or_now(nothing_more), if polled_enough && idle => return Ok(()),
                 () = tokio::time::sleep_until(again_at), if !idle && again_at > Instant::now() => {}
             }
         }
@@ -448,6 +448,14 @@ async fn polled(poll: &mut Option<PollUnderWay>) -> Result<(), StoreError> {
             polled
         }
         None => std::future::pending().await,
+    }
+}
+
+/// Waits until this moment. Without one returns at once: a sleep until now may last as long as the runtime's timer is
+/// coarse, 2 ms.
+async fn at_or_now(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(at).await;
     }
 }
 

@@ -69,7 +69,12 @@ impl TestClock {
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.machine().as_millis().saturating_add(self.ahead_ms()))
+        self.precise_now().0
+    }
+
+    fn precise_now(&self) -> (Timestamp, Duration) {
+        let (machine, into) = self.machine.precise_now();
+        (Timestamp::from_millis(machine.as_millis().saturating_add(self.ahead_ms())), into)
     }
 }
 

@@ -49,4 +49,9 @@ impl fmt::Display for Timestamp {
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// The present moment by this clock.
     fn now(&self) -> Timestamp;
+
+    /// The present moment, and how much of its millisecond has passed: nothing, as far as a coarse clock knows.
+    fn precise_now(&self) -> (Timestamp, Duration) {
+        (self.now(), Duration::ZERO)
+    }
 }

@@ -17,6 +17,9 @@ pub struct DispatchConfig {
     pub call_timeout: Duration,
     /// How often the gauges of scheduled, due, in flight and dead messages are taken. Default `5s`.
     pub gauges_every: Duration,
+    /// Waits for due times by a timer of the system where there is one, and not by the runtime's, which is up to 2 ms
+    /// late. Default false, for tests that move the runtime's time.
+    pub precise_timer: bool,
 }
 
 impl Default for DispatchConfig {
@@ -28,6 +31,7 @@ impl Default for DispatchConfig {
             topic_bytes_max: 64 << 20,
             call_timeout: Duration::from_secs(60),
             gauges_every: Duration::from_secs(5),
+            precise_timer: false,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Upstream: the HTTP API. Downstream: `schedule`, `consumer_claim`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
-//! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
-//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
+//! fills the claim alone; else those that are due are asked side by side in the same turn, until the claim is full or
+//! nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
 //! is not handed out goes back, see `consumer_claim`.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::{MutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -199,6 +199,11 @@ impl Asker {
         self.max.saturating_sub(self.count + awaited)
     }
 
+    /// Shards that may be asked for the rest, this one counted.
+    fn others(&self) -> usize {
+        ASKING_MAX - self.awaited().count().min(ASKING_MAX - 1)
+    }
+
     /// Whether what is in hand goes out although more is asked for, or may be.
     fn goes_out(&self, work: &Work) -> bool {
         let in_vain = self.under_way.iter().all(|claim| claim.is_doubtful) && !self.under_way.is_empty();
@@ -348,9 +353,8 @@ impl EngineConsumers {
                 return Ok(());
             }
             let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
-            let others = ASKING_MAX - asker.awaited().count().min(ASKING_MAX - 1);
-            let room = asker.room();
-            let nothing_more = if asker.given.is_empty() { asker.until } else { Instant::now() };
+            let (others, room) = (asker.others(), asker.room());
+            let nothing_more = asker.given.is_empty().then_some(asker.until);
             let polled_enough = poll.is_none() || !asker.given.is_empty();
             let again_at = asker.again_at(work);
             tokio::select! {
@@ -382,15 +386,21 @@ impl EngineConsumers {
                         }
                     }
                 }
-                (taken, permit) = next(work, room, others, bounds), if may_ask => {
+                (taken, permit, _turn) = next(work, room, others, bounds), if may_ask => {
                     asker.ask(work, &self.tracker, taken, permit);
+                    // One answer with what is due in several shards costs less than an answer for each.
+                    while asker.may_ask(work)
+                        && let Some((taken, permit)) = take(work, asker.room(), asker.others(), asker.bounds())
+                    {
+                        asker.ask(work, &self.tracker, taken, permit);
+                    }
                 }
                 polled = polled(&mut poll) => match polled {
                     Ok(()) => asker.answered = true,
                     Err(error) if asker.asking.is_empty() && asker.given.is_empty() => return Err(error),
                     Err(error) => asker.failed = Some(error),
                 },
-                () = tokio::time::sleep_until(nothing_more), if polled_enough && idle => return Ok(()),
+                () = at_or_now(nothing_more), if polled_enough && idle => return Ok(()),
                 () = tokio::time::sleep_until(again_at), if !idle && again_at > Instant::now() => {}
             }
         }
@@ -451,26 +461,38 @@ async fn polled(poll: &mut Option<PollUnderWay>) -> Result<(), StoreError> {
     }
 }
 
-/// Waits for a shard that is due and for leave to claim its part of `room` messages. Holds nothing while it waits, so
-/// it may be dropped any time.
-async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit) {
-    let Work { schedule, rate, budget, .. } = work;
-    let _turn = schedule.turn.lock().await;
+/// Waits until this moment. Without one returns at once: a sleep until now may last as long as the runtime's timer is
+/// coarse, 2 ms.
+async fn at_or_now(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+/// Waits for its turn, for a shard that is due, and for leave to claim its part of `room` messages. Holds only the turn
+/// while it waits, so it may be dropped any time.
+async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit, MutexGuard<'_, ()>) {
+    let turn = work.schedule.turn.lock().await;
     loop {
-        rate.available().await;
-        budget.available().await;
-        schedule.due(|| bounds).await;
-        let Some(mut permit) = budget.reserve(schedule.part(bounds, room, others)) else { continue };
-        let tokens = rate.take(permit.messages());
-        if tokens == 0 {
-            continue;
-        }
-        match schedule.take(bounds) {
-            Some(taken) => {
-                drop(permit.split(permit.messages() - tokens, 0));
-                return (taken, permit);
-            }
-            None => rate.give_back(tokens),
+        work.rate.available().await;
+        work.budget.available().await;
+        work.schedule.due(|| bounds).await;
+        if let Some((taken, permit)) = take(work, room, others, bounds) {
+            return (taken, permit, turn);
         }
     }
+}
+
+/// Takes a shard that is due, and leave to claim its part of `room` messages.
+fn take(work: &Work, room: usize, others: usize, bounds: Bounds) -> Option<(Taken, Permit)> {
+    let Work { schedule, rate, budget, .. } = work;
+    let mut permit = budget.reserve(schedule.part(bounds, room, others))?;
+    let tokens = rate.take(permit.messages());
+    let taken = if tokens > 0 { schedule.take(bounds) } else { None };
+    let Some(taken) = taken else {
+        rate.give_back(tokens);
+        return None;
+    };
+    drop(permit.split(permit.messages() - tokens, 0));
+    Some((taken, permit))
 }

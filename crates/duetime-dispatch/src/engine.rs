@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::alarm::Alarm;
 use crate::budget::{NodeBudget, TopicBudget};
 use crate::config::DispatchConfig;
 use crate::consumers::{EngineConsumers, Open, OpenTopic};
@@ -28,6 +29,7 @@ use crate::runner::Runner;
 use crate::schedule::TopicSchedule;
 use crate::scheduler::Scheduler;
 use crate::sink_states::{BoundSink, EngineSinks};
+use crate::wheel::Wheel;
 use crate::work::{Shutdown, Work};
 
 /// Longest part of the grace period that is kept for settling after the calls.
@@ -92,10 +94,11 @@ impl Engine {
         know_by_age(&parts.meters, parts.topics.borrow().values());
         let (shutdown, supervisor) = (Shutdown::default(), parts.supervisor.scope());
         let health = Arc::new(Health::default());
+        let alarm = if parts.config.precise_timer { Alarm::precise() } else { Alarm::Runtime };
         let scheduler = Scheduler {
             store: parts.schedule.clone(),
             schedules: Arc::default(),
-            wheel: Arc::default(),
+            wheel: Arc::new(Wheel::new(alarm)),
             clock: parts.clock.clone(),
             health: health.clone(),
             meters: parts.meters.clone(),

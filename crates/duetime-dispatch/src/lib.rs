@@ -17,6 +17,7 @@
 //! [`duetime_core::Sink`] and [`duetime_core::Ownership`]. Upstream: the program. Keeps: nothing is
 //! sent after its deadline, one settlement per claim, memory bounded by the in-flight budget.
 
+mod alarm;
 mod breaker;
 mod budget;
 mod claimer;

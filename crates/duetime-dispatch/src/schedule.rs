@@ -29,10 +29,6 @@ use crate::wheel::Wheel;
 /// A due time further ahead than this is not put on the wheel: polls report it again in time.
 const WHEEL_AHEAD_MAX: Duration = Duration::from_secs(3600);
 
-/// Wheel and runtime both round up to whole milliseconds; without this a shard would come up 2 ms
-/// late in the mean. One that comes up too soon is set again.
-const ROUNDED_UP: Duration = Duration::from_micros(999);
-
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Default)]
@@ -489,12 +485,13 @@ impl TopicSchedule {
             self.wheel.unset(self.number, index);
             self.queue(state, index);
         } else {
-            self.wheel.set(self.number, self, index, Instant::now() + wait.saturating_sub(ROUNDED_UP));
+            self.wheel.set(self.number, self, index, Instant::now() + wait);
         }
     }
 
     /// How long until `next` by this node's clock and the store's, as far as known.
     fn wait_for(&self, next: Timestamp, lag: Duration) -> Duration {
-        next.plus(lag).since(self.clock.now()).min(WHEEL_AHEAD_MAX)
+        let (now, into) = self.clock.precise_now();
+        next.plus(lag).since(now).saturating_sub(into).min(WHEEL_AHEAD_MAX)
     }
 }

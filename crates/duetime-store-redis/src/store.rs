@@ -303,7 +303,11 @@ impl ScheduleStore for RedisStore {
     }
 
     fn server_of(&self, shard: &Shard) -> ServerId {
-        self.calls.link.server_of(self.calls.keys.messages(shard).as_bytes())
+        // Asked several times a claim: the key is written only where it decides.
+        match self.calls.link.is_cluster() {
+            true => self.calls.link.server_of(self.calls.keys.messages(shard).as_bytes()),
+            false => ServerId::default(),
+        }
     }
 
     async fn counts(&self, shards: &[Shard], now: Timestamp) -> Result<Vec<Option<ShardCounts>>, StoreError> {

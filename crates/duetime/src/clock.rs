@@ -11,10 +11,14 @@ use tokio::time::Instant;
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods, reason = "everybody else is given this clock")]
     fn now(&self) -> Timestamp {
+        self.precise_now().0
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "everybody else is given this clock")]
+    fn precise_now(&self) -> (Timestamp, Duration) {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        (Timestamp::ZERO.plus(since), Duration::from_nanos(u64::from(since.subsec_nanos() % 1_000_000)))
     }
 }
 

@@ -203,7 +203,7 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
         sinks: routing.sinks.clone(),
         clock: clock.clone(),
         meters: meters.clone(),
-        config: DispatchConfig::default(),
+        config: DispatchConfig { precise_timer: true, ..DispatchConfig::default() },
         supervisor: supervisor.clone(),
         tracer: tracer.clone(),
     });

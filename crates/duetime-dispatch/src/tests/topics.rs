@@ -123,7 +123,8 @@ async fn a_shard_that_is_given_up_while_it_is_taken_is_reported_when_nothing_was
     let node = TestNode::new(with_sink()).await;
     let emptied = Arc::new(tokio::sync::Notify::new());
     let (clock, store): (Arc<dyn Clock>, Arc<dyn ScheduleStore>) = (node.clock.clone(), node.store.clone());
-    let schedule = crate::schedule::TopicSchedule::new(name(), Arc::default(), clock, emptied.clone(), store);
+    let wheel = Arc::new(crate::wheel::Wheel::new(crate::alarm::Alarm::Runtime));
+    let schedule = crate::schedule::TopicSchedule::new(name(), wheel, clock, emptied.clone(), store);
     let record = node.record().await.routing.id();
     schedule.own(record, [0]);
     let [idle] = &schedule.idle()[..] else { panic!("one shard is idle") };

@@ -25,7 +25,10 @@ async fn enqueue(api: &TestApi, topic: &str, id: &str) {
 #[tokio::test]
 async fn the_topic_that_has_something_due_fills_the_claim_and_settles_it() {
     let api = with_topics(Auth::open(), &[("orders", json!({})), ("mails", json!({}))]).await;
-    assert_eq!(claim(&api, json!({"topics": {"orders": 1, "mails": 1}})).await.json(), json!({"messages": [], "failed": []}));
+    assert_eq!(
+        claim(&api, json!({"topics": {"orders": 1, "mails": 1}})).await.json(),
+        json!({"messages": [], "failed": []})
+    );
     enqueue(&api, "mails", "a").await;
     enqueue(&api, "mails", "b").await;
     let found = claim(&api, json!({"topics": {"orders": 1000, "mails": 1}, "max": 10, "consumer": "w-1"})).await.json();

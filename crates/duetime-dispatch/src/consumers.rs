@@ -2,8 +2,8 @@
 //!
 //! Upstream: the HTTP API. Downstream: `schedule`, `consumer_claim`. A waiter waits for its turn, then for shards to fall due,
 //! and claims from the first of them, which takes its turn again behind the others. One that is known to have enough
-//! fills the claim alone; else those that are due are asked side by side in the same turn, until the claim is full or
-//! nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
+//! fills the claim alone; else those that are due are asked side by side for what is missing, until the claim is full
+//! or nothing more is due. What is in hand waits a tenth of a second at most for a shard whose answer is slow. Whatever
 //! is not handed out goes back, see `consumer_claim`.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use parking_lot::RwLock;
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,7 +48,7 @@ const IN_HAND_MIN: Duration = Duration::from_millis(5);
 const IN_HAND_MAX: Duration = Duration::from_millis(50);
 
 /// While shards are known to have more that is due, a claim is filled no longer than this.
-const GATHER_MAX: Duration = Duration::from_millis(100);
+pub(crate) const GATHER_MAX: Duration = Duration::from_millis(100);
 
 /// What is in hand waits for more no longer than this part of the visibility timeout.
 const HELD_SHARE: u32 = 8;
@@ -197,11 +197,6 @@ impl Asker {
     fn room(&self) -> usize {
         let awaited: usize = self.awaited().map(|claim| claim.messages).sum();
         self.max.saturating_sub(self.count + awaited)
-    }
-
-    /// Shards that may be asked for the rest, this one counted.
-    fn others(&self) -> usize {
-        ASKING_MAX - self.awaited().count().min(ASKING_MAX - 1)
     }
 
     /// Whether what is in hand goes out although more is asked for, or may be.
@@ -353,7 +348,8 @@ impl EngineConsumers {
                 return Ok(());
             }
             let (bounds, may_ask, idle) = (asker.bounds(), asker.may_ask(work), asker.asking.is_empty());
-            let (others, room) = (asker.others(), asker.room());
+            let others = ASKING_MAX - asker.awaited().count().min(ASKING_MAX - 1);
+            let room = asker.room();
             let nothing_more = asker.given.is_empty().then_some(asker.until);
             let polled_enough = poll.is_none() || !asker.given.is_empty();
             let again_at = asker.again_at(work);
@@ -386,14 +382,8 @@ impl EngineConsumers {
                         }
                     }
                 }
-                (taken, permit, _turn) = next(work, room, others, bounds), if may_ask => {
+                (taken, permit) = next(work, room, others, bounds), if may_ask => {
                     asker.ask(work, &self.tracker, taken, permit);
-                    // One answer with what is due in several shards costs less than an answer for each.
-                    while asker.may_ask(work)
-                        && let Some((taken, permit)) = take(work, asker.room(), asker.others(), asker.bounds())
-                    {
-                        asker.ask(work, &self.tracker, taken, permit);
-                    }
                 }
                 polled = polled(&mut poll) => match polled {
                     Ok(()) => asker.answered = true,
@@ -469,30 +459,26 @@ async fn at_or_now(at: Option<Instant>) {
     }
 }
 
-/// Waits for its turn, for a shard that is due, and for leave to claim its part of `room` messages. Holds only the turn
-/// while it waits, so it may be dropped any time.
-async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit, MutexGuard<'_, ()>) {
-    let turn = work.schedule.turn.lock().await;
+/// Waits for a shard that is due and for leave to claim its part of `room` messages. Holds nothing while it waits, so
+/// it may be dropped any time.
+async fn next(work: &Work, room: usize, others: usize, bounds: Bounds) -> (Taken, Permit) {
+    let Work { schedule, rate, budget, .. } = work;
+    let _turn = schedule.turn.lock().await;
     loop {
-        work.rate.available().await;
-        work.budget.available().await;
-        work.schedule.due(|| bounds).await;
-        if let Some((taken, permit)) = take(work, room, others, bounds) {
-            return (taken, permit, turn);
+        rate.available().await;
+        budget.available().await;
+        schedule.due(|| bounds).await;
+        let Some(mut permit) = budget.reserve(schedule.part(bounds, room, others)) else { continue };
+        let tokens = rate.take(permit.messages());
+        if tokens == 0 {
+            continue;
+        }
+        match schedule.take(bounds) {
+            Some(taken) => {
+                drop(permit.split(permit.messages() - tokens, 0));
+                return (taken, permit);
+            }
+            None => rate.give_back(tokens),
         }
     }
-}
-
-/// Takes a shard that is due, and leave to claim its part of `room` messages.
-fn take(work: &Work, room: usize, others: usize, bounds: Bounds) -> Option<(Taken, Permit)> {
-    let Work { schedule, rate, budget, .. } = work;
-    let mut permit = budget.reserve(schedule.part(bounds, room, others))?;
-    let tokens = rate.take(permit.messages());
-    let taken = if tokens > 0 { schedule.take(bounds) } else { None };
-    let Some(taken) = taken else {
-        rate.give_back(tokens);
-        return None;
-    };
-    drop(permit.split(permit.messages() - tokens, 0));
-    Some((taken, permit))
 }

@@ -110,10 +110,9 @@ impl Plans {
     /// [`RouteError::UnknownTopic`], or the store's.
     pub async fn of_topic(&self, topic: &TopicName) -> Result<Vec<BulkPlan>, PlanError> {
         let life = self.router.topic(topic).await?.routing.life();
-        let all = self.store.plans().await?.into_values();
-        let read = all.filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
-        let is_its = |plan: &BulkPlan| plan.topic == topic.as_str() && plan.life == life;
-        let mut plans: Vec<BulkPlan> = read.filter(|plan| is_its(plan) && plan.state != PlanState::Planned).collect();
+        let is_one = |p: &BulkPlan| p.topic == topic.as_str() && p.life == life && p.state != PlanState::Planned;
+        let read = |text: String| serde_json::from_str::<BulkPlan>(&text).ok().filter(is_one);
+        let mut plans: Vec<BulkPlan> = self.store.plans().await?.into_values().filter_map(read).collect();
         plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         Ok(plans)
     }

@@ -57,7 +57,7 @@ async fn settings_that_make_no_sense_are_refused() {
         (r#"{"max_payload":"17MiB"}"#, "invalid_topic_settings", "max_payload"),
         (r#"{"shards":0}"#, "invalid_topic_settings", "shards"),
         (r#"{"sink":"log"}"#, "invalid_topic_settings", "sink"),
-        (r#"{"retry":[]}"#, "invalid_topic_settings", "retry"),
+        (r#"{"retry":7}"#, "invalid_topic_settings", "retry"),
         (r#"{"delivery":"exactly-once"}"#, "invalid_topic_settings", "delivery"),
     ] {
         let refused = api.put("/v1/topics/orders", body).await;

@@ -231,7 +231,8 @@ def test_a_claim_over_several_topics_says_whose_messages_it_has_and_which_topics
     rig.create()
     enqueue(rig, 2)
     topics = {rig.name: 1, f"{rig.name}-none": 1000}
-    messages, failed = [], []
+    messages: list[duetime.ClaimedMessage] = []
+    failed: list[duetime.ClaimFailure] = []
     while len(messages) < 2 or not failed:
         claimed = rig.node.claim_any(topics, 1, wait=0.1, visibility="5m", consumer="worker-1")
         assert claimed.topic in (rig.name, None)

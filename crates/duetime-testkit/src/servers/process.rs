@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use crate::wait::{Because, let_pass};
 
-/// Below the range from which the system gives ports away, so that a restarted server finds its
-/// port free.
-const PORTS: std::ops::Range<u16> = 10_000..30_000;
+/// Below the range from which the system gives ports away, so that a restarted server finds its port free: also the one
+/// that a Redis of a cluster has 10,000 above.
+const PORTS: std::ops::Range<u16> = 10_000..22_000;
 /// Longest wait until a stopped process stands still.
 const STALL_MAX: Duration = Duration::from_secs(5);
 /// How often a wait looks again.

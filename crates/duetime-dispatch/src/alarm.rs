@@ -2,7 +2,13 @@
 //!
 //! Upstream: `wheel`.
 
+use duetime_core::Timestamp;
 use tokio::time::Instant;
+
+/// What falls due within so many milliseconds comes up together: one consumer is answered once for several shards, and
+/// the store is asked in one write, where each would cost a wake-up of the whole way by itself.
+#[cfg(target_os = "linux")]
+const TOGETHER_MS: i64 = 2;
 
 /// Waits until a moment, for one waiter at a time.
 #[derive(Debug)]
@@ -25,6 +31,19 @@ impl Alarm {
             }
         }
         Self::Runtime
+    }
+
+    /// When what is due at `at` comes up, by the same clock: then, or up to a millisecond later together with others.
+    pub(crate) fn comes_up(&self, at: Timestamp) -> Timestamp {
+        match self {
+            // As coarse by itself.
+            Self::Runtime => at,
+            #[cfg(target_os = "linux")]
+            Self::System(_) => {
+                let at = at.as_millis();
+                Timestamp::from_millis(at.saturating_add(at.wrapping_neg().rem_euclid(TOGETHER_MS)))
+            }
+        }
     }
 
     /// Waits until `at`, sometimes for less; without end if there is no such moment.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use duetime_core::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -35,6 +36,11 @@ impl<T> Wheel<T> {
     pub(crate) fn new(alarm: Alarm) -> Self {
         let inner = Mutex::new(WheelInner { queue: BTreeMap::new(), times: HashMap::new() });
         Self { inner, first_changed: Notify::new(), alarm }
+    }
+
+    /// When what is due at `at` comes up, by the same clock: see [`Alarm::comes_up`].
+    pub(crate) fn comes_up(&self, at: Timestamp) -> Timestamp {
+        self.alarm.comes_up(at)
     }
 
     /// Sets the one time at which shard `index` of `schedule`, which has this number, comes up; an earlier setting is

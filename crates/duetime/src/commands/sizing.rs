@@ -1,26 +1,17 @@
 //! `duetime sizing`: how many masters, shards and nodes, and how much memory, for a load.
 //!
-//! The costs are those of the recorded runs `benches/runs/2026-11-21-scale.md` and `2026-11-21-one-node.md`, on one
-//! kind of processor and in batches; `docs/CAPACITY.md` says what they leave out.
+//! `costs` says what a message costs, on one kind of processor; `docs/CAPACITY.md` says what that leaves out.
+
+mod costs;
 
 use clap::Args;
-use duetime_core::limits::PAYLOAD_BYTES_MAX;
+use duetime_core::limits::{BATCH_ITEMS_MAX, PAYLOAD_BYTES_MAX};
 use duetime_core::units::{parse_size, show_size};
 use serde::Serialize;
 
+use self::costs::{SinkKind, StoreKind};
 use super::output;
 
-/// What Redis spends on a message that is enqueued, in batches: microseconds of its one thread.
-const REDIS_ENQUEUE_US: f64 = 3.9;
-/// On one that is claimed and acknowledged.
-const REDIS_DRAIN_US: f64 = 4.0;
-/// On one that is cancelled.
-const REDIS_CANCEL_US: f64 = 2.7;
-/// What a node spends on a message that is enqueued, and on one that is delivered.
-const NODE_ENQUEUE_US: f64 = 2.1;
-const NODE_DRAIN_US: f64 = 1.3;
-/// Bytes of Redis that a pending message takes besides its payload, with an id of 20 characters.
-const BYTES_BESIDES_PAYLOAD: u64 = 227;
 /// How much of a core or of a memory is planned with: the rest is for peaks, forks and failovers.
 const USED_MAX: f64 = 0.5;
 /// The least memory of a master that is planned with: Redis itself takes some.
@@ -31,6 +22,10 @@ const MEMORY_USED_MAX: f64 = 0.75;
 const SHARDS_FOR_EACH: u64 = 4;
 /// The most servers of one Redis Cluster, which is made for no more.
 const SERVERS_MAX: u64 = 1000;
+/// Messages of a herd that are claimed at once.
+const HERD_BATCH: u64 = 64;
+/// Cores that a node on the embedded store uses at most: one transaction is written at a time.
+const EMBEDDED_CORES_MAX: u64 = 4;
 /// The most shards of a topic.
 const SHARDS_MAX: u64 = 4096;
 
@@ -49,6 +44,15 @@ pub struct SizingArgs {
     /// How many of a hundred messages are cancelled before they are due.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent)]
     pub cancelled: f64,
+    /// Messages in a request of producers and of consumers: 1 where each is sent, cancelled and claimed by itself.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=BATCH_ITEMS_MAX as u64))]
+    pub batch: u64,
+    /// Where messages go.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = SinkKind::Consumers)]
+    pub sink: SinkKind,
+    /// Where messages are kept. On the embedded store there is one node and no Redis.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = StoreKind::Redis)]
+    pub store: StoreKind,
     /// Messages that fall due in the worst second, where that is more than the rate: a herd.
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub due_at_once: Option<u64>,
@@ -69,20 +73,22 @@ pub struct SizingArgs {
 /// What the load needs.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Sizing {
-    /// Masters of Redis.
+    /// Masters of Redis; none for the embedded store.
     pub masters: u64,
     /// Servers of Redis, with replicas.
     pub servers: u64,
-    /// What the number of masters follows from: `processor`, `memory` or `failover`.
+    /// What the number of masters follows from: `processor`, `memory`, `failover`, or `none` where there are none.
     pub masters_because_of: &'static str,
     /// `maxmemory` of each server, in bytes.
     pub maxmemory: u64,
-    /// Memory of all pending messages, in bytes.
+    /// Memory of all pending messages, for the embedded store their part of its disk, in bytes.
     pub pending_bytes: u64,
     /// Shards of the topic.
     pub shards: u64,
     /// Nodes.
     pub nodes: u64,
+    /// Cores of each node.
+    pub cores: u64,
     /// Seconds until the last message of the herd is delivered; none without one.
     pub herd_seconds: Option<f64>,
 }
@@ -134,11 +140,33 @@ fn parts(wanted: f64, each: f64) -> u64 {
 #[must_use]
 pub fn plan(load: &SizingArgs) -> Sizing {
     let rate = load.rate as f64;
-    let cancelled = load.cancelled / 100.0;
-    let delivered = rate * (1.0 - cancelled);
-    let redis_us = rate * REDIS_ENQUEUE_US + rate * cancelled * REDIS_CANCEL_US + delivered * REDIS_DRAIN_US;
+    let cancelled = rate * load.cancelled / 100.0;
+    let all = [
+        (rate, costs::enqueued(load.store)),
+        (cancelled, costs::cancelled(load.store)),
+        (rate - cancelled, costs::delivered(load.store, load.sink)),
+    ];
+    let redis_us: f64 = all.iter().map(|(count, costs)| count * costs.redis.of(load.batch)).sum();
+    let node_us: f64 = all.iter().map(|(count, costs)| count * costs.node.of(load.batch)).sum();
+    let each = costs::bytes_besides_payload(load.store).saturating_add(load.payload);
+    let pending_bytes = load.pending.saturating_mul(each);
+    let delivered = costs::delivered(load.store, load.sink);
+    // A herd is claimed in batches, however it came.
+    let herd_seconds = |us: f64| load.due_at_once.map(|herd| herd as f64 * us / 1e6);
+    if load.store == StoreKind::Embedded {
+        return Sizing {
+            masters: 0,
+            servers: 0,
+            masters_because_of: "none",
+            maxmemory: 0,
+            pending_bytes,
+            shards: SHARDS_FOR_EACH,
+            nodes: 1,
+            cores: parts(node_us, 1e6 * USED_MAX),
+            herd_seconds: herd_seconds(delivered.node.of(HERD_BATCH)),
+        };
+    }
     let by_processor = parts(redis_us, 1e6 * USED_MAX);
-    let pending_bytes = load.pending.saturating_mul(BYTES_BESIDES_PAYLOAD.saturating_add(load.payload));
     let by_memory = parts(pending_bytes as f64, load.master_memory as f64 * MEMORY_USED_MAX);
     // A cluster elects by majority: two masters are no cluster.
     let (masters, masters_because_of) = match by_processor.max(by_memory) {
@@ -147,11 +175,9 @@ pub fn plan(load: &SizingArgs) -> Sizing {
         many if by_memory >= by_processor => (many, "memory"),
         many => (many, "processor"),
     };
-    let nodes_us = rate * NODE_ENQUEUE_US + delivered * NODE_DRAIN_US;
     // One more, so that the rest carries the load when one is gone.
-    let nodes = parts(nodes_us, 1e6 * USED_MAX * load.node_cores as f64) + 1;
+    let nodes = parts(node_us, 1e6 * USED_MAX * load.node_cores as f64) + 1;
     let shards = (SHARDS_FOR_EACH * masters.max(nodes)).next_power_of_two().min(SHARDS_MAX);
-    let drain = masters as f64 * 1e6 / REDIS_DRAIN_US;
     Sizing {
         masters,
         servers: masters.saturating_mul(1 + load.replicas),
@@ -161,7 +187,8 @@ pub fn plan(load: &SizingArgs) -> Sizing {
         pending_bytes,
         shards,
         nodes,
-        herd_seconds: load.due_at_once.map(|herd| herd as f64 / drain),
+        cores: load.node_cores,
+        herd_seconds: herd_seconds(delivered.redis.of(HERD_BATCH) / masters as f64),
     }
 }
 
@@ -170,8 +197,17 @@ fn memory(bytes: u64) -> String {
     if gib >= 1.0 { format!("{gib:.1} GiB") } else { format!("{:.0} MiB", gib * 1024.0) }
 }
 
-/// Why no cluster is large enough, if that is so.
+/// Why no node or cluster is large enough, if that is so.
 fn too_large(plan: &Sizing) -> Option<String> {
+    if plan.masters == 0 {
+        return (plan.cores > EMBEDDED_CORES_MAX).then(|| {
+            format!(
+                "this load needs {} cores, and a node on the embedded store uses {EMBEDDED_CORES_MAX} at most: send \
+                 more messages in each request (--batch), or plan with --store redis",
+                plan.cores
+            )
+        });
+    }
     let why = if plan.masters_because_of == "memory" { "plan with more --master-memory, or " } else { "" };
     (plan.servers > SERVERS_MAX).then(|| {
         format!(
@@ -184,12 +220,28 @@ fn too_large(plan: &Sizing) -> Option<String> {
 
 /// Runs it.
 pub fn run(args: &SizingArgs) -> anyhow::Result<bool> {
+    let is_in_redis = args.sink == SinkKind::InPlace;
+    anyhow::ensure!(
+        args.store == StoreKind::Redis || !is_in_redis,
+        "--sink in-place is a stream within Redis, which --store embedded has not: give --sink redis-stream or another"
+    );
     let plan = plan(args);
     if let Some(why) = too_large(&plan) {
         anyhow::bail!(why);
     }
     if args.json {
         output::json(&plan)?;
+        return Ok(true);
+    }
+    if args.store == StoreKind::Embedded {
+        let mut rows = vec![
+            ("nodes", "1, there is no other to take over; Redis is for more".to_owned()),
+            ("cores", plan.cores.to_string()),
+            ("disk of what waits", memory(plan.pending_bytes)),
+            ("shards of the topic", plan.shards.to_string()),
+        ];
+        rows.extend(herd(&plan));
+        output::pairs(rows)?;
         return Ok(true);
     }
     let because = match plan.masters_because_of {
@@ -206,11 +258,14 @@ pub fn run(args: &SizingArgs) -> anyhow::Result<bool> {
         ("shards of the topic", plan.shards.to_string()),
         ("nodes", format!("{} with {} cores (one may be gone)", plan.nodes, args.node_cores)),
     ];
-    if let Some(seconds) = plan.herd_seconds {
-        rows.push(("the last of the herd", format!("{seconds:.1} s late, if the sink takes them as fast")));
-    }
+    rows.extend(herd(&plan));
     output::pairs(rows)?;
     Ok(true)
+}
+
+fn herd(plan: &Sizing) -> Option<(&'static str, String)> {
+    let late = |seconds| format!("{seconds:.1} s late, if the sink takes them as fast");
+    plan.herd_seconds.map(|seconds| ("the last of the herd", late(seconds)))
 }
 
 #[cfg(test)]
@@ -223,6 +278,9 @@ mod tests {
             pending,
             payload: 200,
             cancelled: 0.0,
+            batch: 64,
+            sink: SinkKind::Consumers,
+            store: StoreKind::Redis,
             due_at_once: None,
             master_memory: 16 << 30,
             replicas: 1,
@@ -253,6 +311,24 @@ mod tests {
         let delivered = plan(&load(300_000, 1_000_000));
         let cancelled = plan(&SizingArgs { cancelled: 95.0, ..load(300_000, 1_000_000) });
         assert!(cancelled.masters < delivered.masters && cancelled.nodes <= delivered.nodes);
+    }
+
+    #[test]
+    fn single_messages_need_more_than_batches_and_a_webhook_more_than_a_stream() {
+        let nodes = |load: SizingArgs| plan(&load).nodes;
+        let batches = nodes(load(50_000, 1_000_000));
+        assert!(nodes(SizingArgs { batch: 1, ..load(50_000, 1_000_000) }) > 2 * batches);
+        let to = |sink| nodes(SizingArgs { sink, ..load(200_000, 1_000_000) });
+        assert!(to(SinkKind::Webhook) > to(SinkKind::InPlace));
+    }
+
+    #[test]
+    fn the_embedded_store_has_one_node_and_says_what_it_cannot_take() {
+        let of = |rate, batch| plan(&SizingArgs { store: StoreKind::Embedded, batch, ..load(rate, 1_000_000) });
+        let small = of(2_000, 1);
+        assert_eq!((small.masters, small.nodes, too_large(&small)), (0, 1, None));
+        assert!(too_large(&of(50_000, 1)).unwrap().contains("--batch"));
+        assert_eq!(too_large(&of(50_000, 256)), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 
 mod forgotten;
+mod revived;
 
 const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 

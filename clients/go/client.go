@@ -36,6 +36,9 @@ type Options struct {
 	Inject func(ctx context.Context, headers http.Header)
 	// Extract returns a ctx in the trace that headers name; a handler gets the one of its message.
 	Extract func(ctx context.Context, headers http.Header) context.Context
+	// RequestID is called for each request and returns its id, which the node's log has, such as what ctx holds; all
+	// tries have the same. Of one that is not of 1 to 64 letters, digits and "-_.:/+=" the node makes another.
+	RequestID func(ctx context.Context) string
 }
 
 // Client is a client of Duetime. Goroutines may share it.
@@ -48,6 +51,10 @@ func New(address string, o Options) (*Client, error) {
 		base = "http://" + base
 	}
 	base = strings.TrimRight(base, "/")
+	// The paths of the API begin with /v1, so many give it. A node may be called so.
+	if rest := strings.TrimRight(strings.TrimSuffix(base, "/v1"), "/"); !strings.HasSuffix(rest, ":") {
+		base = rest
+	}
 	parsed, err := url.Parse(base)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil {
 		return nil, errors.New("duetime: this is not the address of a node; " +
@@ -66,7 +73,7 @@ func New(address string, o Options) (*Client, error) {
 		}
 	}
 	t := &transport{base: base, token: strings.TrimSpace(o.Token), timeout: o.Timeout, retryFor: o.RetryFor, http: o.HTTP}
-	t.inject, t.extract = o.Inject, o.Extract
+	t.inject, t.extract, t.requestID = o.Inject, o.Extract, o.RequestID
 	return &Client{t}, nil
 }
 
@@ -111,7 +118,7 @@ func (c *Client) ClaimAny(
 		return ClaimedAny{}, err
 	}
 	var found answerClaimAny
-	if err := read(answered.body, &found); err != nil {
+	if err := read(answered.body, answered.headers, &found); err != nil {
 		return ClaimedAny{}, err
 	}
 	claimed := ClaimedAny{Topic: found.Topic, Failed: found.Failed}
@@ -197,7 +204,7 @@ func (t *Topic) Enqueue(ctx context.Context, m NewMessage) (Enqueued, error) {
 		return Enqueued{}, err
 	}
 	var found answerItem
-	if err := read(answered.body, &found); err != nil {
+	if err := read(answered.body, answered.headers, &found); err != nil {
 		return Enqueued{}, err
 	}
 	return found.enqueued(answered.repeated, l.isMade), nil
@@ -287,7 +294,7 @@ func (t *Topic) enqueueBatch(ctx context.Context, batch []line) ([]outcome, erro
 	var refused *APIError
 	if len(batch) == 1 && errors.As(err, &refused) && refused.Status == http.StatusRequestEntityTooLarge {
 		// What is refused is the body, which is this message.
-		item := answerItem{ID: batch[0].id, Error: &refusal{refused.Code, refused.Detail, refused.Field}}
+		item := answerItem{ID: batch[0].id, Error: &refusal{refused.Code, refused.Detail, refused.Field, refused.RequestID}}
 		return []outcome{{answerItem: item}}, nil
 	}
 	return found, err
@@ -379,13 +386,13 @@ func (t *Topic) claim(
 		return Claimed{}, err
 	}
 	var found answerClaim
-	if err := read(answered.body, &found); err != nil {
+	if err := read(answered.body, answered.headers, &found); err != nil {
 		return Claimed{}, err
 	}
 	if len(found.Results) != len(ack) {
-		return Claimed{}, foreign(0, answered.body)
+		return Claimed{}, foreign(0, answered.headers, answered.body)
 	}
-	return found.claimed(retryAfter(answered.headers)), nil
+	return found.claimed(answered.headers), nil
 }
 
 // Ack says that the messages are done.
@@ -467,7 +474,7 @@ func one[T any](all []Result[T], err error) (T, error) {
 		if e.Retryable() {
 			status = 503
 		}
-		return none, &APIError{Status: status, Code: e.Code, Detail: e.Detail, Field: e.Field}
+		return none, &APIError{Status: status, Code: e.Code, Detail: e.Detail, Field: e.Field, RequestID: e.RequestID}
 	}
 	return all[0].Value, nil
 }

@@ -33,6 +33,7 @@ type transport struct {
 	http              *http.Client
 	inject            func(context.Context, http.Header)
 	extract           func(context.Context, http.Header) context.Context
+	requestID         func(context.Context) string
 	// How far the node's clock is ahead of this machine's, by the Date of an answer.
 	ahead atomic.Int64
 }
@@ -47,6 +48,8 @@ type request struct {
 	timeout, retryFor time.Duration
 	// When the tries end, instead of retryFor after the first.
 	end time.Time
+	// The same for all tries; "": the node makes one.
+	id string
 }
 
 // tries says when to try again: with full jitter, not before the node asks for it, and not after its end.
@@ -135,6 +138,9 @@ type answer struct {
 func (t *transport) do(ctx context.Context, r request) (answer, error) {
 	repeated := false
 	tries, isClockKnown := t.tries(r), false
+	if t.requestID != nil {
+		r.id = takenID(t.requestID(ctx))
+	}
 	for {
 		body, status, headers, err := t.send(ctx, r)
 		if err == nil {
@@ -172,6 +178,9 @@ func (t *transport) send(ctx context.Context, r request) ([]byte, int, http.Head
 	if t.inject != nil {
 		t.inject(ctx, sent.Header)
 	}
+	if r.id != "" {
+		sent.Header.Set(requestIDHeader, r.id)
+	}
 	if t.token != "" {
 		sent.Header.Set("Authorization", "Bearer "+t.token)
 	}
@@ -184,12 +193,12 @@ func (t *transport) send(ctx context.Context, r request) ([]byte, int, http.Head
 	}
 	answer, err := t.http.Do(sent)
 	if err != nil {
-		return nil, 0, nil, &NoAnswerError{MaybeDone: !isUnconnected(err), Err: err}
+		return nil, 0, nil, &NoAnswerError{MaybeDone: !isUnconnected(err), Err: err, RequestID: r.id}
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return nil, 0, nil, &NoAnswerError{MaybeDone: true, Err: err}
+		return nil, 0, nil, &NoAnswerError{MaybeDone: true, Err: err, RequestID: r.id}
 	}
 	t.seeClock(answer.Header)
 	return body, answer.StatusCode, answer.Header, problem(answer.StatusCode, answer.Header, body)
@@ -226,7 +235,7 @@ func (t *transport) json(ctx context.Context, method, path string, body any, to 
 	if err != nil {
 		return err
 	}
-	return read(found.body, to)
+	return read(found.body, found.headers, to)
 }
 
 // outcome is what became of one item, and whether an earlier try may have been carried out.
@@ -260,16 +269,19 @@ func results[T any](
 			return nil, err
 		}
 		var parsed struct{ Results []answerItem }
-		if err := read(answered.body, &parsed); err != nil {
+		if err := read(answered.body, answered.headers, &parsed); err != nil {
 			return nil, err
 		}
 		if len(parsed.Results) != len(open) {
 			shown := fmt.Sprintf("%s did not answer one result for each of %d items", r.path, len(open))
-			return nil, &ForeignAnswerError{shown}
+			return nil, &ForeignAnswerError{shown, answered.headers.Get(requestIDHeader)}
 		}
 		var failed []int
 		for number, at := range open {
 			found := parsed.Results[number]
+			if found.Error != nil {
+				found.Error.requestID = answered.headers.Get(requestIDHeader)
+			}
 			all[at] = outcome{found, answered.repeated || all[at].isPassing()}
 			if found.isPassing() {
 				failed = append(failed, at)

@@ -85,6 +85,8 @@ type NewMessage struct {
 	Expires time.Duration
 	// ExpiresAt is until when it may be handed over; the zero time: it does not expire.
 	ExpiresAt time.Time
+	// MaxAttempts is how many times it is delivered before it is a dead letter, 1 to 99; zero: as its topic says.
+	MaxAttempts int
 }
 
 // Became is what became of a message that is gone, as a topic with remember knows.
@@ -169,9 +171,13 @@ type ItemError struct {
 	Index int
 	ID    string
 	Field string
+	// RequestID is the id of the request that it was in.
+	RequestID string
 }
 
-func (e *ItemError) Error() string { return fmt.Sprintf("item %d: %s (%s)", e.Index, e.Detail, e.Code) }
+func (e *ItemError) Error() string {
+	return fmt.Sprintf("item %d: %s (%s%s)", e.Index, e.Detail, e.Code, named(", ", e.RequestID))
+}
 
 // Retryable is true if the same item may succeed later.
 func (e *ItemError) Retryable() bool { return retryable[e.Code] }
@@ -195,11 +201,13 @@ type Message struct {
 	// ExpiresAt is until when it may be handed over; the zero time: it does not expire.
 	ExpiresAt time.Time
 	Attempts  int
-	Redrives  int
-	Shard     int
-	Payload   []byte
-	Headers   map[string]string
-	Death     *Death
+	// MaxAttempts is how many times it is delivered before it is a dead letter; zero: as its topic says.
+	MaxAttempts int
+	Redrives    int
+	Shard       int
+	Payload     []byte
+	Headers     map[string]string
+	Death       *Death
 }
 
 // Claimed is what a claim brought, and what became of the receipts that were acked before it.
@@ -286,10 +294,20 @@ type APIError struct {
 	Field string
 	// RetryAfter is how long to wait, as the node said.
 	RetryAfter time.Duration
+	// RequestID is the id of the request, which the lines of the node's log about it have.
+	RequestID string
 }
 
 func (e *APIError) Error() string {
-	return fmt.Sprintf("duetime: %s (%d %s)", e.Detail, e.Status, e.Code)
+	return fmt.Sprintf("duetime: %s (%d %s%s)", e.Detail, e.Status, e.Code, named(", ", e.RequestID))
+}
+
+// named is what the text of an error says of its request.
+func named(before, requestID string) string {
+	if requestID == "" {
+		return ""
+	}
+	return before + "request " + requestID
 }
 
 // Retryable is true if the same request may succeed later.
@@ -302,6 +320,8 @@ type NoAnswerError struct {
 	// MaybeDone: the node may have carried the request out.
 	MaybeDone bool
 	Err       error
+	// RequestID is the id of the request, where the client was given one.
+	RequestID string
 }
 
 func (e *NoAnswerError) Error() string {
@@ -309,14 +329,19 @@ func (e *NoAnswerError) Error() string {
 	if e.MaybeDone {
 		doubt = "whether it was done is unknown"
 	}
-	return fmt.Sprintf("duetime: no answer: %v; %s", e.Err, doubt)
+	return fmt.Sprintf("duetime: no answer: %v; %s%s", e.Err, doubt, named("; ", e.RequestID))
 }
 
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
 // ForeignAnswerError says that the answer is not one of a node; most likely the address is another server's.
-type ForeignAnswerError struct{ Shown string }
+type ForeignAnswerError struct {
+	Shown string
+	// RequestID is the id of the request, where the answer has one.
+	RequestID string
+}
 
 func (e *ForeignAnswerError) Error() string {
-	return fmt.Sprintf("duetime: this is no answer of a node (%s); is the address right?", e.Shown)
+	text := "duetime: this is no answer of a node (%s); is the address right?%s"
+	return fmt.Sprintf(text, e.Shown, named("; ", e.RequestID))
 }

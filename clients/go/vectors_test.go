@@ -1,6 +1,7 @@
 package duetime
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,10 @@ import (
 type object = map[string]any
 
 type vector struct {
-	Name, Op string
-	Args     object
-	Request  struct {
+	Name, Op  string
+	Args      object
+	RequestID string `json:"request_id"`
+	Request   struct {
 		Method, Path string
 		Body         any
 	}
@@ -70,6 +72,9 @@ func newMessage(args object) NewMessage {
 	}
 	if n, ok := args["expires_at"].(float64); ok {
 		m.ExpiresAt = time.UnixMilli(int64(n))
+	}
+	if n, ok := args["max_attempts"].(float64); ok {
+		m.MaxAttempts = int(n)
 	}
 	if payload, ok := args["payload_base64"].(string); ok {
 		m.Payload = must(base64.StdEncoding.DecodeString(payload))
@@ -262,6 +267,7 @@ func replay(t *testing.T, v vector) {
 		return &http.Response{StatusCode: v.Answer.Status, Header: headers, Body: body}, nil
 	}
 	o := Options{Token: "secret", RetryFor: -1, HTTP: &http.Client{Transport: roundTrip(answer)}}
+	o.RequestID = func(context.Context) string { return v.RequestID }
 	found, err := ask(must(New("http://node", o)), v.Op, v.Args)
 	var refused *APIError
 	if errors.As(err, &refused) {
@@ -271,6 +277,9 @@ func replay(t *testing.T, v vector) {
 		}
 		if refused.RetryAfter != 0 {
 			fields["retry_after"] = refused.RetryAfter.Seconds()
+		}
+		if refused.RequestID != "" {
+			fields["request_id"] = refused.RequestID
 		}
 		same(t, "error", object{"error": fields}, v.Result)
 	} else if err != nil {
@@ -282,12 +291,35 @@ func replay(t *testing.T, v vector) {
 	r, body := sent[0], bodies[0]
 	equal(t, r.Method+" "+r.URL.RequestURI(), v.Request.Method+" "+v.Request.Path)
 	equal(t, r.Header.Get("authorization"), "Bearer secret")
+	equal(t, r.Header.Get("x-request-id"), v.RequestID)
 	equal(t, r.Header.Get(notAfter) != "", r.Method != "GET")
 	if v.Request.Body != nil {
 		equal(t, r.Header.Get("content-type"), jsonType)
 		same(t, "body", json.RawMessage(body), v.Request.Body)
 	} else {
 		equal(t, body, "")
+	}
+}
+
+func TestThePathsOfTheAPIAreBelowWhatIsGivenAsTheAddress(t *testing.T) {
+	var addresses []struct {
+		Name, Address string
+		Base          *string
+	}
+	vectors("addresses", &addresses)
+	for _, v := range addresses {
+		var sent string
+		answer := func(r *http.Request) (*http.Response, error) {
+			sent = r.URL.String()
+			headers := http.Header{"Content-Type": {jsonType}}
+			return &http.Response{StatusCode: 200, Header: headers, Body: io.NopCloser(strings.NewReader(`{"topics":[]}`))}, nil
+		}
+		c, err := New(v.Address, Options{HTTP: &http.Client{Transport: roundTrip(answer)}})
+		equal(t, err != nil, v.Base == nil)
+		if err == nil {
+			must(c.Topics(ctx))
+			equal(t, sent, *v.Base+"/v1/topics")
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	shownMax = 200
 	// Longest reason of a nack.
 	reasonCharsMax = 400
+	// The header of the id of a request, in requests and in answers, and the longest one that a node takes.
+	requestIDHeader = "X-Request-Id"
+	requestIDMax    = 64
 	// Longest pause that is taken from a node or a balancer.
 	retryAfterMax = 24 * time.Hour
 )
@@ -36,6 +39,17 @@ func makeID() string {
 	b[6] = b[6]&0x0f | 0x70
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// takenID is an id of a request if a node takes it; another one, such as a stranger sent, is "".
+func takenID(id string) string {
+	isPlain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/+=", r)
+	}
+	if len(id) > requestIDMax || strings.IndexFunc(id, func(r rune) bool { return !isPlain(r) }) >= 0 {
+		return ""
+	}
+	return id
 }
 
 // part encodes one part of a path once. Proxies take one of dots for a step in the path.
@@ -112,6 +126,9 @@ func lineOf(m NewMessage) (line, error) {
 		fields["expires"] = millis(m.Expires)
 	} else if !m.ExpiresAt.IsZero() {
 		fields["expires_at"] = moment(m.ExpiresAt)
+	}
+	if m.MaxAttempts != 0 {
+		fields["max_attempts"] = m.MaxAttempts
 	}
 	if m.Replace && m.OnConflict != "" {
 		return line{}, errors.New("duetime: Replace and OnConflict are both given; give one of them")
@@ -202,6 +219,8 @@ type refusal struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Field  string `json:"field"`
+	// Of the request, which its item does not have.
+	requestID string
 }
 
 func (a answerItem) isPassing() bool { return a.Error != nil && retryable[a.Error.Code] }
@@ -210,7 +229,8 @@ func (a answerItem) err(index int) *ItemError {
 	if a.Error == nil {
 		return nil
 	}
-	return &ItemError{Code: a.Error.Code, Detail: a.Error.Detail, Field: a.Error.Field, Index: index, ID: a.ID}
+	e := a.Error
+	return &ItemError{Code: e.Code, Detail: e.Detail, Field: e.Field, Index: index, ID: a.ID, RequestID: e.requestID}
 }
 
 func (a answerItem) enqueued(repeated, isMade bool) Enqueued {
@@ -254,6 +274,7 @@ type answerMessage struct {
 	Deadline      *ms               `json:"deadline"`
 	Attempt       int               `json:"attempt"`
 	Attempts      int               `json:"attempts"`
+	MaxAttempts   int               `json:"max_attempts"`
 	Redrives      int               `json:"redrives"`
 	Shard         int               `json:"shard"`
 	DeliveryID    string            `json:"delivery_id"`
@@ -277,7 +298,8 @@ func (a answerMessage) payload() []byte {
 func (a answerMessage) message() *Message {
 	m := &Message{
 		ID: a.ID, State: a.State, DueAt: a.DueAt.time(), VisibleAt: a.VisibleAt.time(), Attempts: a.Attempts,
-		Version: a.Version, ExpiresAt: a.ExpiresAt.time(), Redrives: a.Redrives, Shard: a.Shard, Payload: a.payload(), Headers: a.Headers,
+		Version: a.Version, ExpiresAt: a.ExpiresAt.time(), MaxAttempts: a.MaxAttempts, Redrives: a.Redrives, Shard: a.Shard,
+		Payload: a.payload(), Headers: a.Headers,
 	}
 	if a.Death != nil {
 		m.Death = &Death{At: a.Death.At.time(), Reason: a.Death.Reason}
@@ -304,13 +326,17 @@ type answerClaimAny struct {
 	Failed   []ClaimFailure  `json:"failed"`
 }
 
-// claimed reads what a claim brought; after: how long to wait before the next one, if it failed.
-func (a answerClaim) claimed(after time.Duration) Claimed {
+// claimed reads what a claim brought.
+func (a answerClaim) claimed(headers http.Header) Claimed {
+	requestID := headers.Get(requestIDHeader)
 	var c Claimed
 	for _, m := range a.Messages {
 		c.Messages = append(c.Messages, m.claimed())
 	}
 	for at, each := range a.Results {
+		if each.Error != nil {
+			each.Error.requestID = requestID
+		}
 		r := Result[Settled]{Err: each.err(at)}
 		if r.Err == nil {
 			r.Value = each.settled()
@@ -318,7 +344,7 @@ func (a answerClaim) claimed(after time.Duration) Claimed {
 		c.Results = append(c.Results, r)
 	}
 	if e := a.Error; e != nil {
-		c.Err = &APIError{e.Status, e.Code, e.Title, e.Detail, e.Field, after}
+		c.Err = &APIError{e.Status, e.Code, e.Title, e.Detail, e.Field, retryAfter(headers), requestID}
 	}
 	return c
 }
@@ -337,7 +363,7 @@ type answerTopic struct {
 
 func topicInfo(raw json.RawMessage) (*TopicInfo, error) {
 	var a answerTopic
-	if err := read(raw, &a); err != nil {
+	if err := read(raw, nil, &a); err != nil {
 		return nil, err
 	}
 	return &TopicInfo{
@@ -346,18 +372,18 @@ func topicInfo(raw json.RawMessage) (*TopicInfo, error) {
 	}, nil
 }
 
-func read(body []byte, to any) error {
+func read(body []byte, headers http.Header, to any) error {
 	if err := json.Unmarshal(body, to); err != nil {
-		return foreign(0, body)
+		return foreign(0, headers, body)
 	}
 	return nil
 }
 
-func foreign(status int, body []byte) error {
+func foreign(status int, headers http.Header, body []byte) error {
 	if len(body) > shownMax {
 		body = body[:shownMax]
 	}
-	return &ForeignAnswerError{fmt.Sprintf("status %d, %q", status, body)}
+	return &ForeignAnswerError{fmt.Sprintf("status %d, %q", status, body), headers.Get(requestIDHeader)}
 }
 
 // problemBody is a problem document; its status is that of the answer too, unless it is a part of one.
@@ -382,23 +408,23 @@ func retryAfter(headers http.Header) time.Duration {
 
 // problem returns the refusal that an answer is; nil if it is an outcome, which a refusal about one message is too.
 func problem(status int, headers http.Header, body []byte) error {
-	kind, after := headers.Get("content-type"), retryAfter(headers)
+	kind, after, requestID := headers.Get("content-type"), retryAfter(headers), headers.Get(requestIDHeader)
 	if strings.HasPrefix(kind, "application/problem+json") {
 		var p problemBody
-		if err := read(body, &p); err != nil {
+		if err := read(body, headers, &p); err != nil {
 			return err
 		}
 		if p.Outcome != "" {
 			return nil
 		}
-		return &APIError{status, p.Code, p.Title, p.Detail, p.Field, after}
+		return &APIError{status, p.Code, p.Title, p.Detail, p.Field, after, requestID}
 	}
 	if status >= 502 && status <= 504 {
 		// A balancer in front of the node.
-		return &APIError{Status: status, Detail: "no node answered", RetryAfter: after}
+		return &APIError{Status: status, Detail: "no node answered", RetryAfter: after, RequestID: requestID}
 	}
 	if !strings.Contains(kind, "json") {
-		return foreign(status, body)
+		return foreign(status, headers, body)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 """Checks what is in packages: the client, its types, a README and the licence; no tests, caches or settings of tools.
 
-    python3 clients/rig/package.py PACKAGE …      a wheel, an npm tarball, or a Go module as its proxy has it
+    python3 clients/rig/package.py PACKAGE …      a wheel, an npm tarball, a crate, or a Go module as its proxy has it
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ PACKAGES = {
         r"package/(dist/\w+\.(js|d\.ts)|package\.json|README\.md|LICENSE)",
         ["dist/index.js", "dist/index.d.ts", "README.md", "LICENSE"],
     ),
+    ".crate": (
+        r"duetime-\w+-[\d.]+/((src|examples)/[\w/]+\.(rs|golden)|Cargo\.toml(\.orig)?|README\.md|LICENSE|"
+        r"\.cargo_vcs_info\.json)",
+        ["src/lib.rs", "Cargo.toml", "LICENSE"],
+    ),
     # A module is its folder, with its tests.
     ".zip": (
         r"[\w./]+@v[\d.]+/(\w+\.go|examples/\w+/main\.go|go\.mod|README\.md|LICENSE)",
@@ -31,7 +36,7 @@ PACKAGES = {
 
 
 def files(package: Path) -> dict[str, bytes]:
-    if package.suffix == ".tgz":
+    if package.suffix in (".tgz", ".crate"):
         with tarfile.open(package) as archive:
             members = [member for member in archive.getmembers() if member.isfile()]
             return {member.name: read.read() for member in members if (read := archive.extractfile(member))}

@@ -6,7 +6,8 @@ Each `sh` block is run in the terminal that the text above it names last, 1 if n
 it goes on until "Ctrl-C in terminal N", and ends with status 0 then, or by that signal. A `text` block is what the
 block before it prints, or, where the text above it names a terminal, what runs or ran last in that one; `…` stands for
 anything. A block in any other language is a part, word for word, of a file of `examples` that was named last. A page
-without `cargo run --release -- serve` has a node from its start.
+without `cargo run --release -- serve` has a node from its start. Where it has that, what the node prints to try, and
+the first steps of README.md, are done before the rest of the page, as a reader may have done them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ ROOT = Path(__file__).resolve().parents[2]
 NODE, HOOK = "3830", "8000"
 #: A block ends, and what is left running prints what it is to print, within this time.
 WAIT_MAX_S = 60.0
+SERVE = "cargo run --release -- serve"
+#: The section of README.md that a reader may come from.
+FIRST_STEPS = "## A first order timeout\n"
+#: Lines that `serve` prints to try.
+TRIED = 3
 #: A terminal keeps what these commands do.
 KEPT = ("cd ", ". ", "export ")
 
@@ -90,7 +96,7 @@ class Page:
         self.places = {NODE: str(free_port()), HOOK: str(free_port())}
         self.kept: dict[int, list[str]] = {}
         self.runs: dict[int, Run] = {}
-        self.terminal, self.printed = 1, ""
+        self.terminal, self.printed, self.has_tried = 1, "", False
         self.files: list[str] = []
         self.node: Node | None = None
         # A checkout, but for what is not needed.
@@ -110,7 +116,7 @@ class Page:
         return re.sub(rf"\b({'|'.join(self.places)})\b", lambda port: self.places[port[0]], text)
 
     def begin(self, block: str) -> Run:
-        if "cargo run --release -- serve" in block:
+        if SERVE in block:
             block = block.replace("cargo run --release --", "exec target/release/duetime")
             block += f" --listen 127.0.0.1:{NODE}"
         block = self.moved(block)
@@ -125,12 +131,31 @@ class Page:
         run = self.begin(block)
         if re.search(r"leave\s+it\s+running", above):
             self.runs[self.terminal] = run
+            if SERVE in block and not self.has_tried:
+                self.has_tried = True
+                self.try_first(run)
             return
         self.runs.pop(0, None)
         self.runs[0] = run
         status = run.wait()
         self.printed = run.printed()
         assert status == 0, f"ended with {status}:\n{self.printed}"
+
+    def try_first(self, node: Run) -> None:
+        """Does what a node prints to try, then the first steps of README.md, line by line."""
+        end, tried = time.monotonic() + WAIT_MAX_S, []
+        while len(tried) < TRIED:
+            assert not node.has_ended() and time.monotonic() < end, f"serve printed:\n{node.printed()}"
+            time.sleep(0.1)
+            tried = [line.strip() for line in node.printed().splitlines() if line.startswith("  curl ")]
+        section = (ROOT / "README.md").read_text().split(FIRST_STEPS, 1)[1].split("\n## ", 1)[0]
+        steps = "\n".join(text for _, language, text, _ in blocks(section) if language == "sh")
+        for line in [*tried, *re.sub(r"\\\n\s*", " ", steps).splitlines()]:
+            line = re.sub("^curl ", "curl --fail-with-body --silent --show-error ", line)
+            run = self.begin(re.sub("^duetime ", "target/release/duetime ", line))
+            status = run.wait()
+            self.printed = run.printed()
+            assert status == 0, f"{line}\nended with {status}:\n{self.printed}"
 
     def follow(self, above: str) -> None:
         """Does what the text says: goes to a terminal, presses Ctrl-C."""
@@ -162,7 +187,7 @@ class Page:
 
     def run(self) -> int:
         count, last = 0, 0
-        if "cargo run --release -- serve" not in self.text:
+        if SERVE not in self.text:
             self.node = Node()
             self.places[NODE] = str(self.node.port)
             self.env["DUETIME_NODE"] = self.node.url

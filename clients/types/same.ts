@@ -46,7 +46,7 @@ type InRaw = keyof Made<"TopicSettings"> | "pause" | "sink_issue" | "unreachable
 /** Of a union the fields of both parts: either `delay` or `dueAt`. */
 type MessageFields = Pick<
   client.NewMessage,
-  "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt"
+  "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt" | "maxAttempts"
 >;
 /** Of a cancel by `if_version`, which the client does not send. */
 type Changed = "changed";
@@ -64,7 +64,7 @@ export type Checked = [
   Check<Fields<client.Message, Made<"MessageView">, Bytes, Bytes>>,
   Check<Fields<NonNullable<client.Message["death"]>, Made<"DeathView">>>,
   Check<Fields<client.ClaimedMessage, Made<"ClaimedView">, Bytes, Bytes>>,
-  Check<Fields<client.ItemError, Made<"ItemProblem">, "outcome" | "id", "line">>,
+  Check<Fields<client.ItemError, Made<"ItemProblem">, "outcome" | "id" | "request_id", "line">>,
   Check<Fields<client.TopicInfo, Made<"TopicView">, "raw", InRaw>>,
   Check<Fields<client.NackOptions, Made<"Nack">, never, "receipts">>,
   Check<Fields<MessageFields, Made<"Message">, never, "payload_base64">>,

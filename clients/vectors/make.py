@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE.parent / "rig"), str(HERE.parent / "python" / "src" / "
 
 from _shards import shard_of  # noqa: E402
 from node import Node  # noqa: E402
-from steps import ALL, CALLS, HOMES, IDS, LATER, PROBLEMS, READER, SLOW  # noqa: E402
+from steps import ADDRESSES, ALL, CALLS, HOMES, IDS, LATER, PROBLEMS, READER, SLOW  # noqa: E402
 
 #: Values of these fields differ from run to run; their types do not.
 VOLATILE = {
@@ -35,6 +35,8 @@ VOLATILE = {
 }
 #: Headers that a client reads.
 HEADERS = ("content-type", "retry-after")
+#: Another one, recorded where the client was given the id: each request has another.
+REQUEST_ID = "x-request-id"
 SECRETS = ["whsec_" + base64.b64encode(bytes([seed]) * 32).decode() for seed in (7, 8, 9)]
 #: Which schemas of the document the clients have types for. Of a topic they read some fields by name.
 SHAPES = [
@@ -114,7 +116,9 @@ def result_of(op: str, status: int, headers: dict[str, str], body: Any) -> Any:
     if headers["content-type"] == "application/problem+json":
         if (op, body["code"]) in (("get", "unknown_message"), ("delete", "unknown_topic")):
             return None if op == "get" else "unknown"
-        more = {"retry_after": int(headers["retry-after"])} if "retry-after" in headers else {}
+        more: dict[str, Any] = {"retry_after": int(headers["retry-after"])} if "retry-after" in headers else {}
+        if REQUEST_ID in headers:
+            more["request_id"] = headers[REQUEST_ID]
         return {"error": {**problem_of(body), **more}}
     if op in ("create", "info"):
         return {name: body[name] for name in TOPIC_FIELDS if name in body}
@@ -139,9 +143,12 @@ def run(node: Node, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for step in steps:
         args, request = resolved(step["args"], answers), resolved(step["request"], answers)
         more = {"authorization": f"Bearer {step.get('token', ALL)}"}
+        names = HEADERS
+        if "request_id" in step:
+            more[REQUEST_ID], names = step["request_id"], (*HEADERS, REQUEST_ID)
         status, headers, content = node.call(request["method"], request["path"], request.get("body"), **more)
         answers[step["name"]] = json.loads(content)
-        kept = {name: headers[name] for name in HEADERS if name in headers}
+        kept = {name: headers[name] for name in names if name in headers}
         answer = {"status": status, "headers": kept, "body": answers[step["name"]]}
         result = result_of(step["op"], status, kept, answer["body"])
         recorded.append({**step, "args": args, "request": request, "answer": answer, "result": result})
@@ -275,7 +282,7 @@ def made() -> dict[str, Any]:
     try:
         problems = run(node, PROBLEMS)
         return {"calls": run(node, CALLS), "problems": problems, "homes": homes(node),
-                "signatures": signatures(node, receiver), "shapes": shapes(node)}
+                "addresses": ADDRESSES, "signatures": signatures(node, receiver), "shapes": shapes(node)}
     finally:
         node.remove()
 
@@ -288,7 +295,7 @@ def differences(there: Any, here: Any, at: str) -> list[str]:
     if isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
         pairs = enumerate(zip(there, here, strict=True))
         return [each for number, pair in pairs for each in differences(*pair, f"{at}.{number}")]
-    if there == here or (at.rsplit(".", 1)[1] in VOLATILE and type(there) is type(here)):
+    if there == here or (at.rpartition(".")[2] in VOLATILE and type(there) is type(here)):
         return []
     return [f"{at}: {there!r} is now {here!r}"]
 
@@ -310,7 +317,7 @@ def main() -> int:
         return 0
     # Signatures and homes were checked as they came: each run has others.
     broken = []
-    for name in ("calls", "problems", "shapes"):
+    for name in ("calls", "problems", "shapes", "addresses"):
         there = json.loads((HERE / f"{name}.json").read_text())
         if name in ("calls", "problems"):
             for step in (*there, *found[name]):

@@ -14,6 +14,21 @@ ODD_ID = "a/b c%2F?é☕"
 #: Tokens of the node that answers; secrets of tests.
 ALL, READER, SLOW = "all-0123456789abcdef", "reader-0123456789abcdef", "slow-0123456789abcdef"
 
+#: What a client is given as the address of a node, and where it then sends requests; None: it refuses the address.
+ADDRESSES = [
+    {"name": "as it is", "address": "http://127.0.0.1:3830", "base": "http://127.0.0.1:3830"},
+    {"name": "with a slash", "address": "http://127.0.0.1:3830/", "base": "http://127.0.0.1:3830"},
+    {"name": "without a scheme", "address": "localhost:3830", "base": "http://localhost:3830"},
+    {"name": "with /v1", "address": "http://127.0.0.1:3830/v1", "base": "http://127.0.0.1:3830"},
+    {"name": "with /v1 and a slash", "address": "localhost:3830/v1/", "base": "http://localhost:3830"},
+    {"name": "below a path", "address": "https://example.com/duetime/", "base": "https://example.com/duetime"},
+    {"name": "with /v1 below a path", "address": "https://example.com/duetime/v1",
+     "base": "https://example.com/duetime"},
+    {"name": "below what only ends so", "address": "http://example.com/av1", "base": "http://example.com/av1"},
+    {"name": "of a node that is called v1", "address": "v1/", "base": "http://v1"},
+    {"name": "of nothing", "address": "", "base": None},
+    {"name": "of another scheme", "address": "ftp://example.com/v1", "base": None},
+]
 
 Step = dict[str, Any]
 
@@ -94,6 +109,9 @@ CALLS = [
             {"id": "order-3", "payload_base64": "AP/+gA==", "due_at": LATER, "expires_at": LATER + 1}),
     enqueue("nothing, which expires", "orders", {"id": "order-4", "due_at": LATER, "expires_ms": 600_000},
             {"id": "order-4", "due_at": LATER, "expires": "600000ms"}),
+    enqueue("one that says how often it is tried", "orders",
+            {"id": "order-12", "payload_text": "x", "due_at": LATER, "max_attempts": 2},
+            {"id": "order-12", "payload": "x", "due_at": LATER, "max_attempts": 2}),
     enqueue("after a delay", "orders", {"id": "order-5", "payload_text": "x", "delay_ms": 1_800_000},
             {"id": "order-5", "payload": "x", "delay": "1800000ms"}),
     enqueue("a duplicate", "orders", {"id": "order-1", "payload_text": "y", "due_at": LATER},
@@ -121,6 +139,7 @@ CALLS = [
     ),
     get("read text", "orders", "order-1", "order-1"),
     get("read bytes", "orders", "order-3", "order-3"),
+    get("read how often it is tried", "orders", "order-12", "order-12"),
     get("read an odd id", "orders", ODD_ID, "a%2Fb%20c%252F%3F%C3%A9%E2%98%95"),
     get("read what is not there", "orders", "nobody", "nobody"),
     step("look at a topic", "info", {"topic": "orders"}, "GET", "/v1/topics/orders"),
@@ -194,6 +213,7 @@ PROBLEMS = [
     claim("acks and a claim beside a sink", "hooked", 1, wait_ms=0, ack=["no receipt"]),
     enqueue("an unknown token", "small", {"id": "c"}, {"id": "c"}, token="unknown-0123456789abcdef"),
     enqueue("a token of another scope", "small", {"id": "c"}, {"id": "c"}, token=READER),
+    enqueue("a request that has an id", "nowhere", {"id": "a"}, {"id": "a"}, request_id="shop-42/a.b:c"),
     step("the first of a slow token", "info", {"topic": "small"}, "GET", "/v1/topics/small", token=SLOW),
     step("the second of a slow token", "info", {"topic": "small"}, "GET", "/v1/topics/small", token=SLOW),
 ]

@@ -27,8 +27,9 @@ class Hook(BaseHTTPRequestHandler):
         pass
 
 
+server = ThreadingHTTPServer(("127.0.0.1", 8000), Hook)
 print("listening on http://127.0.0.1:8000", flush=True)
 try:
-    ThreadingHTTPServer(("127.0.0.1", 8000), Hook).serve_forever()
+    server.serve_forever()
 except KeyboardInterrupt:
     print("stopped", flush=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
 import duetime
-from duetime._calls import Calls, Lost, Pause, Reply, Send
+from duetime._calls import Calls, Lost, Pause, Reply, Send, one
 
 PROBLEM = {"content-type": "application/problem+json"}
 
@@ -47,6 +49,86 @@ def test_what_would_be_due_at_another_time_than_meant_is_refused() -> None:
     assert b'"delay":"1ms"' in early.line
     at = datetime(2030, 1, 1, 0, 0, 0, 1, tzinfo=timezone(timedelta(hours=2)))
     assert b'"due_at":1893448800001' in duetime.NewMessage(due_at=at).line
+
+
+@pytest.mark.parametrize("text", ["order-42", b"order-42"])
+def test_one_text_is_not_taken_for_a_list_of_its_letters(text: Any) -> None:
+    # Nobody listens there: what is refused here was not sent.
+    with duetime.Duetime("http://127.0.0.1:1", retry_for=0) as node:
+        topic = node.topic("orders")
+        calls: list[Callable[[], object]] = [
+            lambda: topic.cancel_many(text),
+            lambda: topic.ack(text),
+            lambda: topic.nack(text),
+            lambda: topic.extend(text),
+            lambda: topic.release(text),
+            lambda: topic.claim(ack=text),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"(ids|receipts|ack) is a list of texts.*write \["):
+                call()
+        wrong: list[Any] = [["a"], text, [42], {"order": 42}]
+        for messages in wrong:
+            with pytest.raises(TypeError, match="no NewMessage; write NewMessage"):
+                topic.enqueue_many(messages)
+            with pytest.raises(TypeError, match="no NewMessage; write NewMessage"):
+                list(topic.enqueue_stream(messages))
+
+
+def test_the_asynchronous_client_takes_no_text_for_a_list_either() -> None:
+    async def run() -> None:
+        async with duetime.AsyncDuetime("http://127.0.0.1:1", retry_for=0) as node:
+            topic = node.topic("orders")
+            text: Any = "order-42"
+            for call in (topic.cancel_many(text), topic.ack(text), topic.claim(ack=text)):
+                with pytest.raises(TypeError, match="is a list of texts"):
+                    await call
+            with pytest.raises(TypeError, match="no NewMessage; write NewMessage"):
+                await topic.enqueue_many(text)
+
+    asyncio.run(run())
+
+
+def test_the_id_of_a_request_is_the_same_for_all_tries_and_in_the_text_of_its_error() -> None:
+    ids = iter(["shop-1", "shop-2"])
+    steps = Calls(None, 10, 30, lambda: next(ids)).request("POST", "/v1/x", b"{}")
+    first = next(steps)
+    assert isinstance(steps.send(Lost("cut", True)), Pause)
+    second = next(steps)
+    assert isinstance(first, Send) and isinstance(second, Send)
+    assert [first.headers["x-request-id"], second.headers["x-request-id"]] == ["shop-1", "shop-1"]
+    answer = Reply(409, {**PROBLEM, "x-request-id": "shop-1"}, b'{"code":"x","detail":"no"}')
+    with pytest.raises(duetime.ApiError, match=r"^no \(x, request shop-1\)$") as refused:
+        steps.send(answer)
+    assert refused.value.request_id == "shop-1"
+    steps = Calls(None, 10, 0, lambda: next(ids)).request("POST", "/v1/x", b"{}")
+    next(steps)
+    with pytest.raises(duetime.NoAnswer, match="; request shop-2$") as lost:
+        steps.send(Lost("cut", True))
+    assert lost.value.request_id == "shop-2"
+
+
+def test_an_answer_of_another_server_and_an_item_name_the_request_too() -> None:
+    steps = Calls(None, 10, 0).request("GET", "/v1/x")
+    next(steps)
+    with pytest.raises(duetime.ForeignAnswer, match="; request r-1$") as foreign:
+        steps.send(Reply(404, {"content-type": "text/html", "x-request-id": "r-1"}, b"no"))
+    assert foreign.value.request_id == "r-1"
+    many = Calls(None, 10, 0).cancel("orders", [".", "a"])
+    next(many)
+    body = b'{"results":[{"error":{"code":"busy","detail":"later"}},{"outcome":"unknown"}]}'
+    with pytest.raises(StopIteration) as ended:
+        many.send(Reply(200, {"content-type": "application/json", "x-request-id": "r-2"}, body))
+    item = ended.value.value[0]
+    assert item.request_id == "r-2"
+    with pytest.raises(duetime.ApiError, match="request r-2"):
+        one([item])
+
+
+@pytest.mark.parametrize("id", ["", "shop 42", "a\nb", "é", "x" * 65, None])
+def test_an_id_that_no_node_takes_is_not_sent(id: str | None) -> None:
+    sent = next(Calls(None, 10, 30, lambda: id).request("GET", "/v1/x"))
+    assert isinstance(sent, Send) and "x-request-id" not in sent.headers
 
 
 def test_an_id_that_is_made_is_a_uuid_of_version_7_and_another_each_time() -> None:

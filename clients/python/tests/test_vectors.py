@@ -50,8 +50,11 @@ def payload(args: dict[str, Any]) -> object:
     return args.get("payload_text", args.get("payload_json", b""))
 
 
+KEPT = ("id", "headers", "on_conflict", "max_attempts")
+
+
 def options(args: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {name: args[name] for name in ("id", "headers", "on_conflict") if name in args}
+    kept: dict[str, Any] = {name: args[name] for name in KEPT if name in args}
     return {**kept, **when(args), **expiry(args)}
 
 
@@ -133,24 +136,43 @@ def replay(vector: dict[str, Any]) -> None:
         return httpx.Response(answer["status"], headers=answer["headers"], json=answer["body"])
 
     http = httpx.Client(transport=httpx.MockTransport(take))
-    node = duetime.Duetime("http://node", token="secret", retry_for=0, http=http)
+    given = vector.get("request_id")
+    node = duetime.Duetime("http://node", token="secret", retry_for=0, http=http, request_id=lambda: given)
     found: object
     try:
         found = as_wire(ask(node, vector["op"], vector["args"]))
     except duetime.ApiError as error:
-        fields = ("status", "code", "detail", "field", "retry_after")
+        fields = ("status", "code", "detail", "field", "retry_after", "request_id")
         found = {"error": {name: getattr(error, name) for name in fields if getattr(error, name) is not None}}
     assert found == vector["result"]
     (request,) = sent
     wanted = vector["request"]
     assert (request.method, request.url.raw_path.decode()) == (wanted["method"], wanted["path"])
     assert request.headers["authorization"] == "Bearer secret"
+    assert request.headers.get("x-request-id") == given
     assert ("duetime-not-after" in request.headers) == (request.method != "GET")
     if "body" in wanted:
         assert request.headers["content-type"] == "application/json"
         assert json.loads(request.content) == wanted["body"]
     else:
         assert request.content == b""
+
+
+@named("addresses")
+def test_the_paths_of_the_api_are_below_what_is_given_as_the_address(vector: dict[str, Any]) -> None:
+    sent: list[str] = []
+
+    def take(request: httpx.Request) -> httpx.Response:
+        sent.append(str(request.url))
+        return httpx.Response(200, json={"topics": []})
+
+    http = httpx.Client(transport=httpx.MockTransport(take))
+    if vector["base"] is None:
+        with pytest.raises(ValueError, match="address of a node"):
+            duetime.Duetime(vector["address"], http=http)
+        return
+    duetime.Duetime(vector["address"], http=http).topics()
+    assert sent == [f"{vector['base']}/v1/topics"]
 
 
 @named("signatures")
@@ -181,7 +203,7 @@ def test_an_id_is_at_home_where_the_node_has_it() -> None:
         (duetime.Message, "MessageView", set(), {"payload_base64"}),
         (duetime.ClaimedMessage, "ClaimedView", set(), {"payload_base64"}),
         (duetime.Death, "DeathView", set(), set()),
-        (duetime.ItemError, "ItemProblem", {"id"}, {"line", "retryable"}),
+        (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line", "retryable"}),
         (duetime.TopicInfo, "TopicView", {"raw"}, set()),
     ],
 )

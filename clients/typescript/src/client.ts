@@ -42,6 +42,11 @@ export interface DuetimeOptions {
   fetch?: typeof globalThis.fetch;
   /** The module `@opentelemetry/api`: a request is in the trace of its caller, a handler in that of its message. */
   openTelemetry?: OpenTelemetry;
+  /**
+   * Is called for each request and answers its id, which the node's log has, such as what an `AsyncLocalStorage` holds;
+   * all tries have the same. One that is not of 1 to 64 letters, digits and `-_.:/+=`, or none: the node makes one.
+   */
+  requestId?: () => string | undefined;
 }
 
 /** A client of Duetime. `url`: of a node, or of a balancer in front of several, such as `"http://127.0.0.1:3830"`. */
@@ -49,16 +54,17 @@ export class Duetime {
   readonly #transport: Transport;
 
   constructor(url: string, options: DuetimeOptions = {}) {
-    const { token, timeoutMs = 10_000, retryForMs = 30_000, fetch, openTelemetry } = options;
+    const { token, timeoutMs = 10_000, retryForMs = 30_000, fetch, openTelemetry, requestId } = options;
     // A variable of the environment that is not set is undefined in JavaScript, whatever the type says.
     const text = url ?? "";
-    const base = (text.includes("://") ? text : `http://${text}`).replace(/\/+$/, "");
+    // The paths of the API begin with /v1, so many give it.
+    const base = (text.includes("://") ? text : `http://${text}`).replace(/\/+$/, "").replace(/(?<=[^:/])\/+v1$/, "");
     const parsed = URL.canParse(base) ? new URL(base) : undefined;
     if (!parsed || !/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password) {
       throw new RangeError('this is not the address of a node; write it like "http://127.0.0.1:3830", and give token');
     }
     const fetching = fetch ?? ((input, init) => globalThis.fetch(input, init));
-    this.#transport = new Transport(base, token, timeoutMs, retryForMs, fetching, openTelemetry);
+    this.#transport = new Transport(base, token, timeoutMs, retryForMs, fetching, openTelemetry, requestId);
   }
 
   /** The topic of that name. Asks the node nothing. */
@@ -122,8 +128,9 @@ export class Topic {
   /** Enqueues one message. Safe to send again: the id is made here if there is none. */
   async enqueue(payload: unknown, options: MessageOptions = {}): Promise<Enqueued> {
     const { text: body, isMade } = lineOf({ ...options, payload });
-    const { text, repeated } = await this.transport.request({ method: "POST", path: `${this.#path}/messages`, body });
-    return wire.enqueued(wire.read(text), repeated, isMade);
+    const request = { method: "POST", path: `${this.#path}/messages`, body };
+    const { text, headers, repeated } = await this.transport.request(request);
+    return wire.enqueued(wire.read(text, headers), repeated, isMade);
   }
 
   /** Enqueues many messages; a result for each, in order. One that is refused takes no other along. */
@@ -166,8 +173,8 @@ export class Topic {
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 413) || batch.length > 1) throw error;
       // What is refused is the body, which is this message.
-      const { code, detail, field } = error;
-      found = [[{ id: batch[0]?.id, error: { code, detail, field } }, false]];
+      const { code, detail, field, requestId } = error;
+      found = [[{ id: batch[0]?.id, error: { code, detail, field, requestId } }, false]];
     }
     return found.map(
       ([answer, repeated], at) =>
@@ -218,15 +225,17 @@ export class Topic {
       retryForMs?: number;
     } = {},
   ): Promise<Claimed> {
-    const { waitMs = 0, visibilityMs, ack = [], consumer, timeoutMs, retryForMs } = options;
+    const { waitMs = 0, visibilityMs, consumer, timeoutMs, retryForMs } = options;
+    const ack = wire.listOf("ack", options.ack ?? []);
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
     const asked = { max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }), consumer };
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
     const limits = { ...(timeoutMs !== undefined && { timeoutMs }), ...(retryForMs !== undefined && { retryForMs }) };
     const { text, headers } = await this.transport.request({ ...request, ...limits });
-    const claimed = wire.claim(wire.read(text), headers);
+    const claimed = wire.claim(wire.read(text, headers), headers);
     if (claimed.results.length !== ack.length) {
-      throw new ForeignAnswer(`${request.path} did not answer one result for each of ${ack.length} receipts`);
+      const said = `${request.path} did not answer one result for each of ${ack.length} receipts`;
+      throw new ForeignAnswer(said, wire.requestIdOf(headers));
     }
     return claimed;
   }
@@ -284,6 +293,7 @@ export class Topic {
     limits: { timeoutMs?: number; retryForMs?: number } = {},
   ): Promise<(T | ItemError)[]> {
     const results: (T | ItemError)[] = [];
+    wire.listOf(field, items);
     for (let begin = 0; begin < items.length; begin += IDS_MAX) {
       const some = items.slice(begin, begin + IDS_MAX);
       const found = await this.transport.results(some, (part) => ({
@@ -307,6 +317,10 @@ interface Line {
 }
 
 function lineOf(message: NewMessage): Line {
+  if (typeof message !== "object" || message === null || Array.isArray(message) || ArrayBuffer.isView(message)) {
+    const shown = wire.shownOf(message);
+    throw new TypeError(`messages has ${shown}, which is no message; write { payload: ${shown} }`);
+  }
   const id = message.id ?? wire.makeId();
   return { id, text: wire.messageLine(message, id), isMade: message.id === undefined };
 }

@@ -2,7 +2,7 @@
 
 import { type OpenTelemetry, traceHeaders } from "./trace.js";
 import { ApiError, DuetimeError, ForeignAnswer, NoAnswer } from "./types.js";
-import { isPassing, type Json, problem, read } from "./wire.js";
+import { isPassing, type Json, problem, read, REQUEST_ID, requestIdHeader, requestIdOf } from "./wire.js";
 
 /** The header that says until when a request may be begun, in milliseconds since the Unix epoch. */
 export const NOT_AFTER = "Duetime-Not-After";
@@ -93,6 +93,7 @@ export class Transport {
     readonly retryForMs: number,
     readonly fetch: typeof globalThis.fetch,
     readonly openTelemetry: OpenTelemetry | undefined,
+    readonly requestId: (() => string | undefined) | undefined,
   ) {
     this.#headers = { accept: "application/json", ...(token && { authorization: `Bearer ${token.trim()}` }) };
   }
@@ -100,13 +101,16 @@ export class Transport {
   /** Sends a request until it is answered, or its time is up, or, if given, `end` has come. Refusals are thrown. */
   async request(request: Request, end?: number): Promise<Answer> {
     const tries = new Tries(request.retryForMs ?? this.retryForMs, end);
+    // The same for all tries.
+    const named = requestIdHeader(this.requestId?.());
     let repeated = false;
     let isClockKnown = false;
     for (;;) {
       let error: DuetimeError;
-      const answer = await this.#send(request);
+      const answer = await this.#send(request, named);
       if (answer instanceof NoAnswer) {
-        error = answer.maybeDone || !repeated ? answer : new NoAnswer(answer.reason, true, answer.cause);
+        const maybeDone = answer.maybeDone || repeated;
+        error = new NoAnswer(answer.reason, maybeDone, answer.cause, named[REQUEST_ID]);
         repeated ||= answer.maybeDone;
       } else {
         this.#seeClock(answer.headers);
@@ -125,7 +129,8 @@ export class Transport {
   }
 
   async json(request: Request): Promise<Json> {
-    return read((await this.request(request)).text);
+    const { text, headers } = await this.request(request);
+    return read(text, headers);
   }
 
   /**
@@ -140,11 +145,13 @@ export class Transport {
     while (open.length > 0) {
       const request = requestOf(open.map((at) => items[at] as T));
       tries ??= new Tries(request.retryForMs ?? this.retryForMs);
-      const { text, repeated } = await this.request(request, tries.end);
-      const answers = read(text)?.results;
+      const { text, headers, repeated } = await this.request(request, tries.end);
+      const [answers, requestId] = [read(text, headers)?.results, requestIdOf(headers)];
       if (!Array.isArray(answers) || answers.length !== open.length) {
-        throw new ForeignAnswer(`${request.path} did not answer one result for each of ${open.length} items`);
+        const said = `${request.path} did not answer one result for each of ${open.length} items`;
+        throw new ForeignAnswer(said, requestId);
       }
+      for (const { error } of answers) if (error) error.requestId = requestId;
       open.forEach((at, number) => (results[at] = [answers[number], repeated || again.has(at)]));
       open = open.filter((at) => isPassing(results[at]?.[0]));
       open.forEach((at) => again.add(at));
@@ -153,9 +160,12 @@ export class Transport {
     return results;
   }
 
-  async #send(request: Request): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
+  async #send(
+    request: Request,
+    named: Record<string, string>,
+  ): Promise<{ status: number; headers: Headers; text: string } | NoAnswer> {
     const limitMs = Math.min(request.timeoutMs ?? Infinity, this.timeoutMs) + (request.waitMs ?? 0);
-    const headers = { ...this.#headers, ...traceHeaders(this.openTelemetry) };
+    const headers = { ...this.#headers, ...traceHeaders(this.openTelemetry), ...named };
     if (request.body !== undefined) headers["content-type"] = "application/json";
     if (request.method !== "GET") headers[NOT_AFTER] = String(Math.floor(Date.now() + this.#aheadMs + limitMs));
     const ending = new AbortController();

@@ -32,6 +32,9 @@ export const RETRYABLE: readonly string[] = [
   "timeout",
 ];
 
+/** What the text of an error says of its request. */
+const named = (requestId: string | undefined, before = "; ") => (requestId ? `${before}request ${requestId}` : "");
+
 /** The base class of all errors of this package. */
 export class DuetimeError extends Error {
   override name = "DuetimeError";
@@ -49,8 +52,10 @@ export class ApiError extends DuetimeError {
     readonly field?: string,
     /** After how many milliseconds the request may be sent again, as the node said. */
     readonly retryAfterMs?: number,
+    /** The id of the request, which the lines of the node's log about it have. */
+    readonly requestId?: string,
   ) {
-    super(`${detail} (${code || status})`);
+    super(`${detail} (${code || status}${named(requestId, ", ")})`);
   }
 
   /** True if the same request may succeed later. */
@@ -68,14 +73,25 @@ export class NoAnswer extends DuetimeError {
     /** True if the node may have carried the request out. */
     readonly maybeDone: boolean,
     cause?: unknown,
+    /** The id of the request, where the client was given one. */
+    readonly requestId?: string,
   ) {
-    super(`no answer: ${reason}; ${maybeDone ? "whether it was done is unknown" : "nothing was done"}`, { cause });
+    const doubt = maybeDone ? "whether it was done is unknown" : "nothing was done";
+    super(`no answer: ${reason}; ${doubt}${named(requestId)}`, { cause });
   }
 }
 
 /** The answer is not one of a node; most likely the address is another server's. */
 export class ForeignAnswer extends DuetimeError {
   override name = "ForeignAnswer";
+
+  constructor(
+    text: string,
+    /** The id of the request, where the answer or the client had one. */
+    readonly requestId?: string,
+  ) {
+    super(`${text}${named(requestId)}`);
+  }
 }
 
 /** A webhook that is not signed with any of the secrets, or is too old, or comes from the future. */
@@ -97,6 +113,8 @@ export type MessageOptions = Due & {
   id?: string;
   headers?: Record<string, string>;
   onConflict?: "reject" | "replace" | "earliest" | "latest" | "return";
+  /** How many times it is delivered before it is a dead letter, 1 to 99; absent: as its topic says. */
+  maxAttempts?: number;
 } & Expiry;
 
 /**
@@ -183,6 +201,8 @@ export interface ItemError {
   readonly index: number;
   readonly id?: string;
   readonly field?: string;
+  /** The id of the request that it was in. */
+  readonly requestId?: string;
   /** True if the same item may succeed later. */
   readonly retryable: boolean;
 }
@@ -214,6 +234,8 @@ export interface Message {
   /** Until when it may be handed over; absent: it does not expire. */
   readonly expiresAt?: Date;
   readonly attempts: number;
+  /** How many times it is delivered before it is a dead letter; absent: as its topic says. */
+  readonly maxAttempts?: number;
   readonly redrives: number;
   readonly shard: number;
   readonly payload: Payload;

@@ -32,6 +32,10 @@ const SHOWN_MAX = 200;
 const REASON_CHARS_MAX = 400;
 /** Longest pause that is taken from a node or a balancer; a timer cannot be set for any longer one. */
 const RETRY_AFTER_MAX_S = 86_400;
+/** The header of the id of a request, in requests and in answers. */
+export const REQUEST_ID = "x-request-id";
+/** The id of a request, as a node takes it. */
+const TAKEN_ID = /^[A-Za-z0-9_.:/+=-]{1,64}$/;
 /** Bytes that are turned into text at once. */
 const CHUNK = 0x8000;
 
@@ -46,6 +50,21 @@ export function makeId(): string {
   view.setUint8(8, (view.getUint8(8) & 0x3f) | 0x80);
   const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+/** The header of the id of a request if a node takes it; another one, such as a stranger sent, is not sent. */
+export function requestIdHeader(given: string | undefined): Record<string, string> {
+  return given !== undefined && TAKEN_ID.test(given) ? { [REQUEST_ID]: given } : {};
+}
+
+/** What was given instead of what is expected, as far as it is shown. */
+export const shownOf = (given: unknown): string => (JSON.stringify(given) ?? String(given)).slice(0, SHOWN_MAX);
+
+/** One text or another object instead of a list of texts is a TypeError. */
+export function listOf(name: string, given: readonly string[]): readonly string[] {
+  if (Array.isArray(given)) return given;
+  const shown = shownOf(given);
+  throw new TypeError(`${name} is an array of strings, and this is ${shown}; write [${shown}]`);
 }
 
 /** One part of a path, percent-encoded once. `fetch` takes one of dots for a step in the path. */
@@ -93,7 +112,7 @@ function payloadFields(payload: unknown): Json {
 
 /** The message as JSON on one line. */
 export function messageLine(message: NewMessage, id: string): string {
-  const { headers, onConflict } = message;
+  const { headers, onConflict, maxAttempts } = message;
   return JSON.stringify({
     id,
     ...dueFields(message),
@@ -101,6 +120,7 @@ export function messageLine(message: NewMessage, id: string): string {
     ...(headers && { headers }),
     ...(onConflict && { on_conflict: onConflict }),
     ...expiryFields(message),
+    ...(maxAttempts !== undefined && { max_attempts: maxAttempts }),
   });
 }
 
@@ -114,31 +134,36 @@ export function nackFields({ delay, reason, dead }: NackOptions): Json {
   };
 }
 
-export function read(text: string): Json {
+export function read(text: string, headers: Headers): Json {
   try {
     return JSON.parse(text);
   } catch {
-    throw foreign(text);
+    throw foreign(text, headers);
   }
 }
 
-function foreign(text: string, status?: number): ForeignAnswer {
+/** The id of the request that an answer is to. */
+export function requestIdOf(headers: Headers): string | undefined {
+  return headers.get(REQUEST_ID) ?? undefined;
+}
+
+function foreign(text: string, headers: Headers, status?: number): ForeignAnswer {
   const shown = `${status === undefined ? "" : `status ${status}, `}${JSON.stringify(text.slice(0, SHOWN_MAX))}`;
-  return new ForeignAnswer(`this is no answer of a node (${shown}); is the address right?`);
+  return new ForeignAnswer(`this is no answer of a node (${shown}); is the address right?`, requestIdOf(headers));
 }
 
 /** The refusal that an answer is; undefined if it is an outcome, which a refusal about one message is too. */
 export function problem(status: number, headers: Headers, text: string): ApiError | undefined {
   const kind = headers.get("content-type") ?? "";
-  const retryAfterMs = retryAfterOf(headers);
+  const more = [retryAfterOf(headers), requestIdOf(headers)] as const;
   if (kind.startsWith("application/problem+json")) {
-    const found = read(text);
+    const found = read(text, headers);
     if (found.outcome !== undefined) return undefined;
-    return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, retryAfterMs);
+    return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, ...more);
   }
   // A balancer in front of the node.
-  if ([502, 503, 504].includes(status)) return new ApiError(status, "", "no node answered", undefined, retryAfterMs);
-  if (!kind.includes("json")) throw foreign(text, status);
+  if ([502, 503, 504].includes(status)) return new ApiError(status, "", "no node answered", undefined, ...more);
+  if (!kind.includes("json")) throw foreign(text, headers, status);
   return undefined;
 }
 
@@ -154,11 +179,13 @@ function present<T extends object>(fields: { [Name in keyof T]: T[Name] | undefi
 
 const time = (millis: number | undefined) => (millis === undefined ? undefined : new Date(millis));
 
-export function itemError(found: Json, index: number): ItemError | undefined {
+/** `requestId`: of the request that it was in, where the error does not have it. */
+export function itemError(found: Json, index: number, requestId?: string): ItemError | undefined {
   if (found.error === undefined) return undefined;
   const { code, detail, field } = found.error;
-  const retryable = isPassing(found);
-  return present<ItemError>({ outcome: "refused", code, detail, index, id: found.id, field, retryable });
+  const [id, retryable] = [found.id, isPassing(found)];
+  const request = found.error.requestId ?? requestId;
+  return present<ItemError>({ outcome: "refused", code, detail, index, id, field, requestId: request, retryable });
 }
 
 /** Whether an item failed for a reason that time alone may cure. */
@@ -230,6 +257,7 @@ export function message(found: Json): Message {
     version: found.version,
     expiresAt: time(found.expires_at),
     attempts: found.attempts,
+    maxAttempts: found.max_attempts,
     redrives: found.redrives,
     shard: found.shard,
     payload: payloadOf(found),
@@ -253,9 +281,11 @@ export function claimed(found: Json): ClaimedMessage {
 }
 
 export function claim(found: Json, headers: Headers): Claimed {
-  const results = (found.results ?? []).map((each: Json, at: number) => itemError(each, at) ?? settled(each));
+  const requestId = requestIdOf(headers);
+  const resultOf = (each: Json, at: number) => itemError(each, at, requestId) ?? settled(each);
+  const results = (found.results ?? []).map(resultOf);
   const { status, code, detail, field } = found.error ?? {};
-  const error = found.error && { error: new ApiError(status, code, detail, field, retryAfterOf(headers)) };
+  const error = found.error && { error: new ApiError(status, code, detail, field, retryAfterOf(headers), requestId) };
   return Object.assign(found.messages.map(claimed), { results, ...error });
 }
 
@@ -282,6 +312,6 @@ export function topicInfo(found: Json): TopicInfo {
 export function one<T extends { outcome: string }>(results: (T | ItemError)[]): T {
   const result = results[0] as T | ItemError;
   if (result.outcome !== "refused") return result as T;
-  const { code, detail, field, retryable } = result as ItemError;
-  throw new ApiError(retryable ? 503 : 400, code, detail, field);
+  const { code, detail, field, requestId, retryable } = result as ItemError;
+  throw new ApiError(retryable ? 503 : 400, code, detail, field, undefined, requestId);
 }

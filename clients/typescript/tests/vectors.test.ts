@@ -32,6 +32,7 @@ const options = (args: Json): duetime.MessageOptions => ({
   ...(args.on_conflict && { onConflict: args.on_conflict }),
   ...when(args),
   ...expiry(args),
+  ...(args.max_attempts !== undefined && { maxAttempts: args.max_attempts }),
 });
 
 async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
@@ -104,6 +105,7 @@ for (const kind of ["calls", "problems"]) {
       const node = new duetime.Duetime("http://node", {
         token: "secret",
         retryForMs: 0,
+        requestId: () => vector.request_id,
         fetch: async (url, init) => {
           sent.push([String(url), init as RequestInit]);
           const { status, headers, body } = vector.answer;
@@ -115,9 +117,10 @@ for (const kind of ["calls", "problems"]) {
         found = asWire(await ask(node, vector.op, vector.args));
       } catch (error) {
         assert.ok(error instanceof duetime.ApiError, String(error));
-        const { status, code, detail, field, retryAfterMs } = error;
+        const { status, code, detail, field, retryAfterMs, requestId } = error;
         const after = retryAfterMs === undefined ? {} : { retry_after: retryAfterMs / 1000 };
-        found = { error: { status, code, detail, ...(field && { field }), ...after } };
+        const named = requestId && { request_id: requestId };
+        found = { error: { status, code, detail, ...(field && { field }), ...after, ...named } };
       }
       assert.deepEqual(found ?? null, vector.result);
       assert.equal(sent.length, 1);
@@ -126,11 +129,28 @@ for (const kind of ["calls", "problems"]) {
       assert.deepEqual([method, url], [wanted.method, `http://node${wanted.path}`]);
       const given = new Headers(headers);
       assert.equal(given.get("authorization"), "Bearer secret");
+      assert.equal(given.get("x-request-id"), vector.request_id ?? null);
       assert.equal(given.has("duetime-not-after"), method !== "GET");
       assert.equal(given.get("content-type"), wanted.body ? "application/json" : null);
       assert.deepEqual(body ? JSON.parse(String(body)) : undefined, wanted.body);
     });
   }
+}
+
+for (const vector of vectors("addresses")) {
+  test(`the paths of the API are below what is given as the address: ${vector.name}`, async () => {
+    const sent: string[] = [];
+    const fetch = async (url: RequestInfo | URL) => {
+      sent.push(String(url));
+      return Response.json({ topics: [] });
+    };
+    if (vector.base === null) {
+      assert.throws(() => new duetime.Duetime(vector.address, { fetch }), /address of a node/);
+      return;
+    }
+    await new duetime.Duetime(vector.address, { fetch }).topics();
+    assert.deepEqual(sent, [`${vector.base}/v1/topics`]);
+  });
 }
 
 for (const vector of vectors("signatures")) {
@@ -219,6 +239,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       version: true,
       expiresAt: true,
       attempts: true,
+      maxAttempts: true,
       redrives: true,
       shard: true,
       payload: true,
@@ -244,7 +265,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
   ],
   [
     "ItemProblem",
-    ["id", "outcome"],
+    ["id", "outcome", "request_id"],
     ["line"],
     fieldsOf<duetime.ItemError>({
       outcome: true,
@@ -253,6 +274,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       index: true,
       id: true,
       field: true,
+      requestId: true,
       retryable: true,
     }),
   ],

@@ -50,6 +50,8 @@ pub(crate) struct Told<T> {
     pub status: u16,
     /// After how many seconds the next request may come at the earliest, where the answer says so.
     pub retry_after: Option<u64>,
+    /// The id of the request.
+    pub request_id: Option<String>,
     /// An earlier try may have been carried out.
     pub repeated: bool,
 }
@@ -103,8 +105,8 @@ impl Client {
     ) -> Result<Told<T>, ClientError> {
         let mut repeated = false;
         let told = |(answer, whole): (T, Whole), repeated| {
-            let Whole { status, retry_after, .. } = whole;
-            Told { answer, status, retry_after, repeated }
+            let Whole { status, retry_after, request_id, .. } = whole;
+            Told { answer, status, retry_after, request_id, repeated }
         };
         loop {
             let Some(copy) = request.try_clone() else {
@@ -115,7 +117,7 @@ impl Client {
                 Err(error) => {
                     let may_be_done = error.may_be_done();
                     if !error.is_passing() || !patience.pause(error.retry_after()).await {
-                        return Err(if repeated { error.after_another() } else { error });
+                        return Err(if repeated { error.after_another(self.given_id()) } else { error });
                     }
                     repeated |= may_be_done;
                 }
@@ -146,7 +148,7 @@ impl Client {
         loop {
             // What is sent again as a whole ends with the time for the items.
             let within = Patience { until: patience.until, failures: 0 };
-            let Told { answer, repeated, .. } =
+            let Told { answer, repeated, request_id, .. } =
                 self.call_patiently::<Results<Answer<T>>>(within, request(&places)?).await?;
             let asked = answer.results;
             if asked.len() != places.len() {
@@ -156,6 +158,7 @@ impl Client {
                 let answer = match answer {
                     Answer::Refused(mut refused) => {
                         refused.error.index = place as u64;
+                        refused.error.request_id = request_id.as_deref().map(Box::from);
                         Answer::Refused(refused)
                     }
                     // What failed before may have been done all the same.
@@ -200,7 +203,7 @@ mod tests {
         assert!(client.clone().retrying(Duration::MAX).patience().pause(Duration::from_secs(86_400)).await);
         assert!(!client.retrying(Duration::from_secs(5)).patience().pause(Duration::from_secs(5)).await);
         let unreachable = || ClientError::Unreachable { base: "x".to_owned(), reason: "y".to_owned() };
-        assert!(!unreachable().may_be_done() && unreachable().after_another().may_be_done());
+        assert!(!unreachable().may_be_done() && unreachable().after_another(None).may_be_done());
         let refused = |status, code: &str| {
             let problem = crate::Problem { status, code: code.to_owned(), ..crate::Problem::default() };
             ClientError::Refused(Box::new(problem)).may_be_done()

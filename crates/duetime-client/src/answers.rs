@@ -122,6 +122,9 @@ pub struct ItemProblem {
     /// Which line it was, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
+    /// The id of the request that it was in.
+    #[serde(skip)]
+    pub request_id: Option<Box<str>>,
 }
 
 impl std::fmt::Display for ItemProblem {
@@ -129,7 +132,11 @@ impl std::fmt::Display for ItemProblem {
         if let Some(line) = self.line {
             write!(f, "line {line}: ")?;
         }
-        write!(f, "{} ({})", self.detail, self.code)
+        write!(f, "{} ({}", self.detail, self.code)?;
+        match &self.request_id {
+            Some(id) => write!(f, ", request {id})"),
+            None => write!(f, ")"),
+        }
     }
 }
 
@@ -235,6 +242,9 @@ pub struct Message {
     pub expires_at: Option<i64>,
     /// How many times it was claimed.
     pub attempts: u8,
+    /// How many times it is delivered before it is a dead letter, where it says so itself; `None`: as its topic says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u8>,
     /// How many times it was redriven; a redrive sets `attempts` back.
     #[serde(default)]
     pub redrives: u16,

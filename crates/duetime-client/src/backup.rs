@@ -10,7 +10,7 @@ use crate::error::ClientError;
 #[derive(Debug)]
 pub struct BackupDownload {
     response: Response,
-    base: String,
+    client: Client,
     /// Its length.
     pub bytes: u64,
     /// Messages in it, dead letters too.
@@ -27,9 +27,10 @@ impl BackupDownload {
     /// [`ClientError::Lost`]: the node ended it early, and its log says why.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         let lost = |error: reqwest::Error| ClientError::Lost {
-            base: self.base.clone(),
+            base: self.client.base().to_owned(),
             reason: format!("the backup ended early, and the log of the node says why ({error})"),
             changes: false,
+            request_id: self.client.given_id(),
         };
         self.response.chunk().await.map_err(lost)
     }
@@ -48,7 +49,7 @@ impl Client {
         let count = |name: &str| response.headers().get(name)?.to_str().ok()?.parse::<u64>().ok();
         let counts = (count("content-length"), count("duetime-messages"), count("duetime-topics"));
         if let (true, (Some(bytes), Some(messages), Some(topics))) = (response.status().is_success(), counts) {
-            return Ok(BackupDownload { response, base: self.base().to_owned(), bytes, messages, topics });
+            return Ok(BackupDownload { response, client: self.clone(), bytes, messages, topics });
         }
         let whole = self.whole(response).await?;
         Err(self.foreign(format!("status {} to /v1/backup", whole.status)))

@@ -52,6 +52,12 @@ struct Refused {
     outcome: Option<IgnoredAny>,
 }
 
+/// The header of the id of a request, in requests and in answers.
+const REQUEST_ID: &str = "x-request-id";
+
+/// Longest id of a request that a node takes.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+
 type Inject = Arc<dyn Fn(&mut HeaderMap) + Send + Sync>;
 
 /// A client of one node. Cheap to clone; clones share their connections.
@@ -62,6 +68,8 @@ pub struct Client {
     pub(crate) retry_for: Duration,
     pub(crate) answer_max: Duration,
     inject: Option<Inject>,
+    /// The id of each request; `None`: the node makes one.
+    request_id: Option<HeaderValue>,
     /// How far the node's clock is before ours, in milliseconds, as its last answer had it.
     ahead_ms: Arc<AtomicI64>,
 }
@@ -104,6 +112,20 @@ fn retry_after(headers: &HeaderMap) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(u64::MAX).min(RETRY_AFTER_MAX_S))
 }
 
+/// The id of the request that an answer is to.
+fn request_id_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned)
+}
+
+/// An address without its last slash and `/v1`, with which the paths of the API begin. A node may be called so.
+fn without_version(address: &str) -> &str {
+    let address = address.trim_end_matches('/');
+    match address.strip_suffix("/v1").map(|rest| rest.trim_end_matches('/')) {
+        Some(rest) if !rest.ends_with(':') => rest,
+        _ => address,
+    }
+}
+
 /// An answer, read whole.
 pub(crate) struct Whole {
     pub bytes: bytes::Bytes,
@@ -112,11 +134,13 @@ pub(crate) struct Whole {
     pub status: u16,
     /// After how many seconds the next request may come at the earliest, where the answer says so.
     pub retry_after: Option<u64>,
+    /// The id of the request.
+    pub request_id: Option<String>,
 }
 
 impl Client {
-    /// A client of the node at `base_url`, such as `http://127.0.0.1:3830`; without a scheme, over HTTP. Opens no
-    /// connection.
+    /// A client of the node at `base_url`, such as `http://127.0.0.1:3830`; without a scheme, over HTTP, and with or
+    /// without a `/v1` at its end. Opens no connection.
     ///
     /// # Errors
     ///
@@ -124,7 +148,8 @@ impl Client {
     pub fn new(base_url: &str, token: Option<String>) -> Result<Self, ClientError> {
         let given = base_url.trim();
         let scheme = if given.contains("://") { "" } else { "http://" };
-        let base = format!("{scheme}{}", given.trim_end_matches('/'));
+        let base = format!("{scheme}{given}");
+        let base = without_version(&base).to_owned();
         let address = || ClientError::Address(shown(base_url));
         let url = reqwest::Url::parse(&base).map_err(|_| address())?;
         let is_named = !url.username().is_empty() || url.password().is_some();
@@ -151,7 +176,7 @@ impl Client {
             .build()
             .map_err(|_| address())?;
         let (retry_for, answer_max) = (Duration::ZERO, ANSWER_MAX);
-        Ok(Self { http, base, retry_for, answer_max, inject: None, ahead_ms: Arc::default() })
+        Ok(Self { http, base, retry_for, answer_max, inject: None, request_id: None, ahead_ms: Arc::default() })
     }
 
     /// The same client, which waits so long for an ordinary answer, 30 s unless it is told. A claim waits as much longer
@@ -169,6 +194,27 @@ impl Client {
     pub fn tracing(mut self, inject: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Self {
         self.inject = Some(Arc::new(inject));
         self
+    }
+
+    /// The same client, whose requests have this id, all tries too: the lines of the node's log about them have it, and
+    /// errors name it. Clones are cheap: make one for each request of your own. An id that is not of 1 to 64 letters,
+    /// digits and `-_.:/+=` is not sent, and the node makes one.
+    #[must_use]
+    pub fn request_id(mut self, id: &str) -> Self {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(&byte);
+        let is_taken = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_plain);
+        self.request_id = HeaderValue::from_str(id).ok().filter(|_| is_taken);
+        self
+    }
+
+    /// The id that it was given for its requests.
+    pub(crate) fn given_id(&self) -> Option<String> {
+        self.request_id.as_ref().and_then(|id| id.to_str().ok()).map(str::to_owned)
+    }
+
+    /// No answer came. `changes`: whether the request was one that changes something.
+    pub(crate) fn lost(&self, changes: bool, error: &reqwest::Error) -> ClientError {
+        ClientError::from_transport(&self.base, self.given_id(), changes, error)
     }
 
     /// The address of the node.
@@ -193,12 +239,15 @@ impl Client {
     /// Sends a request, which says until when it is waited for: the node begins nothing of it later. One that was
     /// refused because the clocks are apart is sent again once, by the node's clock.
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, ClientError> {
-        let mut request = request.build().map_err(|error| ClientError::from_transport(&self.base, false, &error))?;
+        let mut request = request.build().map_err(|error| self.lost(false, &error))?;
         if let Some(inject) = &self.inject {
             inject(request.headers_mut());
         }
+        if let Some(id) = &self.request_id {
+            request.headers_mut().insert(REQUEST_ID, id.clone());
+        }
         let changes = !request.method().is_safe();
-        let transport = |error| ClientError::from_transport(&self.base, changes, &error);
+        let transport = |error| self.lost(changes, &error);
         let again = request.try_clone();
         let mut response = self.http.execute(self.ending(request)).await.map_err(transport)?;
         self.look_at_clock(&response);
@@ -241,19 +290,21 @@ impl Client {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let (is_problem, is_json) = (kind.starts_with("application/problem+json"), kind.contains("json"));
         let changes = response.extensions().get().is_some_and(|Changes(changes)| *changes);
-        let retry_after = retry_after(response.headers());
-        let bytes = response.bytes().await.map_err(|error| ClientError::from_transport(&self.base, changes, &error))?;
+        let (retry_after, request_id) = (retry_after(response.headers()), request_id_of(response.headers()));
+        let bytes = response.bytes().await.map_err(|error| self.lost(changes, &error))?;
         if is_problem {
             let mut refused: Refused = self.read(&bytes)?;
             if refused.outcome.is_none() {
                 (refused.problem.status, refused.problem.retry_after) = (status, retry_after);
+                refused.problem.request_id = request_id;
                 return Err(ClientError::Refused(Box::new(refused.problem)));
             }
         } else if is_passing(status) {
             let title = format!("status {status} from what stands before the node");
-            return Err(ClientError::Refused(Box::new(Problem { status, title, retry_after, ..Problem::default() })));
+            let problem = Problem { status, title, retry_after, request_id, ..Problem::default() };
+            return Err(ClientError::Refused(Box::new(problem)));
         }
-        Ok(Whole { bytes, is_json, status, retry_after })
+        Ok(Whole { bytes, is_json, status, retry_after, request_id })
     }
 
     pub(crate) fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
@@ -261,7 +312,7 @@ impl Client {
     }
 
     pub(crate) fn foreign(&self, reason: String) -> ClientError {
-        ClientError::Foreign { base: self.base.clone(), reason }
+        ClientError::Foreign { base: self.base.clone(), reason, request_id: self.given_id() }
     }
 
     /// Sends a request and reads the JSON of its answer, whatever its status.
@@ -277,7 +328,8 @@ impl Client {
         let whole = self.whole(self.send(request).await?).await?;
         if !whole.is_json {
             let text = String::from_utf8_lossy(&whole.bytes[..whole.bytes.len().min(SHOWN_MAX)]).trim().to_owned();
-            return Err(self.foreign(format!("status {}, {text:?}", whole.status)));
+            let (base, reason) = (self.base.clone(), format!("status {}, {text:?}", whole.status));
+            return Err(ClientError::Foreign { base, reason, request_id: whole.request_id });
         }
         Ok((self.read(&whole.bytes)?, whole))
     }
@@ -341,6 +393,8 @@ mod tests {
         }
         let client = Client::new("http://127.0.0.1:1/", Some("canary".to_owned())).unwrap();
         assert_eq!(client.base(), "http://127.0.0.1:1");
+        assert_eq!(Client::new("localhost:3830/v1", None).unwrap().base(), "http://localhost:3830");
+        assert_eq!(Client::new("v1/", None).unwrap().base(), "http://v1");
         assert_eq!(Client::new("localhost:3830/", None).unwrap().base(), "http://localhost:3830");
         assert!(!format!("{client:?} {:?}", client.http).contains("canary"));
         assert!(matches!(Client::new("http://x", Some("a\nb".to_owned())), Err(ClientError::Token)));

@@ -125,8 +125,15 @@ impl Client {
         let path = format!("/v1/topics/{}/claim", part(topic));
         let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&ask.body());
         let told = self.call_told::<Claimed>(request).await?;
-        let error = told.answer.error.map(|problem| Problem { retry_after: told.retry_after, ..problem });
-        Ok(Claimed { error, ..told.answer })
+        let (retry_after, request_id) = (told.retry_after, told.request_id);
+        let mut claimed = told.answer;
+        for answer in &mut claimed.results {
+            if let Answer::Refused(refused) = answer {
+                refused.error.request_id = request_id.as_deref().map(Box::from);
+            }
+        }
+        claimed.error = claimed.error.map(|problem| Problem { retry_after, request_id, ..problem });
+        Ok(claimed)
     }
 
     /// Takes messages that are due in the first of several topics that has any, or waits for some. Which topic is asked

@@ -30,6 +30,9 @@ pub struct Problem {
     /// After how many seconds at the earliest, where the node says so.
     #[serde(skip)]
     pub retry_after: Option<u64>,
+    /// The id of the request, which the lines of the node's log about it have.
+    #[serde(skip)]
+    pub request_id: Option<String>,
     /// What became of the message that is not there, where its topic remembers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub became: Option<Became>,
@@ -39,10 +42,12 @@ impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = if self.detail.is_empty() { &self.title } else { &self.detail };
         write!(f, "{text}")?;
-        if !self.code.is_empty() {
-            write!(f, " ({})", self.code)?;
+        let request = self.request_id.as_ref().map(|id| format!("request {id}"));
+        let code = Some(self.code.clone()).filter(|code| !code.is_empty());
+        match [code, request].into_iter().flatten().collect::<Vec<_>>().join(", ") {
+            more if more.is_empty() => Ok(()),
+            more => write!(f, " ({more})"),
         }
-        Ok(())
     }
 }
 
@@ -71,7 +76,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The connection broke or the time was up: whether the node acted is unknown.
-    #[error("{base} did not answer: {reason}{}", advice(*changes))]
+    #[error("{base} did not answer: {reason}{}{}", advice(*changes), named(request_id.as_deref()))]
     Lost {
         /// The node.
         base: String,
@@ -79,17 +84,21 @@ pub enum ClientError {
         reason: String,
         /// Whether the request was one that changes something.
         changes: bool,
+        /// The id of the request, where the client was given one.
+        request_id: Option<String>,
     },
     /// The node refused, or could not.
     #[error("{0}")]
     Refused(Box<Problem>),
     /// The response is not one of a node: most likely the address is another server's.
-    #[error("unexpected response from {base} ({reason}); is it a Duetime node?")]
+    #[error("unexpected response from {base} ({reason}); is it a Duetime node?{}", named(request_id.as_deref()))]
     Foreign {
         /// The address.
         base: String,
         /// What could not be read.
         reason: String,
+        /// The id of the request, where the answer or the client had one.
+        request_id: Option<String>,
     },
 }
 
@@ -99,6 +108,17 @@ impl ClientError {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// The id of the request, which the lines of the node's log about it have: from the answer, or as the client was
+    /// given it.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        match self {
+            Self::Refused(problem) => problem.request_id.as_deref(),
+            Self::Lost { request_id, .. } | Self::Foreign { request_id, .. } => request_id.as_deref(),
             _ => None,
         }
     }
@@ -129,9 +149,9 @@ impl ClientError {
     }
 
     /// The same, after an earlier try that may have been carried out.
-    pub(crate) fn after_another(self) -> Self {
+    pub(crate) fn after_another(self, request_id: Option<String>) -> Self {
         match self {
-            Self::Unreachable { base, reason } => Self::Lost { base, reason, changes: true },
+            Self::Unreachable { base, reason } => Self::Lost { base, reason, changes: true, request_id },
             other => other,
         }
     }
@@ -142,16 +162,29 @@ impl ClientError {
     }
 
     /// `changes`: whether the request was one that changes something.
-    pub(crate) fn from_transport(base: &str, changes: bool, error: &reqwest::Error) -> Self {
-        let base = base.to_owned();
-        let reason = innermost(error);
-        if error.is_connect() { Self::Unreachable { base, reason } } else { Self::Lost { base, reason, changes } }
+    pub(crate) fn from_transport(
+        base: &str,
+        request_id: Option<String>,
+        changes: bool,
+        error: &reqwest::Error,
+    ) -> Self {
+        let (base, reason) = (base.to_owned(), innermost(error));
+        if error.is_connect() {
+            Self::Unreachable { base, reason }
+        } else {
+            Self::Lost { base, reason, changes, request_id }
+        }
     }
 }
 
 /// Whether an answer with this status may be another one later.
 pub(crate) fn is_passing(status: u16) -> bool {
     matches!(status, 429 | 502 | 503 | 504)
+}
+
+/// What the text of an error says of its request.
+fn named(request_id: Option<&str>) -> String {
+    request_id.map_or_else(String::new, |id| format!("; request {id}"))
 }
 
 fn advice(changes: bool) -> &'static str {

@@ -54,7 +54,9 @@ pub use message_lines::MessageLines;
 pub use ndjson::Placements;
 pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals, TestClock};
 pub use pause::TopicPause;
-pub use recent::{AuditFilter, AuditLine, AuditLog, Me, NotAccepted, RateStep, Rates, SinkRates, TopicRates};
+pub use recent::{
+    AuditFilter, AuditLine, AuditLog, Me, NodeAnswer, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
+};
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView};
 pub use verify::{TOLERANCE, VerifyError, verify};

@@ -23,6 +23,8 @@ pub struct NewMessage {
     pub on_conflict: OnConflict,
     /// It is handed over no later than then; `None`: it does not expire.
     pub expires: Option<Expiry>,
+    /// How many times it is delivered before it is a dead letter, 1 to 99; `None`: as many as its topic says.
+    pub max_attempts: Option<u8>,
 }
 
 impl NewMessage {
@@ -36,6 +38,7 @@ impl NewMessage {
             headers: Vec::new(),
             on_conflict: OnConflict::Reject,
             expires: None,
+            max_attempts: None,
         }
     }
 
@@ -50,6 +53,13 @@ impl NewMessage {
     #[must_use]
     pub fn expires(mut self, expires: Expiry) -> Self {
         self.expires = Some(expires);
+        self
+    }
+
+    /// The same, delivered so many times, 1 to 99, before it is a dead letter.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u8) -> Self {
+        self.max_attempts = Some(max_attempts);
         self
     }
 
@@ -92,6 +102,9 @@ impl Serialize for NewMessage {
             Some(Expiry::After(after)) => map.serialize_entry("expires", &millis(after))?,
             Some(Expiry::At(at)) => map.serialize_entry("expires_at", &at.as_millis())?,
             None => {}
+        }
+        if let Some(most) = self.max_attempts {
+            map.serialize_entry("max_attempts", &most)?;
         }
         map.end()
     }

@@ -13,7 +13,7 @@ const NDJSON: &str = "application/x-ndjson";
 #[derive(Debug)]
 pub struct MessageLines {
     response: Response,
-    base: String,
+    client: Client,
     /// Names the next page, also where this one is empty; `None`: this was the last.
     pub next: Option<String>,
 }
@@ -25,8 +25,8 @@ impl MessageLines {
     ///
     /// [`ClientError::Lost`]: ask for the page again.
     pub async fn bytes(self) -> Result<Bytes, ClientError> {
-        let base = self.base;
-        self.response.bytes().await.map_err(|error| ClientError::from_transport(&base, false, &error))
+        let client = self.client;
+        self.response.bytes().await.map_err(|error| client.lost(false, &error))
     }
 }
 
@@ -38,7 +38,7 @@ impl Client {
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         if text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(NDJSON)) {
             let next = text("duetime-next").map(str::to_owned);
-            return Ok(MessageLines { next, base: self.base().to_owned(), response });
+            return Ok(MessageLines { next, client: self.clone(), response });
         }
         let whole = self.whole(response).await?;
         Err(self.foreign(format!("status {} instead of lines; the node may be older than this program", whole.status)))

@@ -83,7 +83,7 @@ impl Placements {
             }
             match self.chunks.next().await {
                 Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
-                Some(Err(error)) => return Err(ClientError::from_transport(self.client.base(), true, &error)),
+                Some(Err(error)) => return Err(self.client.lost(true, &error)),
                 None => self.ended = true,
             }
         }

@@ -81,6 +81,15 @@ impl Client {
         self.get("/v1/rates").await
     }
 
+    /// The same of all nodes together, as far as they answer: see [`Rates::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn cluster_rates(&self) -> Result<Rates, ClientError> {
+        self.get("/v1/rates?scope=cluster").await
+    }
+
     /// The last `limit` entries of the node's audit log that are as the filter says.
     ///
     /// # Errors
@@ -91,7 +100,8 @@ impl Client {
         let given =
             [("kind", list(&filter.kinds)), ("operation", list(&filter.operations)), ("topic", filter.topic.clone())];
         let given = given.into_iter().filter_map(|(name, text)| Some(format!("&{name}={}", value(&text?))));
-        self.get(&format!("/v1/audit?limit={limit}{}", given.collect::<String>())).await
+        let scope = if filter.all_nodes { "&scope=cluster" } else { "" };
+        self.get(&format!("/v1/audit?limit={limit}{}{scope}", given.collect::<String>())).await
     }
 
     /// The stream of server-sent events, from the one after `seen` on.
@@ -112,13 +122,19 @@ impl Client {
         Err(self.foreign(format!("status {} to /v1/events", whole.status)))
     }
 
-    /// Answers when the node is able to serve.
+    /// Answers when the node is able to serve, with what harms topics, sinks or the sharing of shards all the same, a
+    /// sentence each.
     ///
     /// # Errors
     ///
     /// It is draining, or its store does not answer.
-    pub async fn ready(&self) -> Result<(), ClientError> {
-        self.get::<serde_json::Value>("/readyz").await.map(|_| ())
+    pub async fn ready(&self) -> Result<Vec<String>, ClientError> {
+        #[derive(Deserialize)]
+        struct Ready {
+            #[serde(default)]
+            issues: Vec<String>,
+        }
+        self.get::<Ready>("/readyz").await.map(|ready| ready.issues)
     }
 
     /// Prometheus text.

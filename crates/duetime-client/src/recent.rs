@@ -75,6 +75,10 @@ pub struct TopicRates {
     pub retried: f64,
     /// Became dead letters, a second.
     pub dead: f64,
+    /// The topic is beyond the 256 of which the node keeps lateness by topic: lateness and deliveries are those of all
+    /// such topics together.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_rest: bool,
     /// Half of the deliveries were later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p50_ms: Option<f64>,
@@ -134,11 +138,26 @@ pub struct SinkRates {
     pub refused: Vec<NotAccepted>,
 }
 
+/// A node, and whether its figures are in an answer about several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAnswer {
+    /// Its name.
+    pub name: String,
+    /// False: it has not answered, and its figures are missing.
+    pub answered: bool,
+    /// Why not, as the end of a sentence that begins with its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// Rates of the last minute.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rates {
     /// The node that answers.
     pub node: String,
+    /// Of all nodes together: which there are, and whether they have answered. Absent: it is one node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     pub topics: Vec<TopicRates>,
     /// By name.
@@ -149,6 +168,9 @@ pub struct Rates {
 /// One request that changed something, or tried to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AuditLine {
+    /// The node that has it, in a log of all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// When it came, RFC 3339.
     pub time: String,
     /// The token's name.
@@ -205,6 +227,8 @@ pub struct AuditFilter {
     pub operations: Vec<String>,
     /// About this topic.
     pub topic: Option<String>,
+    /// Of all nodes, and not of the one that answers alone.
+    pub all_nodes: bool,
 }
 
 /// The last entries of a node's audit log, the newest first.
@@ -212,6 +236,9 @@ pub struct AuditFilter {
 pub struct AuditLog {
     /// The node that answers.
     pub node: String,
+    /// As that of [`Rates`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
     /// The newest first.
     pub entries: Vec<AuditLine>,
 }

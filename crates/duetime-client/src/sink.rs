@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pause::TopicPause;
+use crate::recent::NodeAnswer;
 
 /// Why messages of a topic are not delivered to its sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +97,9 @@ pub struct Outage {
     /// How often it was tried meanwhile and was down still.
     #[serde(default)]
     pub probes: u64,
+    /// The node that took it to be down, in an answer about several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// When a node took sinks to be down.
@@ -103,6 +107,9 @@ pub struct Outage {
 pub struct Outages {
     /// The node that answers.
     pub node: String,
+    /// As that of [`Rates`](crate::Rates).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
     /// The latest first.
     pub outages: Vec<Outage>,
 }

@@ -181,6 +181,16 @@ impl Client {
         self.get(&format!("/v1/outages{wanted}")).await
     }
 
+    /// The same of all nodes, as far as they answer: see [`Outages::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn cluster_outages(&self, topic: Option<&str>) -> Result<Outages, ClientError> {
+        let wanted = topic.map(|topic| format!("&topic={}", part(topic))).unwrap_or_default();
+        self.get(&format!("/v1/outages?scope=cluster{wanted}")).await
+    }
+
     /// How many messages fall due in each of the coming `buckets` of that length.
     ///
     /// # Errors

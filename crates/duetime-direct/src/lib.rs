@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::units::{check_delay, check_due_at};
-use duetime_core::{Clock, Draw, Headers, MessageId, Nonce, Timestamp, TopicName, TopicRecord};
+use duetime_core::{Clock, Draw, Headers, MessageId, Nonce, Timestamp, TopicName, TopicRecord, max_attempts};
 use duetime_metrics::Meters;
 use duetime_request::RequestDeadline;
 use duetime_resize::MoveDeps;
@@ -175,6 +175,11 @@ impl Direct {
         let headers = match message.expires {
             Some(expiry) => self.expiry(expiry, due)?.kept_in(&headers),
             None => headers,
+        };
+        let headers = match message.max_attempts.map(|most| max_attempts::check(most.into())).transpose() {
+            Ok(Some(most)) => max_attempts::kept_in(most, &headers),
+            Ok(None) => headers,
+            Err(error) => return Err(invalid("max_attempts", error)),
         };
         Ok(Enqueue {
             id,

@@ -25,30 +25,33 @@ from ._types import (
     TopicInfo,
 )
 
+#: The header of the id of a request, in requests and in answers.
+REQUEST_ID = "x-request-id"
 #: How much of an answer that is not understood is shown.
 _SHOWN_MAX = 200
 #: Longest pause that is taken from a node or a balancer; a thread cannot wait for any longer one.
 _RETRY_AFTER_MAX_S = 86_400.0
 
 
-def read(content: bytes) -> Any:
+def read(content: bytes, headers: Mapping[str, str]) -> Any:
     try:
         return _wire.loads(content)
     except ValueError:
-        raise _foreign(content) from None
+        raise _foreign(content, headers) from None
 
 
-def _foreign(content: bytes, status: int | None = None) -> ForeignAnswer:
+def _foreign(content: bytes, headers: Mapping[str, str], status: int | None = None) -> ForeignAnswer:
     shown = content[:_SHOWN_MAX].decode(errors="replace")
     code = "" if status is None else f"status {status}, "
-    return ForeignAnswer(f"this is no answer of a node ({code}{shown!r}); is the address right?")
+    text = f"this is no answer of a node ({code}{shown!r}); is the address right?"
+    return ForeignAnswer(text, headers.get(REQUEST_ID))
 
 
 def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError | None:
     """The refusal that an answer is; None if it is an outcome, which a refusal about one message is too."""
-    kind = headers.get("content-type", "")
+    kind, request_id = headers.get("content-type", ""), headers.get(REQUEST_ID)
     if kind.startswith("application/problem+json"):
-        found = read(content)
+        found = read(content, headers)
         if "outcome" in found:
             return None
         return ApiError(
@@ -58,12 +61,13 @@ def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError
             title=str(found.get("title", "")),
             field=found.get("field"),
             retry_after=_retry_after(headers),
+            request_id=request_id,
         )
     if status in (502, 503, 504):
         # A balancer in front of the node.
-        return ApiError(status, "", "no node answered", retry_after=_retry_after(headers))
+        return ApiError(status, "", "no node answered", retry_after=_retry_after(headers), request_id=request_id)
     if "json" not in kind:
-        raise _foreign(content, status)
+        raise _foreign(content, headers, status)
     return None
 
 
@@ -76,10 +80,12 @@ def is_retryable_item(found: Mapping[str, Any]) -> bool:
     return "error" in found and found["error"]["code"] in RETRYABLE
 
 
-def item_error(found: Mapping[str, Any], index: int) -> ItemError | None:
+def item_error(found: Mapping[str, Any], index: int, request_id: str | None = None) -> ItemError | None:
+    """`request_id`: of the request that it was in, where the error does not have it."""
     if (error := found.get("error")) is None:
         return None
-    return ItemError(error["code"], error["detail"], index, found.get("id"), error.get("field"))
+    id, field, request_id = found.get("id"), error.get("field"), error.get("request_id", request_id)
+    return ItemError(error["code"], error["detail"], index, id, field, request_id)
 
 
 def enqueued(found: Mapping[str, Any], repeated: bool, is_made: bool) -> Enqueued:
@@ -145,6 +151,7 @@ def message(found: Mapping[str, Any]) -> Message:
         headers=found["headers"],
         version=found.get("version"),
         expires_at=_time(found, "expires_at"),
+        max_attempts=found.get("max_attempts"),
         death=death and Death(_wire.time_of(death["at"]), death["reason"]),
     )
 
@@ -164,12 +171,15 @@ def claimed(found: Mapping[str, Any]) -> ClaimedMessage:
 
 
 def claim(found: Mapping[str, Any], headers: Mapping[str, str]) -> Claimed:
-    results = [item_error(each, at) or settled(each) for at, each in enumerate(found.get("results", ()))]
+    request_id = headers.get(REQUEST_ID)
+    results = [item_error(each, at, request_id) or settled(each) for at, each in enumerate(found.get("results", ()))]
     error = None
     if (refused := found.get("error")) is not None:
         title, field = refused.get("title", ""), refused.get("field")
         status, code, detail, retry_after = refused["status"], refused["code"], refused["detail"], _retry_after(headers)
-        error = ApiError(status, code, detail, title=title, field=field, retry_after=retry_after)
+        error = ApiError(
+            status, code, detail, title=title, field=field, retry_after=retry_after, request_id=request_id
+        )
     return Claimed([claimed(each) for each in found["messages"]], results, error)
 
 

@@ -86,8 +86,15 @@ Steps: TypeAlias = Generator[Send | Pause, Reply | Lost | None, T]
 class Calls:
     """What the node is asked, and how often."""
 
-    def __init__(self, token: str | None, timeout: float, retry_for: float) -> None:
+    def __init__(
+        self,
+        token: str | None,
+        timeout: float,
+        retry_for: float,
+        request_id: Callable[[], str | None] | None = None,
+    ) -> None:
         self.timeout, self.retry_for = timeout, retry_for
+        self._request_id = request_id
         self._headers = {"user-agent": "duetime-python/0.1.0", "accept": "application/json"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token.strip()}"
@@ -113,6 +120,10 @@ class Calls:
         `timeout`: instead of the client's, where it is shorter.
         """
         headers = {**self._headers, **_trace.headers()}
+        # The same for all tries.
+        given = _wire.request_id(self._request_id() if self._request_id else None)
+        if given is not None:
+            headers[_answers.REQUEST_ID] = given
         if content is not None:
             headers["content-type"] = "application/json"
         limit = (self.timeout if timeout is None else min(timeout, self.timeout)) + wait
@@ -137,7 +148,7 @@ class Calls:
                 repeated |= problem.status not in (429, 503) or problem.code in _MAYBE_DONE
                 pause = tries.pause(problem.retry_after)
             elif isinstance(answer, Lost):
-                error = NoAnswer(answer.reason, answer.maybe_done or repeated)
+                error = NoAnswer(answer.reason, answer.maybe_done or repeated, given)
                 repeated |= answer.maybe_done
                 pause = tries.pause(None)
             else:
@@ -157,7 +168,7 @@ class Calls:
     def _json(self, method: str, path: str, body: object = None) -> Steps[Any]:
         content = None if body is None else _wire.dumps(body)
         reply, _ = yield from self.request(method, path, content)
-        return _answers.read(reply.content)
+        return _answers.read(reply.content, reply.headers)
 
     def _results(
         self,
@@ -174,13 +185,16 @@ class Calls:
         while open_ones:
             content = content_of([items[at] for at in open_ones])
             reply, repeated = yield from self.request("POST", path, content, timeout=timeout, end=tries.end)
-            found = _answers.read(reply.content)
+            found = _answers.read(reply.content, reply.headers)
             answers = found.get("results") if isinstance(found, dict) else None
             if not isinstance(answers, list) or len(answers) != len(open_ones):
-                raise ForeignAnswer(f"{path} did not answer one result for each of {len(open_ones)} items")
+                text = f"{path} did not answer one result for each of {len(open_ones)} items"
+                raise ForeignAnswer(text, reply.headers.get(_answers.REQUEST_ID))
             failed = []
             for at, answer in zip(open_ones, answers, strict=True):
                 results[at] = (answer, repeated or at in again)
+                if "error" in answer:
+                    answer["error"]["request_id"] = reply.headers.get(_answers.REQUEST_ID)
                 if _answers.is_retryable_item(answer):
                     failed.append(at)
             pause = tries.pause(None) if failed else None
@@ -220,7 +234,7 @@ class Calls:
     def enqueue(self, topic: str, message: NewMessage) -> Steps[Enqueued]:
         path = f"{_path(topic)}/messages"
         reply, repeated = yield from self.request("POST", path, message.line)
-        return _answers.enqueued(_answers.read(reply.content), repeated, message.has_made_id)
+        return _answers.enqueued(_answers.read(reply.content, reply.headers), repeated, message.has_made_id)
 
     def enqueue_batch(
         self, topic: str, messages: Sequence[NewMessage], first: int
@@ -236,7 +250,7 @@ class Calls:
             if error.status != 413 or len(messages) > 1:
                 raise
             # What is refused is the body, which is this message.
-            return [ItemError(error.code, error.detail, first, messages[0].id, error.field)]
+            return [ItemError(error.code, error.detail, first, messages[0].id, error.field, error.request_id)]
         return [
             _answers.item_error(found, first + at)
             or _answers.enqueued(found, repeated, messages[at].has_made_id)
@@ -253,6 +267,7 @@ class Calls:
         return _answers.message(found)
 
     def cancel(self, topic: str, ids: Sequence[str]) -> Steps[list[Cancelled | ItemError]]:
+        refuse_text("ids", ids)
         results: list[Cancelled | ItemError] = []
         for begin in range(0, len(ids), IDS_MAX):
             some = ids[begin : begin + IDS_MAX]
@@ -281,14 +296,16 @@ class Calls:
         timeout: float | None = None,
         retry_for: float | None = None,
     ) -> Steps[Claimed]:
+        refuse_text("ack", ack)
         body = _claim(max, wait, visibility, consumer)
         if ack:
             body["ack"] = list(ack)
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, timeout=timeout, retry_for=retry_for)
-        claimed = _answers.claim(_answers.read(reply.content), reply.headers)
+        claimed = _answers.claim(_answers.read(reply.content, reply.headers), reply.headers)
         if len(claimed.results) != len(ack):
-            raise ForeignAnswer(f"{path} did not answer one result for each of {len(ack)} receipts")
+            text = f"{path} did not answer one result for each of {len(ack)} receipts"
+            raise ForeignAnswer(text, reply.headers.get(_answers.REQUEST_ID))
         return claimed
 
     def claim_any(
@@ -301,7 +318,7 @@ class Calls:
     ) -> Steps[ClaimedAny]:
         content = _wire.dumps({"topics": dict(topics), **_claim(max, wait, visibility, consumer)})
         reply, _ = yield from self.request("POST", "/v1/claim", content, wait=wait)
-        return _answers.claim_any(_answers.read(reply.content))
+        return _answers.claim_any(_answers.read(reply.content, reply.headers))
 
     def settle(
         self,
@@ -312,6 +329,7 @@ class Calls:
         timeout: float | None = None,
         retry_for: float | None = None,
     ) -> Steps[list[Settled | ItemError]]:
+        refuse_text("receipts", receipts)
         results: list[Settled | ItemError] = []
         for begin in range(0, len(receipts), IDS_MAX):
             some = receipts[begin : begin + IDS_MAX]
@@ -330,7 +348,7 @@ class Calls:
         content = _wire.dumps({"receipts": list(receipts), "visibility_timeout": _wire.duration(visibility)})
         path = f"{_path(topic)}/extend"
         reply, _ = yield from self.request("POST", path, content, timeout=timeout, retry_for=0)
-        results = _answers.read(reply.content)["results"]
+        results = _answers.read(reply.content, reply.headers)["results"]
         return [_answers.item_error(each, at) or _answers.settled(each) for at, each in enumerate(results)]
 
 
@@ -339,8 +357,14 @@ def one(results: Sequence[T | ItemError]) -> T:
     (result,) = results
     if isinstance(result, ItemError):
         status = 503 if result.retryable else 400
-        raise ApiError(status, result.code, result.detail, field=result.field)
+        raise ApiError(status, result.code, result.detail, field=result.field, request_id=result.request_id)
     return result
+
+
+def refuse_text(name: str, given: Sequence[str]) -> None:
+    """One id or receipt instead of a list of them, of which each letter would be taken for one, is a TypeError."""
+    if isinstance(given, (str, bytes, bytearray)):
+        raise TypeError(f"{name} is a list of texts, and this is one, {given!r:.200}; write [{given!r:.200}]")
 
 
 class Batcher:
@@ -352,7 +376,9 @@ class Batcher:
         self._taken = 0
 
     def has_room_for(self, message: NewMessage) -> bool:
-        """False if the batch is to be sent before this message is added."""
+        """False if the batch is to be sent before this message is added. What is no NewMessage is a TypeError."""
+        if not isinstance(message, NewMessage):
+            raise TypeError(f"messages has {message!r:.200}, which is no NewMessage; write NewMessage(…)")
         return not self._batch or self._bytes + len(message.line) < BATCH_BYTES
 
     def add(self, message: NewMessage) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 
 from . import _wire
@@ -17,10 +19,12 @@ seconds = _wire.seconds
 
 
 def base(url: str) -> str:
-    """The address of a node without its last slash. What is none is a ValueError."""
+    """The address of a node without its last slash and /v1. What is none is a ValueError."""
     # A variable of the environment that is not set is None, whatever the type says.
     text = url or ""
+    # The paths of the API begin with /v1, so many give it.
     text = (text if "://" in text else f"http://{text}").rstrip("/")
+    text = re.sub(r"(?<=[^:/])/+v1$", "", text)
     parsed = httpx.URL(text)
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
         raise ValueError("this is not the address of a node; write it like 'http://127.0.0.1:3830', and give token=")

@@ -38,7 +38,9 @@ class Duetime:
 
     `url`: of a node, or of a balancer in front of several, such as `"http://127.0.0.1:3830"`. `timeout`: seconds to
     wait for an answer. `retry_for`: seconds for which a call that found no node, or was asked to come back, is sent
-    again; 0: never. `http`: an own `httpx.Client`, for TLS with own authorities or certificates.
+    again; 0: never. `http`: an own `httpx.Client`, for TLS with own authorities or certificates. `request_id`: is
+    called for each request and answers its id, which the node's log has, such as the `get` of a `ContextVar`; all
+    tries have the same. One that is not of 1 to 64 letters, digits and `-_.:/+=`, or None: the node makes one.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Duetime:
         timeout: float = 10.0,
         retry_for: float = 30.0,
         http: httpx.Client | None = None,
+        request_id: Callable[[], str | None] | None = None,
     ) -> None:
-        self._calls = Calls(token, timeout, retry_for)
+        self._calls = Calls(token, timeout, retry_for, request_id)
         self._base = _http.base(url)
         self._http = http or httpx.Client(trust_env=False, limits=_http.LIMITS)
 
@@ -138,6 +141,7 @@ class Topic:
         on_conflict: OnConflict | None = None,
         expires: Duration | None = None,
         expires_at: datetime | None = None,
+        max_attempts: int | None = None,
     ) -> Enqueued:
         """Enqueues one message; see NewMessage. Safe to send again: the id is made here if there is none."""
         message = NewMessage(
@@ -149,6 +153,7 @@ class Topic:
             on_conflict=on_conflict,
             expires=expires,
             expires_at=expires_at,
+            max_attempts=max_attempts,
         )
         return self._run(self._calls.enqueue(self.name, message))
 

@@ -32,6 +32,11 @@ RETRYABLE = frozenset(
 )
 
 
+def _named(request_id: str | None, before: str = "; ") -> str:
+    """What the text of an error says of its request."""
+    return f"{before}request {request_id}" if request_id else ""
+
+
 class DuetimeError(Exception):
     """The base class of all errors of this package."""
 
@@ -48,13 +53,16 @@ class ApiError(DuetimeError):
         title: str = "",
         field: str | None = None,
         retry_after: float | None = None,
+        request_id: str | None = None,
     ) -> None:
-        super().__init__(f"{detail or title} ({code or status})")
+        super().__init__(f"{detail or title} ({code or status}{_named(request_id, ', ')})")
         self.status, self.code, self.detail, self.title = status, code, detail, title
         #: The field of the request that is to blame.
         self.field = field
         #: Seconds after which the request may be sent again, as the node said.
         self.retry_after = retry_after
+        #: The id of the request, which the lines of the node's log about it have.
+        self.request_id = request_id
 
     @property
     def retryable(self) -> bool:
@@ -65,16 +73,23 @@ class ApiError(DuetimeError):
 class NoAnswer(DuetimeError):
     """No connection, or a connection that broke, or no answer in time."""
 
-    def __init__(self, reason: str, maybe_done: bool) -> None:
+    def __init__(self, reason: str, maybe_done: bool, request_id: str | None = None) -> None:
         doubt = "; whether it was done is unknown" if maybe_done else "; nothing was done"
-        super().__init__(f"no answer: {reason}{doubt}")
+        super().__init__(f"no answer: {reason}{doubt}{_named(request_id)}")
         self.reason = reason
         #: True if the node may have carried the request out.
         self.maybe_done = maybe_done
+        #: The id of the request, where the client was given one.
+        self.request_id = request_id
 
 
 class ForeignAnswer(DuetimeError):
     """The answer is not one of a node; most likely the address is another server's."""
+
+    def __init__(self, detail: str, request_id: str | None = None) -> None:
+        super().__init__(f"{detail}{_named(request_id)}")
+        #: The id of the request, where the answer or the client had one.
+        self.request_id = request_id
 
 
 class InvalidSignature(DuetimeError):
@@ -86,7 +101,8 @@ class NewMessage:
 
     `payload`: bytes and text are delivered as they are, any other value as its JSON. Neither `delay` nor `due_at`:
     due after the `delay` of the topic. `expires` (this long after its due time) or `expires_at`: it is not handed over
-    later, and ends as the `on_expiry` of its topic says.
+    later, and ends as the `on_expiry` of its topic says. `max_attempts`: it is delivered so many times, 1 to 99, before
+    it is a dead letter, instead of the number of its topic.
     """
 
     def __init__(
@@ -100,6 +116,7 @@ class NewMessage:
         on_conflict: OnConflict | None = None,
         expires: Duration | None = None,
         expires_at: datetime | None = None,
+        max_attempts: int | None = None,
     ) -> None:
         #: The id; one that the client made if none was given.
         self.id = _wire.make_id() if id is None else id
@@ -111,6 +128,8 @@ class NewMessage:
         if on_conflict is not None:
             fields["on_conflict"] = on_conflict
         fields |= _wire.expiry(expires, expires_at)
+        if max_attempts is not None:
+            fields["max_attempts"] = max_attempts
         #: The message as JSON, in UTF-8 and on one line.
         self.line = _wire.dumps(fields)
 
@@ -202,6 +221,8 @@ class ItemError:
     index: int
     id: str | None = None
     field: str | None = None
+    #: The id of the request that it was in.
+    request_id: str | None = None
 
     @property
     def retryable(self) -> bool:
@@ -235,6 +256,8 @@ class Message:
     version: str | None = None
     #: Until when it may be handed over; None: it does not expire.
     expires_at: datetime | None = None
+    #: How many times it is delivered before it is a dead letter; None: as its topic says.
+    max_attempts: int | None = None
     death: Death | None = None
 
     def json(self) -> Any:

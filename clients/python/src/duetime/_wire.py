@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -13,6 +14,8 @@ from urllib.parse import quote
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
+#: The id of a request, as a node takes it.
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,64}")
 
 
 def dumps(value: object) -> bytes:
@@ -35,6 +38,11 @@ def make_id() -> str:
     number = int.from_bytes(head, "big") & ~(0xF << 76) & ~(3 << 62) | 7 << 76 | 2 << 62
     text = f"{number:032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def request_id(given: str | None) -> str | None:
+    """The id of a request if a node takes it; another one, such as a stranger sent, is none."""
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
 def part(text: str) -> str:

@@ -31,6 +31,11 @@ pub struct Alert {
 const SURVEYED_WITHIN_S: u32 = 30;
 /// Consumers wait for messages, or ask again at once: none did for so many seconds.
 const ASKED_WITHIN_S: u32 = 60;
+/// With the names of the first three topics.
+const SINK_DOWN: &str = "the sink {{ $labels.sink }} is down; {{ $value }} of its topics wait: \
+    {{ range $at, $open := printf `max by (topic) (duetime_breaker_open{job=%q,sink=%q}) == 1` $labels.job $labels.sink | query | sortByLabel `topic` }}\
+    {{ if lt $at 3 }}{{ if $at }}, {{ end }}{{ $open.Labels.topic }}{{ end }}{{ end }}\
+    {{ if gt $value 3.0 }} and others{{ end }}; nothing is lost, and no attempt is used up";
 /// A certificate is replaced by then.
 const CERTIFICATE_LEFT_S: u32 = 14 * 24 * 3600;
 
@@ -38,19 +43,31 @@ const CERTIFICATE_LEFT_S: u32 = 14 * 24 * 3600;
 #[must_use]
 pub fn all(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let of_job = format!(r#"job="{job}""#);
-    let mut all = budgets(objectives, &of_job);
-    all.push(herd_ahead(objectives, &of_job));
-    all.extend(coverage(&of_job));
+    let mut all = coverage(&of_job);
     all.extend(delivery(&of_job));
     all.extend(store(&of_job));
+    // Last: of the same look, they see who was called for what the others say.
+    all.extend(budgets(objectives, &of_job));
+    all.push(herd_ahead(objectives, &of_job));
     all
 }
 
 /// Not where somebody was called by one of these `alerts` within `window`: of one cause one call, also while the windows
 /// of what follows from it end.
 fn unless_called(job: &str, by: &str, alerts: &str, window: &str) -> String {
+    format!("unless on ({by}) {}", called(job, by, alerts, window))
+}
+
+/// Where somebody was called by one of these `alerts` within `window`.
+fn called(job: &str, by: &str, alerts: &str, window: &str) -> String {
     let firing = format!(r#"ALERTS{{{job},alertstate="firing",alertname=~"Duetime({alerts})"}}"#);
-    format!("unless on ({by}) max by ({by}) (max_over_time({firing}[{window}]))")
+    format!("max by ({by}) (max_over_time({firing}[{window}]))")
+}
+
+/// Not the topics whose sink was down within `window` and called somebody, once for all of its topics.
+fn unless_sink_called(job: &str, window: &str) -> String {
+    let open = format!("max by (job, topic, sink) (max_over_time({}[{window}])) == 1", series(&BREAKER_OPEN, job));
+    format!("unless on (job, topic) ({open} and on (job, sink) {})", called(job, "job, sink", "SinkDown", window))
 }
 
 /// The budget of late messages goes faster than it may.
@@ -65,9 +82,10 @@ fn budgets(objectives: &Objectives, job: &str) -> Vec<Alert> {
         "(sum by (job, topic) (increase({}[1h])) > {DELIVERIES_MIN} or max_over_time({OVERDUE}{{{job}}}[5m]) > 0)",
         part(&LATENESS, "count", job)
     );
-    let called = [("job, topic", "SinkDown|ConsumersGone"), ("job", "StoreAway|NoNode")];
+    let called = [("job, topic", "ConsumersGone"), ("job", "StoreAway|NoNode")];
     // What fell due meanwhile is delivered late once the cause is gone: the short window of 30 minutes, and as long to catch up.
     let called = called.map(|(by, alerts)| unless_called(job, by, alerts, "1h")).join(" ");
+    let called = format!("{} {called}", unless_sink_called(job, "1h"));
     let alert = |name, pairs: [String; 2], lasts, severity, summary| Alert {
         name,
         expr: format!("({} or {}) and on (job, topic) {enough} {called}", pairs[0], pairs[1]),
@@ -183,11 +201,12 @@ fn delivery(job: &str) -> Vec<Alert> {
     vec![
         Alert {
             name: "SinkDown",
-            expr: format!("{} == 1", max(&BREAKER_OPEN, "job, topic", job)),
+            // One call for a sink, however many topics go there.
+            expr: format!("count by (job, sink) ({} == 1)", max(&BREAKER_OPEN, "job, topic, sink", job)),
             // Before its messages use up the budget of lateness, so that this is the call that comes.
             lasts: "2m",
             severity: "page",
-            summary: "{{ $labels.topic }}: its sink is down; nothing is lost, and no attempt is used up",
+            summary: SINK_DOWN,
         },
         Alert {
             name: "ConsumersGone",

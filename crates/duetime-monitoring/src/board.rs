@@ -123,11 +123,11 @@ pub fn annotations() -> Vec<Annotation> {
     let lasting = |name, color, expr, text| Annotation { name, color, expr, text, value_is_time: false };
     let started = format!("{} * 1000", process("start_time_seconds"));
     let moves = format!("{} > 0", max(&table::RESIZE_REMAINING, "topic", TOPICS));
-    let open = format!("{} == 1", max(&table::BREAKER_OPEN, "topic", TOPICS));
+    let open = format!("{} == 1", max(&table::BREAKER_OPEN, "sink", TOPICS));
     vec![
         Annotation { name: "Start of a node", color: "blue", expr: started, text: "{{instance}}", value_is_time: true },
         lasting("Resize", "purple", moves, "{{topic}}"),
-        lasting("Sink down", "red", open, "{{topic}}"),
+        lasting("Sink down", "red", open, "{{sink}}"),
     ]
 }
 

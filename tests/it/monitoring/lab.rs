@@ -73,11 +73,12 @@ fn scaled(rules: &str, scale: u64) -> String {
     text
 }
 
-/// The inhibitions of `deploy/prometheus`, and a receiver that takes everything.
+/// The groups and inhibitions of `deploy/prometheus`, and a receiver that takes everything.
 fn alertmanager(kept: &str, pager: &str) -> String {
+    let groups = kept.lines().find(|line| line.contains("group_by:")).expect("it has one").trim();
     let inhibitions = &kept[kept.find("inhibit_rules:").expect("it has some")..kept.find("receivers:").expect("after")];
     format!(
-        "route: {{receiver: pager, group_wait: 2s, group_interval: 1s, group_by: [alertname, job, topic]}}\n{inhibitions}\
+        "route: {{receiver: pager, group_wait: 2s, group_interval: 1s, {groups}}}\n{inhibitions}\
          receivers: [{{name: pager, webhook_configs: [{{url: {pager:?}}}]}}]\n"
     )
 }
@@ -127,6 +128,8 @@ impl Lab {
             // What a node that was killed had claimed comes again soon.
             ("orders", json!({"shards": 12, "visibility_timeout": "5s"})),
             ("hooks", json!({"shards": 12, "sink": {"name": "out"}})),
+            ("hooks-2", json!({"shards": 2, "sink": {"name": "out"}})),
+            ("hooks-3", json!({"shards": 2, "sink": {"name": "out"}})),
             ("idle", json!({"shards": 4})),
         ] {
             let made = client().put(format!("{url}/v1/topics/{topic}")).json(&settings).send().await.unwrap();
@@ -183,6 +186,14 @@ impl Lab {
         let firing = alerts.filter(|alert| alert["status"] == "firing");
         let names = firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned());
         names.filter(|name| self.is_watched(name)).collect()
+    }
+
+    /// The messages that somebody got because this alert began to fire, since the last [`Self::forget`], each with what
+    /// it is grouped by.
+    pub fn calls_for(&self, alert: &str) -> Vec<Value> {
+        let sent = self.pager.hits().into_iter().map(|hit| serde_json::from_slice::<Value>(&hit.body).unwrap());
+        let of_it = |sent: &Value| sent["status"] == "firing" && sent["groupLabels"]["alertname"] == alert;
+        sent.filter(of_it).map(|sent| sent["groupLabels"].clone()).collect()
     }
 
     /// A fault has begun: waits until somebody is called for it.
@@ -267,7 +278,7 @@ async fn consumer(client: reqwest::Client, urls: Vec<String>, steering: Arc<Stee
 async fn producer(client: reqwest::Client, urls: Vec<String>) {
     let mut sent = JoinSet::new();
     for turn in 0.. {
-        for topic in ["orders", "hooks"] {
+        for topic in ["orders", "hooks", "hooks-2", "hooks-3"] {
             let url = format!("{}/v1/topics/{topic}/messages", urls[turn % urls.len()]);
             sent.spawn(client.post(url).json(&json!([{"delay": "300ms"}])).timeout(ANSWER_MAX).send());
         }

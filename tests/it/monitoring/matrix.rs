@@ -33,6 +33,11 @@ async fn lab((scale, every): (u64, &str)) -> Lab {
 async fn a_sink_is_down(lab: &Lab) {
     lab.hook.answer(|_| Answer::status(503));
     lab.calls("DuetimeSinkDown").await;
+    // All of its topics are down by then, and those that come later are in the same message.
+    let_pass(WARM, Because::Quiet).await;
+    let calls = lab.calls_for("DuetimeSinkDown");
+    let one = json!({"alertname": "DuetimeSinkDown", "job": "duetime", "sink": "out"});
+    assert_eq!(calls, [one], "three topics of one sink are one call");
     lab.hook.answer(|_| Answer::status(200));
     lab.is_quiet_again(Some("DuetimeSinkDown")).await;
 }

@@ -36,7 +36,7 @@ pub(super) fn board() -> Board {
                     .wide(24)
                     .red_from(1.0)
                     .runbook("SinkDown")
-                    .query(max(&BREAKER_OPEN, "topic", TOPICS), "{{topic}}"),
+                    .query(max(&BREAKER_OPEN, "sink, topic", TOPICS), "{{sink}} {{topic}}"),
                 Panel::new(Shape::Lines, "Time of a delivery, p50", "s", "Half of the deliveries of a batch take no longer.")
                     .query(quantile(0.5, &SINK_CALL, "sink", NODES, WINDOW), "{{sink}}"),
                 Panel::new(Shape::Lines, "Time of a delivery, p99", "s",

@@ -114,10 +114,10 @@ fn numbers() -> Vec<Panel> {
             Shape::Number,
             "Sinks down",
             "short",
-            "Topics whose circuit breaker is open. Dashboard Delivery says which.",
+            "Sinks that are taken to be down by a topic or more. Dashboard Delivery says which.",
         )
         .red_from(1.0)
-        .query(format!("sum({})", max(&BREAKER_OPEN, "job, topic", TOPICS)), ""),
+        .query(format!("sum({})", max(&BREAKER_OPEN, "job, sink", TOPICS)), ""),
         Panel::new(
             Shape::Number,
             "Nodes",

@@ -70,9 +70,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down. */}}
+{{/* More nodes help where due messages wait for nodes, not where they wait for a sink that is down, for consumers
+that are gone or for a store that answers no node. */}}
 {{- define "duetime.late" -}}
-max((max by (topic) (duetime_oldest_due_age_seconds{job="{{ include "duetime.job" . }}"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="{{ include "duetime.job" . }}"}) == 1 or max by (topic) (duetime_paused{job="{{ include "duetime.job" . }}"}) == 1)) or vector(0)
+max((max by (topic) (duetime_oldest_due_age_seconds{job="{{ include "duetime.job" . }}"})) unless on (topic) (max by (topic) (duetime_breaker_open{job="{{ include "duetime.job" . }}"}) == 1 or max by (topic) (duetime_paused{job="{{ include "duetime.job" . }}"}) == 1 or min by (topic) (duetime_consumer_claim_age_seconds{job="{{ include "duetime.job" . }}"}) > 60) unless on () min(duetime_survey_age_seconds{job="{{ include "duetime.job" . }}"}) > 30) or vector(0)
 {{- end }}
 
 {{/* Messages a second that fall due in the coming five minutes. */}}
@@ -159,6 +160,8 @@ spec:
       env: &env
         # A node is named after its pod.
         - {name: DUETIME_NODE_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        # The other nodes ask it for its figures there.
+        - {name: DUETIME_ADVERTISE, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
         {{- with .Values.env }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- with .Values.envFrom }}
       envFrom: &envFrom {{- toYaml . | nindent 8 }}

@@ -50,6 +50,11 @@ async fn each_late_topic_says_why() {
     looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/late.py"), &with_partner()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_said_and_what_is_not_known_is_not_made_up() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/known.py"), &with_partner()).await;
+}
+
 /// With a sink that nobody answers for.
 fn with_partner() -> String {
     let url = format!("http://127.0.0.1:{}/in", duetime_testkit::servers::free_port());
@@ -101,6 +106,46 @@ async fn with_tokens(script: &'static str) {
     looked_at(script, &format!("{CONFIG}{tokens}")).await;
 }
 
+/// Python, which asks for what is to happen line by line.
+fn talking(args: &[&str]) -> tokio::process::Child {
+    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
+    tokio::process::Command::new(python)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("Python starts")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_balancer_figures_are_those_of_all_nodes_and_a_chip_narrows_them_to_one() {
+    let redis = RedisServer::start().await;
+    let named = |id: &str| format!("[node]\nid = \"{id}\"\n[ownership]\nmode = \"round-robin\"\n");
+    let node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
+    let other = Node::start(PROGRAM, &redis.url(), &named("second")).await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/fleet.py");
+    let mut browser = talking(&[script, &node.url(), &other.url()]);
+    let mut answers = browser.stdin.take().expect("it is piped");
+    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
+    let mut said = Vec::new();
+    while let Some(line) = asks.next_line().await.expect("it is text") {
+        match line.as_str() {
+            "pause second" => other.pause(),
+            "go on" => other.resume(),
+            _ => {
+                said.push(line);
+                continue;
+            }
+        }
+        answers.write_all(b"done\n").await.expect("it listens");
+    }
+    let output = browser.wait_with_output().await.expect("it ends");
+    let printed = said.join("\n") + &String::from_utf8_lossy(&output.stderr);
+    well(output.status, &format!("{printed}\n{}\n{}", node.output(), other.output()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changes_is_seen_on_a_page_that_stays_open() {
     let (redis, mut hook) = (RedisServer::start().await, Webhook::start());
@@ -112,16 +157,8 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
     let named = |id: &str| format!("[node]\nid = \"{id}\"\n{config}");
     let mut node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
     let mut other = Node::start(PROGRAM, &redis.url(), &named("other")).await;
-    let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/live.py");
-    let mut browser = tokio::process::Command::new(python)
-        .args([script, &node.url()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("Python starts");
+    let mut browser = talking(&[script, &node.url()]);
     let mut answers = browser.stdin.take().expect("it is piped");
     let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
     let mut said = Vec::new();

@@ -1,6 +1,7 @@
 // What the page asks the node, and what it keeps of the answers: nothing but the token, in this tab.
 
 import { address, coded, nodeTime, setClock } from "./format.js";
+import { Windows } from "./windows.js";
 
 const KEPT = "duetime-token";
 const SEEN_EVERY_MS = 2000;
@@ -15,10 +16,11 @@ const ALIVE_MS = 5000;
 const CHANGE_MS = 10_000;
 // Without a token that the node knows there is nothing to ask for; its tokens may change.
 const LOCKED_EVERY_MS = 30_000;
-// A browser has six connections to a node for all its windows: so many of them hold a stream, the others ask.
-const STREAMS_MAX = 3;
 const HERE_EVERY_MS = 2000;
-const HERE_FOR_MS = 6000;
+// A window that is new waits so long for one that listens already.
+const JOIN_MS = 60;
+// What the one that listens tells.
+const TOLD = ["topics", "issue", "at", "streams", "problem"];
 // Ages grow also where nothing changes.
 const DRAWN_EVERY_MS = 1000;
 // A node that went away is named for this long, unless it comes back.
@@ -117,20 +119,69 @@ export const get = (path, signal) => ask("GET", path, undefined, signal);
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${coded(topic)}${rest}`;
 
-// What the node knows of a topic beyond its rates.
-export const detailPath = (topic) => `/v1/rates?topic=${coded(topic)}`;
+// Of all nodes together, or of the one that is chosen: any node answers for each, so that a balancer changes nothing.
+export const ofFleet = (path) =>
+  `${path}${path.includes("?") ? "&" : "?"}${live.state.only ? `node=${coded(live.state.only)}` : "scope=cluster"}`;
+
+// What is known of a topic beyond its rates.
+export const detailPath = (topic) => ofFleet(`/v1/rates?topic=${coded(topic)}`);
 export const detailOf = async (topic, signal) =>
   (await get(detailPath(topic), signal)).topics[0]?.detail;
 
 const hasIssue = (topic) => topic?.sink_issue !== undefined;
-// What the stream says of a sink is newer than what was read of its topic.
-export const isDown = (topic) => topic?.sink_down ?? topic?.sink_issue?.state === "down";
+
+// Whether figures are of several nodes, or of one of several.
+export const isFleet = ({ nodes, only }) => nodes.length > 1 || only !== "";
+
+// Why nothing is delivered to the sink of a topic. Each node finds out for itself: of several nodes it is what any of
+// them says, with the names of those that do.
+export function issueOf(topic) {
+  const { state } = live;
+  if (!topic || !state.rates || !isFleet(state)) return topic?.sink_issue;
+  const said = named(state.rates.topics, "topic", topic.name)?.sink_issues ?? [];
+  const worst = said.find((one) => one.state === "down") ?? said[0];
+  if (!worst) return undefined;
+  const same = said.filter((one) => one.state === worst.state);
+  return {
+    ...worst,
+    since: worst.since && Math.min(...same.map((one) => one.since ?? Infinity)),
+    at: same.map((one) => one.node),
+  };
+}
+
+// What the stream says of a sink is newer than what was read of its topic; of several nodes it is one of them.
+export function isDown(topic) {
+  const { state } = live;
+  if (!topic || !state.rates || !isFleet(state))
+    return topic?.sink_down ?? topic?.sink_issue?.state === "down";
+  const heard = state.streams && !state.only && Boolean(topic.sink_down);
+  return heard || issueOf(topic)?.state === "down";
+}
+
+// Whose figures are shown, in words; `absent` has the nodes whose figures are missing.
+export function whose({ nodes, only, rates }) {
+  const asked = rates?.nodes ?? [];
+  const absent = asked.filter((one) => !one.answered);
+  const all = Math.max(nodes.length, asked.length);
+  const answered = rates ? asked.length - absent.length : all;
+  const isWhole = !only && answered >= all;
+  const words = only
+    ? `node ${only}`
+    : !isWhole
+      ? `${answered} of ${all} nodes`
+      : all > 1
+        ? `all ${all} nodes`
+        : (rates?.node ?? "this node");
+  return { words, absent, answered, isWhole };
+}
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
   state = {
     topics: undefined,
     nodes: [],
+    // What the node that answers knows to be wrong, a sentence each.
+    issues: [],
     rates: undefined,
     me: undefined,
     problem: undefined,
@@ -138,6 +189,8 @@ class Live {
     at: 0,
     streams: false,
     gone: new Map(),
+    // The node whose figures are shown; none: those of all.
+    only: "",
   };
   listeners = new Set();
   timer = 0;
@@ -150,26 +203,44 @@ class Live {
   // What a screen keeps while another is shown, for this token.
   kept = {};
 
-  // The other windows of this node that can be seen, each with when it said so last.
-  others = new Map();
-  id = Math.random();
-  channel = new BroadcastChannel("duetime");
-
-  // Of all windows those with the lowest numbers hold a stream.
-  mayListen() {
-    for (const [id, at] of this.others) if (Date.now() - at > HERE_FOR_MS) this.others.delete(id);
-    return [...this.others.keys()].filter((id) => id < this.id).length < STREAMS_MAX;
-  }
+  // Which window asks and listens, and what it told last.
+  windows = new Windows(
+    (told) => this.hear(told),
+    () => this.tell(),
+    () => this.wake(false),
+  );
+  told = {};
 
   here() {
     if (document.hidden) return;
-    this.channel.postMessage(this.id);
-    if (!this.mayListen()) this.stream?.abort();
+    const { windows } = this;
+    windows.here();
+    if (!windows.mayListen()) this.stream?.abort();
     else if (!this.stream && !this.locked) this.listen();
+    // What another one told is over.
+    if (windows.leads() && !this.stream && this.state.streams) {
+      this.set({ streams: false });
+      this.refresh();
+    }
+  }
+
+  tell() {
+    const { problem, issue } = this.state;
+    const plainly = (one) => one && { status: one.status, detail: one.message, code: one.code };
+    // Who is let in, and whether the node answers, each finds by itself.
+    const isShared = problem?.status && problem.status !== 401;
+    const told = Object.fromEntries(TOLD.map((name) => [name, this.state[name]]));
+    const said = { problem: plainly(isShared ? problem : undefined), issue: plainly(issue) };
+    this.windows.tell({ ...told, ...said });
+  }
+
+  hear(told) {
+    const problemOf = (one) => one && new Problem(one.status, one);
+    this.told = { ...told, problem: problemOf(told.problem), issue: problemOf(told.issue) };
+    this.set(told.topics ? this.told : { problem: this.told.problem });
   }
 
   start() {
-    this.channel.onmessage = ({ data }) => this.others.set(data, Date.now());
     setInterval(() => this.here(), HERE_EVERY_MS);
     document.addEventListener("visibilitychange", () =>
       document.hidden ? this.rest() : this.wake(),
@@ -181,15 +252,20 @@ class Live {
     this.wake();
   }
 
-  wake() {
-    this.here();
+  wake(isNew = true) {
+    if (isNew) {
+      this.told = {};
+      this.windows.join(`${address("/")} ${token}`);
+    }
     this.refresh();
-    this.listen();
+    if (isNew) setTimeout(() => this.here(), JOIN_MS);
+    else this.here();
   }
 
   // A tab that nobody sees holds no connection and asks nothing.
   rest() {
     clearTimeout(this.timer);
+    this.windows.leave();
     this.stream?.abort();
   }
 
@@ -202,6 +278,7 @@ class Live {
     this.drawn = Date.now();
     this.state = { ...this.state, ...change };
     for (const listener of this.listeners) listener(this.state);
+    if (TOLD.some((name) => name in change)) this.tell();
   }
 
   // What the store does not have to be asked for, and, without a stream, the topics.
@@ -212,8 +289,14 @@ class Live {
     try {
       this.readRates();
       // These the node answers also while its store is away.
-      const [me, { nodes }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
-      this.set({ nodes, me, gone: this.missing(nodes), problem: undefined });
+      const [me, { nodes, issues = [] }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
+      this.set({
+        nodes,
+        issues,
+        me,
+        gone: this.missing(nodes),
+        problem: this.windows.leads() ? undefined : this.told.problem,
+      });
       if (this.locked) {
         this.locked = false;
         this.listen();
@@ -223,8 +306,8 @@ class Live {
         (topic) =>
           topic.unread || (topic.sink_down !== undefined && hasIssue(topic) !== topic.sink_down),
       );
-      if (odd.length) this.reread(odd.map((topic) => topic.name));
-      if (!this.state.streams || !this.state.topics) {
+      if (odd.length && this.windows.leads()) this.reread(odd.map((topic) => topic.name));
+      if (this.windows.leads() && (!this.state.streams || !this.state.topics)) {
         const { topics } = await get("/v1/topics");
         this.set({ topics, issue: undefined, at: nodeTime() });
       }
@@ -248,15 +331,23 @@ class Live {
   async readRates() {
     if (this.ratesRunning) return;
     this.ratesRunning = true;
-    const asked = token;
+    const [asked, { only }] = [token, this.state];
     try {
-      const rates = await get("/v1/rates");
-      if (asked === token) this.set({ rates });
-    } catch {
-      // What is wrong with the node the other answers say.
+      const rates = await get(ofFleet("/v1/rates"));
+      if (asked === token && only === this.state.only) this.set({ rates });
+    } catch (problem) {
+      // The node that was chosen is gone; what else is wrong the other answers say.
+      if (problem.code === "unknown_node" && only === this.state.only) this.choose("");
     } finally {
       this.ratesRunning = false;
+      if (only !== this.state.only) this.readRates();
     }
+  }
+
+  // Shows the figures of this node; "": of all.
+  choose(only) {
+    this.set({ only, rates: undefined });
+    this.refresh();
   }
 
   // Which nodes this page has seen and sees no more, each with since when.
@@ -274,7 +365,7 @@ class Live {
 
   // Read with `fetch`: an EventSource cannot show a token.
   async listen() {
-    if (this.stream || !this.mayListen()) return;
+    if (this.stream || !this.windows.mayListen()) return;
     const control = (this.stream = new AbortController());
     let silent = 0;
     const heard = () => {
@@ -341,8 +432,13 @@ class Live {
         known.get(topic.name)?.version !== topic.version ||
         hasIssue(known.get(topic.name)) !== Boolean(topic.sink_down),
     );
+    // Of one that is new nothing else is known until it is read: neither its settings nor its sink.
     for (const topic of topics)
-      known.set(topic.name, { ...known.get(topic.name), oldest_due_at: undefined, ...topic });
+      known.set(topic.name, {
+        ...(known.get(topic.name) ?? { unknown: true }),
+        oldest_due_at: undefined,
+        ...topic,
+      });
     for (const topic of changed) known.set(topic.name, { ...known.get(topic.name), unread: true });
     this.set({
       topics: [...known.values()],

@@ -13,6 +13,7 @@ import {
   useKeys,
   useLive,
 } from "./parts.js";
+import { Fleet } from "./fleet.js";
 import { Spoken, troubles } from "./trouble.js";
 import { ZONE, ago, clockOff, coded, command, plain, plural, seconds, time } from "./format.js";
 
@@ -31,6 +32,10 @@ const OF_TOPIC = [
   ["shards", "Shards"],
   ["dead", "Dead letters"],
 ];
+// What the operator calls this cluster.
+const CLUSTER = document.documentElement.dataset.cluster;
+// Screens with figures that each node has of itself.
+const OF_NODES = new Set(["", "sinks", "slo", "audit", "topic", "forecast"]);
 // Each screen is loaded when it is opened first.
 const SCREENS = {
   "": () => import("./screens/now.js").then((screen) => screen.Now),
@@ -251,7 +256,13 @@ function App() {
   const bad = wrong.filter((one) => one.bad).length + Number(Boolean(state.problem ?? state.issue));
   const label =
     [...PLACES, ...OF_TOPIC].find(([name]) => name === place)?.[1] ?? OTHER_TITLES[place] ?? "Now";
-  const title = [bad && `(${bad}!)`, label, topic && place !== "find" && `· ${topic}`, "· Duetime"];
+  const title = [
+    bad && `(${bad}!)`,
+    label,
+    topic && place !== "find" && `· ${topic}`,
+    CLUSTER && `· ${CLUSTER}`,
+    "· Duetime",
+  ];
   useEffect(() => {
     document.title = title.filter(Boolean).join(" ");
   }, [title.join()]);
@@ -310,6 +321,7 @@ function App() {
           />
         </svg>Duetime
       </a>
+      ${CLUSTER && html`<b class="cluster">${plain(CLUSTER)}</b>`}
       ${
         state.me?.test_clock &&
         html`<span class="tag bad" title="Time is moved by hand here: never for production">test clock</span>`
@@ -387,6 +399,7 @@ function App() {
         </div>
       `
       }
+      ${!locked && OF_NODES.has(place) && html`<${Fleet} />`}
       ${body()}
     </main>
     <footer>
@@ -446,7 +459,7 @@ function App() {
     `
     }
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
-    <${Spoken} of=${wrong} known=${Boolean(state.topics)} />
+    <${Spoken} of=${wrong} known=${Boolean(state.topics && state.me)} />
     <${Toasts} />
   `;
 }

@@ -1,13 +1,17 @@
-// What needs somebody, said once for each cause: a node, a sink, a server of the store, or who paused.
+// What needs somebody, said once for each cause: what a node knows to be wrong, a node, a server of the store, a sink,
+// consumers that are gone, or who paused.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { isDown, live, may } from "./api.js";
+import { isDown, issueOf, live, may } from "./api.js";
 import { age, coded, plain, plural, seconds, time, waits } from "./format.js";
 import { HowPaused, TopicLink } from "./parts.js";
+import { why } from "./why.js";
 
 // So many are said at once; the others on demand.
 const SAID_MAX = 3;
 const NAMES_MAX = 3;
+// Consumers that claim nothing for so long, though messages are due, are gone: the alert of it waits as long.
+const GONE_AFTER_S = 60;
 
 function grouped(topics, key) {
   const groups = new Map();
@@ -20,6 +24,25 @@ const ofTopics = (topics) =>
   topics.length === 1
     ? html`<${TopicLink} name=${topics[0].name} />`
     : html`<a href="#/sinks">${plural(topics.length, "topic")}</a>`;
+
+const named = (topics) =>
+  `${topics
+    .slice(0, NAMES_MAX)
+    .map((topic) => topic.name)
+    .join(", ")}${topics.length > NAMES_MAX ? ", …" : ""}`;
+
+// What /readyz of the node that answers says, with what to do. How many messages are concerned may change: it is the
+// same trouble all the while.
+const ofIssues = ({ issues, me }) =>
+  issues.map((issue) => {
+    const [, said] = /^(?:[a-z]+_[a-z]+: )?(.*)$/s.exec(issue);
+    return {
+      key: `issue ${said.replace(/\d+ messages/g, "")}`,
+      bad: true,
+      short: said.split(/[:;]/)[0],
+      text: html`Node <b>${me?.node}</b> says: ${plain(said)}.`,
+    };
+  });
 
 function ofNodes({ nodes, gone }) {
   const look = html`<a class="button" href="#/nodes">Look at it</a>`;
@@ -53,12 +76,15 @@ const ofSinks = (topics, acts) =>
   grouped(
     // Of a topic that is new the stream is heard before its sink is read.
     topics.filter(
-      (topic) => topic.sink && (isDown(topic) || topic.sink_issue?.state === "refused"),
+      (topic) =>
+        (topic.sink || topic.unknown) && (isDown(topic) || issueOf(topic)?.state === "refused"),
     ),
-    (topic) => `${topic.sink.name} ${isDown(topic) ? "down" : "refused"}`,
+    (topic) => `${topic.sink?.name} ${isDown(topic) ? "down" : "refused"}`,
   ).map((held) => {
-    const [down, name] = [isDown(held[0]), held[0].sink.name];
-    const issues = held.map((topic) => topic.sink_issue).filter(Boolean);
+    const [down, name] = [isDown(held[0]), held[0].sink?.name];
+    const issues = held.map(issueOf).filter(Boolean);
+    const at = [...new Set(issues.flatMap((issue) => issue.at ?? []))].sort();
+    const by = at.length ? ` by ${at.join(", ")}` : "";
     const since = Math.min(...issues.map((issue) => issue.since ?? Infinity));
     const reason = issues.find((issue) => issue.reason)?.reason;
     const due = sum(held, (topic) => topic.due);
@@ -66,12 +92,12 @@ const ofSinks = (topics, acts) =>
     return {
       key: `sink ${name} ${down}`,
       bad: true,
-      short: `the sink ${name} ${down ? "is down" : "cannot be used"}`,
+      short: `${name ? `the sink ${name}` : "a sink"} ${down ? "is down" : "cannot be used"}`,
       deed: html`<a class="button" href="#/sinks">${down && acts ? "Try or pause it" : "Look at it"}</a>`,
       text: html`
-        The sink <b>${name}</b> ${
+        ${name ? html`The sink <b>${name}</b>` : "A sink, which was not read yet,"} ${
           down ? "is taken to be down" : "cannot be used as it is configured"
-        } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${time(since)}` : ""}${
+        } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${time(since)}` : ""}${by}${
           reason ? html` (<span class="mono">${plain(reason)}</span>)` : ""
         }: ${plural(due, "message waits", "messages wait")}${
           due ? `, the oldest ${seconds(oldest)}` : ""
@@ -99,13 +125,38 @@ function ofServers(topics) {
   ];
 }
 
+function ofConsumers(state, topics) {
+  const held = topics.filter(
+    (topic) => age(topic.oldest_due_at) > GONE_AFTER_S && why(state, topic)?.[0] === "no consumers",
+  );
+  if (!held.length) return [];
+  const one = held.length === 1;
+  const oldest = Math.max(...held.map((topic) => age(topic.oldest_due_at)));
+  const due = sum(held, (topic) => topic.due);
+  return [
+    {
+      key: "nobody claims",
+      bad: true,
+      short: `nobody claims ${one ? held[0].name : `messages of ${plural(held.length, "topic")}`}`,
+      deed: html`<a class="button" href="#/topic/${coded(held[0].name)}">Look at it</a>`,
+      text: html`
+        Nobody claims ${
+          one
+            ? html`<${TopicLink} name=${held[0].name} />`
+            : `messages of ${plural(held.length, "topic")} (${named(held)})`
+        }: ${plural(due, "message waits", "messages wait")}, the oldest ${seconds(oldest)}. Start
+        ${one ? " its" : " their"} consumers, or give ${one ? "it" : "them"} a sink.
+      `,
+    },
+  ];
+}
+
 const ofPauses = (topics, acts) =>
   grouped(
     topics.filter((topic) => topic.paused),
     ({ pause }) => JSON.stringify([pause?.sink, pause?.by, pause?.reason]),
   ).map((held) => {
     const [{ name, pause }] = held;
-    const names = held.slice(0, NAMES_MAX).map((topic) => topic.name);
     const place = pause?.sink ? "#/sinks" : `#/topic/${coded(name)}`;
     return {
       key: `pause ${name}`,
@@ -118,20 +169,22 @@ const ofPauses = (topics, acts) =>
             ? html`<${TopicLink} name=${name} /> is`
             : `${plural(held.length, "topic")} are`
         } paused<${HowPaused} of=${pause} />${
-          held.length === 1 ? "" : ` (${names.join(", ")}${held.length > NAMES_MAX ? ", …" : ""})`
+          held.length === 1 ? "" : ` (${named(held)})`
         }. ${waits(sum(held, (topic) => topic.due))}.
       `,
     };
   });
 
-// What is bad comes first.
+// What is bad comes first, and of that what harms most: messages in danger, then many topics, then some.
 export function troubles(state) {
   const topics = state.topics ?? [];
   const acts = may(state, "admin");
   const all = [
+    ...ofIssues(state),
+    ...ofServers(topics),
     ...ofNodes(state),
     ...ofSinks(topics, acts),
-    ...ofServers(topics),
+    ...ofConsumers(state, topics),
     ...ofPauses(topics, acts),
   ];
   return all.sort((a, b) => b.bad - a.bad);

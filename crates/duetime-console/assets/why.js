@@ -1,7 +1,7 @@
 // Why a topic is late, in one line, as far as the nodes know.
 
 import { html } from "./vendor/preact.js";
-import { isDown, rates, sinks } from "./api.js";
+import { isDown, isFleet, issueOf, rates, sinks, whose } from "./api.js";
 import { age, isDue, number, plain, plural, rate, seconds } from "./format.js";
 import { HowPaused, useLive } from "./parts.js";
 
@@ -30,12 +30,15 @@ const claims = ({ nodes }) =>
 function ofDeliveries(state, topic, now) {
   const { delivered, retried } = now;
   const lately = `in the last ${seconds(now.over)}`;
-  const [due, at] = [isDue(topic.due), state.nodes.length > 1 ? " at this node" : ""];
-  if (delivered === undefined) return undefined;
-  if (topic.rate_limit?.per_second * LIMITED_FROM <= delivered)
+  // Where figures are missing, what is not seen may be at the nodes that they are of.
+  const { words, isWhole, answered } = whose(state);
+  const [due, at] = [isDue(topic.due), isWhole ? "" : ` at ${words}`];
+  const limits = isFleet(state) && !state.only ? Math.max(1, answered) : 1;
+  if (delivered === undefined || topic.unknown) return undefined;
+  if (topic.rate_limit?.per_second * limits * LIMITED_FROM <= delivered)
     return [
       "rate limit",
-      `its rate limit of ${rate(topic.rate_limit.per_second)}${at && " at each node"} is reached; ${due}`,
+      `its rate limit of ${rate(topic.rate_limit.per_second)}${isFleet(state) ? " at each node" : ""} is reached; ${due}`,
     ];
   if (retried > delivered)
     return [
@@ -92,7 +95,7 @@ export function why(state, topic) {
       "store",
       `${plural(silent, "shard is", "shards are")} on a server of the store that does not answer`,
     ];
-  const [sink, issue] = [topic.sink?.name, topic.sink_issue];
+  const [sink, issue] = [topic.sink?.name, issueOf(topic)];
   if (isDown(topic))
     return [
       "sink down",

@@ -47,6 +47,28 @@ pub enum Mode {
     Off,
 }
 
+/// By what people tell the pages of several clusters from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// The name of the cluster; "": none.
+    pub name: String,
+    /// A word that `style.css` knows as `data-colour`; "": none.
+    pub colour: &'static str,
+}
+
+/// A text within an attribute.
+fn escaped(text: &str) -> String {
+    let parts = text.chars().map(|c| match c {
+        '&' => "&amp;".to_owned(),
+        '"' => "&quot;".to_owned(),
+        '<' => "&lt;".to_owned(),
+        // What fills a part of the page comes after.
+        '{' => "&#123;".to_owned(),
+        c => c.to_string(),
+    });
+    parts.collect()
+}
+
 struct File {
     kind: &'static str,
     plain: Vec<u8>,
@@ -143,11 +165,11 @@ fn kind_of(name: &str) -> &'static str {
 }
 
 /// The page at `/` and its files below `/console/`.
-pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode) -> Router<S> {
+pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode, label: &Label) -> Router<S> {
     if mode == Mode::Off {
         return Router::new();
     }
-    let page = Arc::new(ConsolePage::new(mode));
+    let page = Arc::new(ConsolePage::new(mode, label));
     let page = move |headers: HeaderMap| async move { page.answer(&headers) };
     Router::new().route("/", get(page)).route(&format!("{FOLDER}/{{hash}}/{{*path}}"), get(file))
 }
@@ -160,12 +182,15 @@ struct ConsolePage {
 }
 
 impl ConsolePage {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: Mode, label: &Label) -> Self {
         let word = if mode == Mode::ReadOnly { "read-only" } else { "full" };
         let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");
+        let html = html.replace("{cluster}", &escaped(&label.name)).replace("{colour}", label.colour);
         let html = html.replace("{modules}", &BUILT.modules).replace("{hash}", &BUILT.hash).replace("{mode}", word);
         let plain = html.into_bytes();
-        let tag = HeaderValue::from_str(&format!("W/\"{}-{word}\"", BUILT.hash)).expect("a hash and a word");
+        let hash: String =
+            Sha256::digest(&plain).iter().take(HASH_CHARS / 2).map(|byte| format!("{byte:02x}")).collect();
+        let tag = HeaderValue::from_str(&format!("W/\"{hash}\"")).expect("digits");
         Self { file: File { kind: "text/html; charset=utf-8", packed: gzip(&plain), plain }, tag }
     }
 
@@ -256,6 +281,17 @@ mod tests {
             }
             assert!(!text.contains("innerHTML") && !text.contains("eval("), "{name} makes markup or code from text");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_cluster_is_a_text_in_the_page_and_another_name_is_another_page() {
+        let page = |name: &str| {
+            let page = ConsolePage::new(Mode::Full, &Label { name: name.to_owned(), colour: "red" });
+            (String::from_utf8(page.file.plain).unwrap(), page.tag)
+        };
+        let (html, tag) = page("a\"><script>{hash}&");
+        assert!(html.contains(r#"data-cluster="a&quot;>&lt;script>&#123;hash}&amp;" data-colour="red""#), "{html}");
+        assert_ne!(tag, page("b").1);
     }
 
     #[test]

@@ -251,6 +251,22 @@ def main():
             forecast(read)
             expect(page.locator("main")).to_contain_text(said)
             expect(fine).to_have_count(0)
+
+        # Where a herd is drawn, a smear is offered that is as long as the herd takes.
+        herd = {"from": 1_900_000_000_000, "to": 1_900_000_001_000, "count": 1234, "last_late_ms": 11_340, "summary": "1.2 k"}
+        forecast({"herd": herd})
+        page.get_by_role("button", name="Spread what comes …").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("What is scheduled already keeps its due time")
+        length = dialog.get_by_role("textbox")
+        expect(length).to_have_value("13")
+        length.fill("3601")
+        expect(dialog.get_by_role("button", name="Spread it")).to_be_disabled()
+        length.fill("7")
+        dialog.get_by_role("button", name="Spread it").click()
+        expect(page.get_by_role("status").last).to_contain_text("orders has a smear of 7 s")
+        assert api("GET", "/v1/topics/orders")[1]["smear"] == "7s"
+        api("PUT", "/v1/topics/orders", {"smear": None})
         page.unroute_all()
 
         # The search finds what another topic has, and an id that ends in a blank.

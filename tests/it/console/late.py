@@ -108,19 +108,19 @@ def main():
 
         # Lateness that the node keeps for many topics together is that of none of them.
         together = {"of_rest": True, "late_p50_ms": 90_000.0, "late_p99_ms": 90_000.0, "deliveries_total": 9, "late_total": 9}
-        put("**/v1/rates", lambda read: [one.update(together) for one in read["topics"] if one["topic"] == "well"])
+        put("**/v1/rates?scope=cluster", lambda read: [one.update(together) for one in read["topics"] if one["topic"] == "well"])
         page.goto(f"{url}/#/topic/well")
         expect(page.locator("main")).to_contain_text("Beyond 256 topics lateness is not kept by topic.")
         expect(line).to_have_count(0)
-        page.unroute("**/v1/rates")
+        page.unroute("**/v1/rates?scope=cluster")
 
         # Where the rates do not come, the rest goes on.
-        page.route("**/v1/rates", lambda route: route.abort())
+        page.route("**/v1/rates?scope=cluster", lambda route: route.abort())
         page.goto("about:blank")
         page.goto(f"{url}/#/nodes")
         expect(page.locator("main")).to_contain_text("Shares by")
         expect(page.locator("footer")).to_contain_text("live")
-        page.unroute("**/v1/rates")
+        page.unroute("**/v1/rates?scope=cluster")
 
         # A sink that takes less than what fell due.
         def slower(read):
@@ -130,17 +130,17 @@ def main():
             next(sink for sink in read["sinks"] if sink["sink"] == "out")["call_p99_ms"] = 1200
 
         page.goto(f"{url}/#/topic/limited")
-        put("**/v1/rates", slower)
+        put("**/v1/rates?scope=cluster", slower)
         expect(line).to_contain_text("the sink out is slower than what fell due")
         expect(line).to_contain_text("a call of it takes 1.2 s (p99)")
-        page.unroute("**/v1/rates")
+        page.unroute("**/v1/rates?scope=cluster")
 
         # Another node scans it: this one does not know.
         def another(read):
             read["nodes"].append({**read["nodes"][0], "id": "other", "mode": "round-robin", "topics": {}})
 
         put("**/v1/nodes", another)
-        put("**/v1/rates", lambda read: [one.update(delivered=0.0) for one in read["topics"]])
+        put("**/v1/rates?scope=cluster", lambda read: [one.update(delivered=0.0) for one in read["topics"]])
         expect(line).to_contain_text("not known: what this node sees does not explain it;")
         page.goto(f"{url}/#/topic/gone")
         expect(line).to_contain_text("consumers are gone, or slow at another one; 9 messages are due")

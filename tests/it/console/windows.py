@@ -11,6 +11,9 @@ from browser import asking, chromium, until
 SEEN_WITHIN_MS = 30_000
 WINDOWS = 8
 STREAMS = 3
+# Windows with different tokens, which are told nothing by others.
+TOKENS = 5
+WATCHED_MS = 8000
 OFF_MS = 300_000
 
 
@@ -31,24 +34,53 @@ def main():
             page.goto(f"{url}/#/")
             return page
 
-        # A browser has six connections to a node: the streams leave some for what is asked.
+        streams = lambda some: sum(page.locator("footer").get_by_text("live").count() for page in some)
+
+        # Of windows that show the same one listens, and none asks the store.
         context = browser.new_context()
         pages = [page_in(context) for _ in range(WINDOWS)]
         for page in pages:
             expect(page.locator("main")).to_contain_text("orders")
-        live = [page.locator("footer").get_by_text("live") for page in pages]
-        streams = lambda some: sum(page.locator("footer").get_by_text("live").count() for page in some)
-        until(pages[0], lambda: streams(pages) == STREAMS, f"{STREAMS} of {WINDOWS} windows hold a stream")
+        until(pages[0], lambda: streams(pages) == WINDOWS, f"{WINDOWS} windows are told what one of them hears")
+        asked = []
+        context.on("request", lambda request: asked.append(request.url.removeprefix(url)))
+        pages[0].wait_for_timeout(WATCHED_MS)
+        assert "/v1/nodes" in asked and not {"/v1/topics", "/v1/events"} & set(asked), asked
+        scheduled = lambda page: page.locator("tbody tr").filter(has_text="orders").locator("[data-name=Scheduled]")
+        api("POST", "/v1/topics/orders/messages", {"id": "b", "delay": "1h"})
         for page in pages:
-            page.goto(f"{url}/#/nodes")
-            expect(page.locator("tbody")).to_contain_text("serving")
-        # The windows that held one are closed: others take their places.
-        left = [page for page, one in zip(pages, live) if not one.count()]
+            expect(scheduled(page)).to_have_text("2")
+        # The one that listens is closed: the next one takes its place, at once, and goes on.
+        asked.clear()
+        pages.pop(0).close()
+        until(pages[0], lambda: "/v1/events" in asked, "another one listens")
+        api("POST", "/v1/topics/orders/messages", {"id": "c", "delay": "1h"})
+        for page in pages:
+            expect(scheduled(page)).to_have_text("3")
+        assert streams(pages) == WINDOWS - 1
+        assert asked.count("/v1/events") == 1, asked
+        # It hangs: that is noticed too.
+        asked.clear()
+        pages[0].evaluate("setTimeout(() => { const end = Date.now() + 20_000; while (Date.now() < end); }, 0)")
+        until(pages[1], lambda: "/v1/events" in asked, "another one listens in place of one that hangs")
+        context.close()
+
+        # Others are told nothing. A browser has six connections to a node: the streams leave some for what is asked.
+        context = browser.new_context()
+        pages = []
+        for token in range(TOKENS):
+            page = context.new_page()
+            page.add_init_script(f"sessionStorage.setItem('duetime-token', 'token-{token}')")
+            page.goto(f"{url}/#/")
+            pages.append(page)
+        for page in pages:
+            expect(page.locator("main")).to_contain_text("orders")
+        until(pages[0], lambda: streams(pages) == STREAMS, f"{STREAMS} of {TOKENS} windows hold a stream")
+        left = [page for page in pages if not streams([page])]
         for page in pages:
             if page not in left:
                 page.close()
-        expect(left[0].locator("main")).to_contain_text("Shares by")
-        until(left[0], lambda: streams(left) == STREAMS, "one takes the place of each window that was closed")
+        until(left[0], lambda: streams(left) == len(left), "one takes the place of each window that was closed")
         context.close()
 
         # Times are the node's, whatever the clock of the browser's machine says.

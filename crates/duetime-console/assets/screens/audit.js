@@ -1,9 +1,9 @@
 // Who did that?
 
 import { html, useEffect, useRef } from "../vendor/preact.js";
-import { get } from "../api.js";
+import { get, isFleet, ofFleet } from "../api.js";
 import { ago, command, deed, moment, number, plain, plural } from "../format.js";
-import { Commands, Failed, TopicLink, useAnswer, useLinked } from "../parts.js";
+import { Commands, Failed, TopicLink, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
 const ENTRIES = 500;
@@ -16,10 +16,11 @@ const CHOICES = [
 ];
 
 export function Audit() {
+  const state = useLive();
   const [{ text, also }, look] = useLinked({ text: "", also: "" });
   const chosen = CHOICES.map(([kind]) => kind).filter((kind) => also.split(",").includes(kind));
   const kinds = [ALWAYS, ...chosen].join(",");
-  const path = `/v1/audit?limit=${ENTRIES}&kind=${kinds}`;
+  const path = ofFleet(`/v1/audit?limit=${ENTRIES}&kind=${kinds}`);
   const wanted = useRef();
   wanted.current = path;
   const { answer, problem, again } = useAnswer((signal) => get(wanted.current, signal), 5000, []);
@@ -31,7 +32,7 @@ export function Audit() {
   // Entries of the same moment are distinguished by their number, so that a row stays the same when others come.
   const same = new Map();
   const all = answer.entries.map((entry) => {
-    const key = `${entry.time} ${entry.action} ${entry.id ?? ""}`;
+    const key = `${entry.time} ${entry.action} ${entry.id ?? ""} ${entry.node ?? ""}`;
     same.set(key, (same.get(key) ?? 0) + 1);
     return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
   });
@@ -45,6 +46,7 @@ export function Audit() {
       entry.reason,
       entry.id,
       entry.from,
+      entry.node,
       entry.outcome,
     ].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
   const rows = text.trim() ? all.filter(has) : all;
@@ -114,12 +116,23 @@ export function Audit() {
       value: (row) => row.from ?? "",
       cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>`,
     },
+    ...(isFleet(state)
+      ? [
+          {
+            name: "Node",
+            left: true,
+            value: (row) => row.node ?? "",
+            cell: (row) => row.node ?? "–",
+          },
+        ]
+      : []),
   ];
+  const through = state.only || (isFleet(state) ? "any of the nodes" : answer.node);
   return html`
     <h1>Audit</h1>
     <p class="quiet">
-      What was changed, or tried, through ${answer.node} since it started. Each node keeps its own;
-      payloads are never in it.
+      What was changed, or tried, through ${through} since it started. Each node keeps its own; payloads
+      are never in it.
     </p>
     ${problem && html`<${Failed} problem=${problem} />`}
     <div class="card">
@@ -157,9 +170,7 @@ export function Audit() {
       <${Table}
         columns=${columns}
         rows=${rows}
-        empty=${
-          text.trim() ? "No entry has that in it." : "Nothing was changed since this node started."
-        }
+        empty=${text.trim() ? "No entry has that in it." : "Nothing was changed since the start."}
         first=${{ name: "When", down: true }}
         label="audit log"
       />

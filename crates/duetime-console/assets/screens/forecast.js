@@ -1,11 +1,12 @@
 // What is coming, and can we take it?
 
-import { html } from "../vendor/preact.js";
-import { get, isDown, rates, sees, topicPath } from "../api.js";
+import { html, useState } from "../vendor/preact.js";
+import { get, isDown, may, rates, sees, topicPath } from "../api.js";
 import { coded, command, date, moment, number, plural, rate, seconds, time } from "../format.js";
 import { Bars } from "./canvas.js";
 import { Commands, Failed, Paused, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
+import { Smear } from "./smear.js";
 
 const SPANS = [
   ["next minute", "1s", 60, 1, "1m"],
@@ -30,6 +31,8 @@ export function Forecast({ topic }) {
   const points = (answer?.buckets ?? []).map((one) => [one.from / 1000, one.count]);
   const bucketLink = (one) => `#/messages/${coded(topic)}/${one.from}/${one.to}`;
   const herd = answer?.herd;
+  // What it was opened for stays, whatever the next forecast says.
+  const [spread, setSpread] = useState();
   // A herd may be shorter than a bar: the bar is red all the same.
   const hot = (n) =>
     herd !== undefined && answer.buckets[n].from < herd.to && answer.buckets[n].to > herd.from;
@@ -129,8 +132,19 @@ export function Forecast({ topic }) {
           ${plural(herd.count, "message")} at ${moment(herd.from)}, ${rate(answer.capacity)} can be
           delivered: the last one is late by ${seconds(herd.last_late_ms / 1000)}.
         </p>
+        ${
+          may(state, "admin") &&
+          html`
+          <p class="row">
+            <button onClick=${() => setSpread({ herd, capacity: answer.capacity, before: found?.smear })}>
+              Spread what comes …
+            </button>
+          </p>
+        `
+        }
       `
       }
+      ${spread && html`<${Smear} topic=${topic} ...${spread} onClose=${() => setSpread()} />`}
       ${
         answer &&
         per &&

@@ -19,6 +19,8 @@ import { Table } from "../table.js";
 
 // Half of what a node's clock may be off before it claims nothing.
 const SKEW_CAREFUL_MS = 1000;
+// A node says every ten seconds at most how it does.
+const UNHEARD_S = 30;
 const MOODS = { serving: "good", draining: "careful" };
 const why = (node) =>
   node.unhealthy ??
@@ -73,7 +75,13 @@ export function Nodes() {
       left: true,
       value: (row) => row.state,
       cell: (row) =>
-        html`
+        age(row.vitals?.at) > UNHEARD_S
+          ? html`
+          <span class="tag careful">not known</span> <span class="quiet">
+            ${row.state} ${ago(row.vitals.at)}
+          </span>
+        `
+          : html`
           <span class="tag ${MOODS[row.state] ?? "bad"}">${row.state}</span> <span class="quiet">
             ${why(row)}
           </span>

@@ -1,7 +1,7 @@
 // Is anything late, and why?
 
 import { html, useRef } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, history, may, rates } from "../api.js";
+import { OBJECTIVE, budgetLeft, history, isFleet, may, rates, whose } from "../api.js";
 import { age, coded, number, plural, rate, seconds } from "../format.js";
 import { Figures, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -75,7 +75,7 @@ export function Now() {
       cell: (row) =>
         html`<span class=${row.paused ? "quiet" : mood(row.waited)}>${seconds(row.waited)}</span>`,
     },
-    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "Late, p50", less: true, value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     {
       name: "p99",
       value: (row) => row.p99,
@@ -83,18 +83,29 @@ export function Now() {
     },
     {
       name: "Budget left",
+      less: true,
       value: (row) => row.left,
       cell: (row) => html`<${Left} left=${row.left} />`,
     },
     { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
-    { name: "Cancelled", value: (row) => row.cancelled, cell: (row) => rate(row.cancelled) },
+    {
+      name: "Cancelled",
+      less: true,
+      value: (row) => row.cancelled,
+      cell: (row) => rate(row.cancelled),
+    },
     {
       name: "Out",
       value: (row) => row.delivered,
       cell: (row) =>
         html`<${Spark} points=${history(state, row.name, "delivered")} /> ${rate(row.delivered)}`,
     },
-    { name: "In flight", value: (row) => row.in_flight, cell: (row) => number(row.in_flight) },
+    {
+      name: "In flight",
+      less: true,
+      value: (row) => row.in_flight,
+      cell: (row) => number(row.in_flight),
+    },
     {
       name: "Dead",
       value: (row) => row.dead,
@@ -105,6 +116,7 @@ export function Now() {
     },
     {
       name: "Shards",
+      less: true,
       value: (row) => row.shard_count,
       cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>`,
     },
@@ -113,9 +125,11 @@ export function Now() {
       left: true,
       value: (row) => row.sink?.name ?? "",
       cell: (row) =>
-        row.sink
-          ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>`
-          : html`<span class="quiet">consumers</span>`,
+        row.unknown
+          ? html`<span class="quiet">not known</span>`
+          : row.sink
+            ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>`
+            : html`<span class="quiet">consumers</span>`,
     },
   ];
   const empty = html`
@@ -129,8 +143,8 @@ export function Now() {
     <h1>Now</h1>
     <p class="quiet">
       ${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are
-      those of this node's last minute; the budget is that of ${OBJECTIVE} % within a second since
-      it started.
+      those of the last minute of ${whose(state).words}; the budget is that of ${OBJECTIVE} % within
+      a second since ${isFleet(state) && !state.only ? "each" : "it"} started.
     </p>
     <${Troubles} of=${troubles(state)} />
     <${Figures}

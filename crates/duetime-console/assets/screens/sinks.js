@@ -1,7 +1,19 @@
 // Is the other side up?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, get, live, may, rates, sees, sinks, topicPath } from "../api.js";
+import {
+  ask,
+  get,
+  isFleet,
+  issueOf,
+  live,
+  may,
+  ofFleet,
+  rates,
+  sees,
+  sinks,
+  topicPath,
+} from "../api.js";
 import { age, command, moment, nodeTime, number, plain, plural, rate, seconds } from "../format.js";
 import {
   Barred,
@@ -36,7 +48,7 @@ const TRIED = {
 function caughtUp(row, able, nodes) {
   if (!row.due) return "nothing waits";
   if (row.paused) return "once it is resumed";
-  // What falls due meanwhile is not known, nor what other nodes deliver: as if all went as here, and nothing came.
+  // What falls due meanwhile is not known, nor what nodes deliver that are not in the figures: as if all went as these.
   if (!row.open)
     return row.delivered > 0
       ? `at least ${seconds(row.due / (row.delivered * nodes))}`
@@ -44,11 +56,23 @@ function caughtUp(row, able, nodes) {
   return able === undefined ? "not known" : `${seconds(able / 1000)} once it is up`;
 }
 
-// The last hour of one topic: red while its sink was taken to be down, nothing before this node began to look.
+// Outages of several nodes as one, where they overlap.
+function joined(outages, now) {
+  const found = [];
+  for (const one of [...outages].sort((a, b) => a.since - b.since)) {
+    const last = found[found.length - 1];
+    if (last && one.since <= (last.until ?? now))
+      last.until = last.until && one.until && Math.max(last.until, one.until);
+    else found.push({ since: one.since, until: one.until });
+  }
+  return found;
+}
+
+// The last hour of one topic: red while its sink was taken to be down, nothing before a node began to look.
 function Hour({ outages, begun }) {
   const now = nodeTime();
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
-  const seen = outages.filter((one) => (one.until ?? now) > now - SHOWN_MS);
+  const seen = joined(outages, now).filter((one) => (one.until ?? now) > now - SHOWN_MS);
   const length = seen.reduce(
     (sum, one) => sum + (one.until ?? now) - Math.max(one.since, now - SHOWN_MS),
     0,
@@ -163,11 +187,12 @@ export function Sinks() {
     [down.join()],
   );
   const { answer: known = { outages: [] } } = useAnswer(
-    async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }),
+    async (signal) => (sees(state, "view") ? get(ofFleet("/v1/outages"), signal) : { outages: [] }),
     ASKED_EVERY_MS,
-    [down.join(), sees(state, "view")],
+    [down.join(), sees(state, "view"), state.only],
   );
-  const begun = state.nodes.find((node) => node.id === known.node)?.since ?? nodeTime();
+  const seen = state.nodes.filter((node) => !state.only || node.id === state.only);
+  const begun = Math.min(nodeTime(), ...seen.map((node) => node.since));
   const topics = (state.topics ?? [])
     .filter((topic) => topic.sink)
     .map((topic) => ({ key: topic.name, ...topic, ...rates(state, topic.name) }));
@@ -213,7 +238,8 @@ export function Sinks() {
     { name: "Out", value: (row) => row.delivered, cell: (row) => rate(row.delivered) },
     {
       name: "Caught up in",
-      cell: (row) => caughtUp(row, able[row.name], Math.max(1, state.nodes.length)),
+      cell: (row) =>
+        caughtUp(row, able[row.name], state.only ? Math.max(1, state.nodes.length) : 1),
     },
   ];
   const together = [
@@ -292,6 +318,16 @@ export function Sinks() {
       cell: (row) => html`<${TopicLink} name=${row.topic} />`,
     },
     { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
+    ...(isFleet(state)
+      ? [
+          {
+            name: "At node",
+            left: true,
+            value: (row) => row.node ?? "",
+            cell: (row) => row.node ?? "–",
+          },
+        ]
+      : []),
     { name: "Down since", left: true, value: (row) => row.since, cell: (row) => moment(row.since) },
     {
       name: "For",
@@ -321,17 +357,21 @@ export function Sinks() {
         `,
     },
   ];
-  const affected = topics.filter((topic) => topic.open || topic.sink_issue);
+  const unknown = (state.topics ?? []).filter((topic) => topic.unknown).length;
+  const none = unknown
+    ? "Not known: no topic's sink was read yet."
+    : "No topic has a sink: consumers claim.";
+  const affected = topics.filter((topic) => topic.open || issueOf(topic));
   // Those of one sink that have the same trouble are said, and tried, once.
   const issues = new Map();
   for (const topic of affected) {
-    const { state: how, reason } = topic.sink_issue ?? {};
+    const { state: how, reason } = issueOf(topic) ?? {};
     const key = JSON.stringify([topic.sink.name, how, reason]);
     issues.set(key, [...(issues.get(key) ?? []), topic]);
   }
   const issue = ([key, held]) => {
     const [topic] = held;
-    const { since, reason, next_try: next, state: how } = topic.sink_issue ?? {};
+    const { since, reason, next_try: next, state: how, at } = issueOf(topic) ?? {};
     const path = topicPath(topic.name, "/sink/probe");
     const due = held.reduce((all, one) => all + one.due, 0);
     return html`
@@ -340,8 +380,8 @@ export function Sinks() {
           <b>${topic.sink.name}</b> for <${TopicLink} name=${topic.name} />
           ${held.length > 1 ? ` and ${plural(held.length - 1, "other topic")}` : ""}: ${
             how === "refused"
-              ? "this node cannot use it as it is configured"
-              : `taken to be down${since ? ` since ${moment(since)}` : ""}`
+              ? `${at ? at.join(", ") : "this node"} cannot use it as it is configured`
+              : `taken to be down${since ? ` since ${moment(since)}` : ""}${at ? ` by ${at.join(", ")}` : ""}`
           }
           ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(
             due,
@@ -376,7 +416,19 @@ export function Sinks() {
   };
   return html`
     <h1>Sinks</h1>
-    <p class="quiet">As this node sees them; each node has a circuit breaker of its own.</p>
+    <p class="quiet">
+      As ${isFleet(state) ? "the nodes see" : "this node sees"} them; each node has a circuit breaker
+      of its own.
+    </p>
+    ${
+      unknown > 0 &&
+      html`
+      <p class="careful">
+        Which sink ${plural(unknown, "topic has", "topics have")} was not read yet: what is down may
+        be missing here.
+      </p>
+    `
+    }
     ${affected.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
     ${[...issues].map(issue)}
     <div class="card">
@@ -388,7 +440,7 @@ export function Sinks() {
         rows=${bySink(
           (state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })),
         )}
-        empty="No topic has a sink: consumers claim."
+        empty=${none}
         first=${{ name: "Sink", down: false }}
       />
       <p class="quiet">
@@ -402,7 +454,7 @@ export function Sinks() {
         label="topics with a sink"
         columns=${behind}
         rows=${topics}
-        empty="No topic has a sink: consumers claim."
+        empty=${none}
         first=${{ name: "State", down: true }}
       />
       <${Commands} path="/v1/topics" command="duetime sink get TOPIC" />
@@ -417,11 +469,11 @@ export function Sinks() {
           columns=${past}
           rows=${known.outages
             .slice(0, ROWS_MAX)
-            .map((one) => ({ key: `${one.topic} ${one.since}`, ...one }))}
-          empty="No sink was down since this node started."
+            .map((one) => ({ key: `${one.topic} ${one.since} ${one.node}`, ...one }))}
+          empty=${`No sink was down since ${isFleet(state) && !state.only ? "the nodes" : "the node"} started.`}
           first=${{ name: "Down since", down: true }}
         />
-        <${Commands} path="/v1/outages" command="duetime sink outages" />
+        <${Commands} path=${ofFleet("/v1/outages")} command="duetime sink outages" />
       </div>
     `
         : state.me &&
@@ -441,7 +493,7 @@ export function Sinks() {
             : "Deliveries by sink are for tokens with the scope view or admin."
         }
       />
-      <${Commands} path="/v1/rates" command="duetime rates" />
+      <${Commands} path=${ofFleet("/v1/rates")} command="duetime rates" />
     </div>
     ${
       acting &&

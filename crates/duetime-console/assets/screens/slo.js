@@ -8,8 +8,11 @@ import {
   detailOf,
   detailPath,
   get,
+  isFleet,
+  ofFleet,
   rates,
   sees,
+  whose,
 } from "../api.js";
 import { command, deed, moment, number, plural, seconds, time } from "../format.js";
 import {
@@ -71,7 +74,7 @@ function causes(step, row, usual, entries, outages) {
   }
   return (
     [...new Set(found)].slice(0, 3).join("; ") ||
-    "nothing that this node knows of: compare Sinks and Shards"
+    "nothing that is known here: compare Sinks and Shards"
   );
 }
 
@@ -114,14 +117,14 @@ export function Slo() {
   const [{ objective, topic: chosen }, look] = useLinked({ objective: OBJECTIVE, topic: "" });
   const admin = sees(state, "admin");
   const { answer } = useAnswer(
-    async (signal) => (admin ? get("/v1/audit?limit=200", signal) : { entries: [] }),
+    async (signal) => (admin ? get(ofFleet("/v1/audit?limit=200"), signal) : { entries: [] }),
     10_000,
-    [admin],
+    [admin, state.only],
   );
   const { answer: known = { outages: [] } } = useAnswer(
-    async (signal) => (sees(state, "view") ? get("/v1/outages", signal) : { outages: [] }),
+    async (signal) => (sees(state, "view") ? get(ofFleet("/v1/outages"), signal) : { outages: [] }),
     10_000,
-    [sees(state, "view")],
+    [sees(state, "view"), state.only],
   );
   // Where nobody chose, the one with the least left.
   const shareOf = (topic) =>
@@ -133,7 +136,7 @@ export function Slo() {
   const { answer: detail } = useAnswer(
     async (signal) => (drawn ? detailOf(drawn, signal) : undefined),
     10_000,
-    [drawn],
+    [drawn, state.only],
   );
   if (!state.topics) return html`<p class="quiet">…</p>`;
   const allowed = 1 - Number(objective) / 100;
@@ -216,9 +219,9 @@ export function Slo() {
       </label>
     </div>
     <p class="quiet">
-      Deliveries of ${state.rates?.node ?? "this node"} since it started; late is later than a
-      second after its due time. A budget over days and all nodes is kept by Prometheus, with the
-      rules below.
+      Deliveries of ${whose(state).words} since ${isFleet(state) && !state.only ? "each" : "it"} started;
+      late is later than a second after its due time. A budget over days, and over restarts, is kept
+      by Prometheus, with the rules below.
     </p>
     <${Figures}
       of=${[
@@ -283,7 +286,7 @@ export function Slo() {
     <div class="card">
       <h2>Alert rules for this objective</h2>
       <pre class="command">${command("alerts", { within: WITHIN, objective })}</pre>
-      <${Commands} path="/v1/rates" command="duetime rates" />
+      <${Commands} path=${ofFleet("/v1/rates")} command="duetime rates" />
     </div>
   `;
 }

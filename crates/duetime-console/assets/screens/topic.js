@@ -11,6 +11,7 @@ import {
   may,
   rates,
   topicPath,
+  whose,
 } from "../api.js";
 import { age, coded, command, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "./canvas.js";
@@ -35,6 +36,7 @@ const COUNTS = [
   "sink_issue",
   "pause",
   "unread",
+  "unknown",
 ];
 
 const shown = (name, value) =>
@@ -123,7 +125,7 @@ function Heat({ detail }) {
 }
 
 // What became of what was taken in, as one bar.
-function Flow({ flow, node }) {
+function Flow({ flow, node, died }) {
   const ends = [
     ["delivered", flow.delivered, "good"],
     ["cancelled", flow.cancelled, "quiet"],
@@ -158,7 +160,11 @@ function Flow({ flow, node }) {
     </svg>
     <p>
       <b>${number(flow.scheduled)}</b> taken in ${ends.map(
-        ([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>
+        ([
+          name,
+          n,
+          kind,
+        ]) => html` → <span class=${!n || (kind === "bad" && !died) ? "quiet" : kind}>
           ${name} <b>${number(n)}</b>
           ${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}
         </span>
@@ -322,12 +328,13 @@ export function Topic({ topic }) {
   const { answer: detail } = useAnswer((signal) => detailOf(topic, signal), DETAIL_EVERY_MS, [
     topic,
     answer?.version,
+    state.only,
   ]);
   if (!answer) return html`<p class="quiet">…</p>`;
   const now = rates(state, topic);
   const waited = age(answer.oldest_due_at);
   const ratio = now.enqueued > 0 ? `${Math.round((100 * now.cancelled) / now.enqueued)} %` : "–";
-  const settings = flat(settingsOf(answer)).sort();
+  const settings = answer.unknown ? [] : flat(settingsOf(answer)).sort();
   const from = (name) =>
     ({ file: "the node's file", set: "set" })[detail?.origins[name]] ?? "default";
   // What nobody set is folded, once it is known which that is.
@@ -362,7 +369,7 @@ export function Topic({ topic }) {
         ["Due", number(answer.due)],
         ["Scheduled", number(answer.scheduled)],
         ["In flight", number(answer.in_flight)],
-        ["Dead letters", number(answer.dead), answer.dead ? "bad" : ""],
+        ["Dead letters", number(answer.dead), now.died ? "bad" : ""],
         ["In", rate(now.enqueued)],
         ["Cancelled", ratio],
         ["Out", rate(now.delivered)],
@@ -406,13 +413,14 @@ export function Topic({ topic }) {
         <h2>What became of them</h2>
         ${
           detail
-            ? html`<${Flow} flow=${detail.flow} node=${state.rates?.node ?? "this node"} />`
+            ? html`<${Flow} flow=${detail.flow} died=${now.died} node=${whose(state).words} />`
             : html`<p class="quiet">…</p>`
         }
         <${Commands} path=${detailPath(topic)} command="duetime rates" />
       </div>
       <div class="card">
         <h2>Settings</h2>
+        ${answer.unknown && html`<p class="quiet">Not known: they were not read yet.</p>`}
         <dl class="pairs">
           ${settings.filter(([name]) => !isDefault(name)).map(setting)}
           <dt>shards now</dt>

@@ -1,0 +1,154 @@
+"""What is wrong is said with what to do, and what is not known is not made up: python known.py URL
+
+The node has a sink `partner` that nobody answers for. What one node cannot bring about is put into its answers.
+"""
+
+import sys
+
+from playwright.sync_api import expect
+
+from browser import asking, chromium
+
+# Rates are there when the node has counted twice.
+SEEN_WITHIN_MS = 60_000
+EVICTS = "redis at 10.0.0.1:6379 may evict messages: maxmemory-policy is allkeys-lru; set it: redis-cli CONFIG SET maxmemory-policy noeviction"
+AWAY = "etcd does not answer"
+EMPTIED = "topic_emptied: the store was emptied: topics are gone: 7 messages; bring its data back from a copy"
+MINUTES_2_MS = 120_000
+
+
+def main():
+    url = sys.argv[1].rstrip("/")
+    expect.set_options(timeout=SEEN_WITHIN_MS)
+    api = asking(url)
+    for topic, fields in {"nobody": {}, "forgotten": {}, "calls": {"sink": {"name": "partner"}}, "letters": {}}.items():
+        api("PUT", f"/v1/topics/{topic}", {"shards": 1, **fields})
+        api("POST", f"/v1/topics/{topic}/messages", [{"id": f"{topic}-{n}"} for n in range(3)])
+    taken = api("POST", "/v1/topics/letters/claim", {"max": 3})["messages"]
+    api("POST", "/v1/topics/letters/nack", {"receipts": [one["receipt"] for one in taken], "dead": True, "reason": "closed"})
+
+    with chromium() as browser:
+        def page_of(**options):
+            page = browser.new_context(**options).new_page()
+            page.set_default_timeout(SEEN_WITHIN_MS)
+            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            return page
+
+        def put(page, path, change):
+            def answered(route):
+                answer = route.fetch()
+                read = answer.json()
+                change(read)
+                route.fulfill(response=answer, json=read)
+
+            page.route(path, answered)
+
+        # What the node knows to be wrong is said on the page, with what to do, in the title, and to who cannot see it.
+        page = page_of(viewport={"width": 1280, "height": 860})
+        issues = []
+        put(page, "**/v1/nodes", lambda read: read.update(issues=issues) if issues else None)
+        page.goto(f"{url}/#/")
+        banner = page.locator(".banner.trouble")
+        expect(banner).to_have_count(1)
+        expect(page).to_have_title("(1!) Now · Duetime")
+        issues += [EVICTS]
+        expect(banner).to_have_count(2)
+        expect(page).to_have_title("(2!) Now · Duetime")
+        # What endangers messages is above what only waits.
+        expect(banner.first).to_contain_text("may evict messages: maxmemory-policy is allkeys-lru; set it: redis-cli CONFIG SET")
+        expect(page.get_by_role("status", name="what began and ended")).to_contain_text("Began: redis at 10.0.0.1")
+        # Three at most are said at once.
+        issues += [AWAY, EMPTIED]
+        more = page.locator("details.more")
+        expect(more).to_contain_text("and 1 more")
+        assert page.locator(".banner.trouble:visible").count() == 3
+        expect(banner.nth(2)).to_contain_text("says: the store was emptied: topics are gone")
+        # The number of messages changes: that is no other trouble.
+        spoken = page.get_by_role("status", name="what began and ended").inner_text()
+        issues[2] = EMPTIED.replace("7", "9")
+        expect(banner.nth(2)).to_contain_text("9 messages")
+        assert page.get_by_role("status", name="what began and ended").inner_text() == spoken
+        issues.clear()
+        put(page, "**/v1/nodes", lambda read: None)
+        expect(banner).to_have_count(1)
+
+        # Topics that nobody claims are one trouble, once they have waited for long.
+        assert "Nobody claims" not in page.locator("main").inner_text()
+        page.route("**/v1/events", lambda route: route.abort())
+
+        def older(read):
+            for topic in read["topics"]:
+                if topic["name"] in ("nobody", "forgotten"):
+                    topic["oldest_due_at"] -= MINUTES_2_MS
+
+        put(page, "**/v1/topics", older)
+        page.reload()
+        nobody = page.locator(".banner.trouble.bad", has_text="Nobody claims")
+        expect(nobody).to_contain_text("Nobody claims messages of 2 topics (")
+        expect(nobody).to_contain_text("6 messages wait, the oldest 2 min")
+        expect(nobody).to_contain_text("Start their consumers, or give them a sink.")
+        expect(page).to_have_title("(2!) Now · Duetime")
+
+        # A node of which nothing was heard for long is not said to serve.
+        put(page, "**/v1/nodes", lambda read: read["nodes"][0]["vitals"].update(at=read["nodes"][0]["vitals"]["at"] - 41_000))
+        page.goto(f"{url}/#/nodes")
+        expect(page.locator("tbody tr").first).to_contain_text("not known")
+        expect(page.locator("tbody tr").first).to_contain_text("serving 41 s ago")
+        close(page)
+
+        # The stream says what there is, and nothing else can be read: what is not known is not said.
+        page = page_of()
+        away = {"status": 503, "code": "store_unavailable", "detail": "the store does not answer"}
+        page.route("**/v1/topics", lambda route: route.fulfill(status=503, json=away))
+        page.route("**/v1/topics/*", lambda route: route.fulfill(status=503, json=away))
+        page.goto(f"{url}/#/")
+        row = page.locator("tbody tr").filter(has=page.get_by_role("link", name="calls", exact=True))
+        expect(row).to_contain_text("not known")
+        assert "consumers" not in page.locator("tbody").inner_text(), page.locator("tbody").inner_text()
+        page.goto(f"{url}/#/sinks")
+        expect(page.locator("main")).to_contain_text("Which sink 5 topics have was not read yet")
+        expect(page.get_by_role("region", name="topics with a sink")).to_contain_text("Not known")
+        assert "No topic has a sink" not in page.locator("main").inner_text()
+        page.goto(f"{url}/#/topic/calls")
+        expect(page.locator("main")).to_contain_text("Not known: they were not read yet.")
+        assert "default" not in page.locator("main .grid").inner_text()
+        for path in ("**/v1/topics", "**/v1/topics/*"):
+            page.unroute(path)
+        expect(page.locator("main")).not_to_contain_text("they were not read yet")
+        page.goto(f"{url}/#/")
+        expect(row).to_contain_text("partner")
+        close(page)
+
+        # What died long ago is not red; what dies now is.
+        page = page_of()
+        died = {"dead": 0.5}
+        put(page, "**/v1/rates*", lambda read: [one.update(died) for one in read["topics"]])
+        page.goto(f"{url}/#/topic/letters")
+        figure = page.locator(".figure", has_text="Dead letters")
+        expect(figure).to_contain_text("3")
+        expect(figure.locator(".bad")).to_have_count(1)
+        died["dead"] = 0.0
+        expect(figure.locator(".bad")).to_have_count(0)
+        assert page.locator("p .bad", has_text="dead").count() == 0
+        close(page)
+
+        # At twice the size of a small screen Now has no columns that are out of sight.
+        page = page_of(viewport={"width": 720, "height": 450})
+        page.goto(f"{url}/#/")
+        expect(row_of(page, "letters")).to_be_visible()
+        wide = page.evaluate("document.querySelector('.scroll').scrollWidth - document.querySelector('.scroll').clientWidth")
+        assert wide <= 0, f"the columns of Now are {wide} px wider than the page"
+    print("what is known is said")
+
+
+def close(page):
+    # An answer that is being changed when its page goes is no fault.
+    page.unroute_all(behavior="ignoreErrors")
+    page.context.close()
+
+
+def row_of(page, topic):
+    return page.locator("tbody tr").filter(has=page.get_by_role("link", name=topic, exact=True))
+
+
+main()

@@ -118,7 +118,7 @@ async fn the_three_lines_that_serve_prints_work_as_they_stand() {
     let printed = node.output();
     let lines: Vec<&str> = printed.lines().filter(|line| line.starts_with("  curl")).collect();
     assert_eq!(lines.len(), 3, "{printed}");
-    let wanted = ["\"orders\"", "\"scheduled\"", "\"cancelled\""];
+    let wanted = ["\"timeouts\"", "\"scheduled\"", "\"cancelled\""];
     for (line, wanted) in lines.iter().zip(wanted) {
         let output = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output().unwrap();
         let said = said(output);
@@ -167,6 +167,7 @@ async fn operators_see_nodes_shards_and_status() {
     assert_eq!(nodes["nodes"][0]["mode"], "solo");
     let status = to(&node, &["status", "--json"]).done().json();
     assert_eq!((&status["ready"], &status["topics"][0]["name"]), (&true.into(), &"orders".into()));
+    assert_eq!((&status["issues"], &status["unclaimed"]), (&serde_json::json!([]), &serde_json::json!([])));
     assert!(to(&node, &["status"]).done().out.contains("is able to serve"));
     to(&node, &["top"]).refused(1, &["duetime status"]);
 }
@@ -206,6 +207,11 @@ fn wrong_use_ends_with_2_and_help_with_0() {
     typed(&["enqueue", "orders", "--delay", "-5s"]).refused(2, &["not negative"]);
     typed(&["--node", "x", "serve"]).refused(2, &["--node"]);
     assert!(typed(&["--help"]).done().out.contains("check-config"));
+    typed(&["redrive", "orders"]).refused(2, &["tip: `duetime dead redrive TOPIC`"]);
+    // What a variable gives is not asked for.
+    let output = command(None, &["enqueue"]).env("DUETIME_NODE", "http://127.0.0.1:1").output().unwrap();
+    let lacks = said(output).refused(2, &["<TOPIC>", "Usage:"]);
+    assert!(!lacks.err.contains("--node"), "{}", lacks.err);
 }
 
 #[test]

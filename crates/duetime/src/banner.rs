@@ -40,9 +40,9 @@ fn text((address, console): (SocketAddr, Option<SocketAddr>), store: &str, with_
         "duetime {version} listens on {url} (store {store})
 
 An order timeout, to try: a topic, a message that falls due in 30 minutes, and its cancel when the order is paid.
-  curl -X PUT{token} {url}/v1/topics/orders
-  curl -X POST{token} {url}/v1/topics/orders/messages {json} -d '{{\"id\":\"order-42\",\"delay\":\"30m\",\"payload\":\"close order 42\"}}'
-  curl -X DELETE{token} {url}/v1/topics/orders/messages/order-42
+  curl -X PUT{token} {url}/v1/topics/timeouts
+  curl -X POST{token} {url}/v1/topics/timeouts/messages {json} -d '{{\"id\":\"order-42\",\"delay\":\"30m\",\"payload\":\"close order 42\"}}'
+  curl -X DELETE{token} {url}/v1/topics/timeouts/messages/order-42
 
 Look at it: {page}`duetime top`. Stop it: Ctrl-C.
 ",
@@ -60,7 +60,7 @@ mod tests {
         let text = text((at("0.0.0.0:3830"), Some(at("127.0.0.1:3831"))), "embedded:./duetime-data", true, false);
         let lines: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("curl")).collect();
         assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|line| line.contains("http://127.0.0.1:3830/v1/topics/orders")));
+        assert!(lines.iter().all(|line| line.contains("http://127.0.0.1:3830/v1/topics/timeouts")));
         assert!(text.contains("Look at it: http://127.0.0.1:3831/ or"), "{text}");
         assert!(lines.iter().all(|line| line.contains("Bearer $DUETIME_TOKEN")));
         let text = super::text((at("127.0.0.1:3830"), None), "embedded:./duetime-data", false, false);

@@ -1,13 +1,17 @@
 //! What a user types. Field docs are the help text.
 
+mod arrange;
+mod habits;
 #[cfg(test)]
 mod shown;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod typed;
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{
     apply, backup, bulk, consume, context, dead, docs, enqueue, events, export, find, forecast, import, init, list,
@@ -46,6 +50,7 @@ pub enum Command {
     /// Creates and changes topics so that they are as a file declares them; shows what differs first.
     Apply(apply::ApplyArgs),
     /// Schedules a message, or a whole file of them.
+    #[command(visible_aliases = ["publish", "push", "schedule"])]
     Enqueue(enqueue::EnqueueArgs),
     /// Writes the messages of a topic with their payloads, one JSON object a line, while the node serves.
     Export(export::ExportArgs),
@@ -60,6 +65,7 @@ pub enum Command {
     /// Says where messages are and what happens to them next.
     Explain(message::IdsArgs),
     /// Lists live messages by state, time and beginning of their id, without payloads.
+    #[command(visible_alias = "ls")]
     List(list::ListArgs),
     /// Finds messages by their id alone, in all topics.
     Find(find::FindArgs),
@@ -109,9 +115,9 @@ pub enum Command {
     Backup(backup::BackupArgs),
     /// Shows the token's name, scopes and limits.
     Whoami(NodeArgs),
-    /// Shows rates and lateness of the last minute, at one node.
-    Rates(NodeArgs),
-    /// Shows who changed what, the newest first, at one node.
+    /// Shows rates and lateness of the last minute, at one node or at all.
+    Rates(observe::RatesArgs),
+    /// Shows who changed what, the newest first, at one node or at all.
     Audit(observe::AuditArgs),
     /// Prints a line of JSON whenever the counts of topics change.
     Events(events::EventsArgs),
@@ -184,14 +190,18 @@ impl Before {
     }
 }
 
+/// The command line with groups of commands and examples.
+#[must_use]
+pub fn program() -> clap::Command {
+    arrange::arranged(Cli::command())
+}
+
 /// Reads what was typed; ends the program where that cannot be understood, or asks for help.
 #[must_use]
 pub fn read() -> Cli {
     let typed: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    let cli = match moved_behind(&typed) {
-        Some(moved) => Cli::parse_from(moved),
-        None => Cli::parse_from(typed),
-    };
+    let typed = moved_behind(&typed).unwrap_or(typed);
+    let cli = understood(&typed).unwrap_or_else(|error| habits::corrected(error, program(), &typed).exit());
     // The command would run without them, at another node.
     if let Some(left) = cli.before.behind() {
         let names: Vec<&str> = left.iter().filter_map(|option| option.split('=').next()).collect();
@@ -201,13 +211,17 @@ pub fn read() -> Cli {
     cli
 }
 
+fn understood(typed: &[std::ffi::OsString]) -> Result<Cli, clap::Error> {
+    let mut program = program();
+    let mut matches = program.try_get_matches_from_mut(typed)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
+}
+
 /// What was typed, with the options before the command moved behind it.
 fn moved_behind(typed: &[std::ffi::OsString]) -> Option<Vec<std::ffi::OsString>> {
     // Without the command's own options, which may lack: only what stands before it is looked for.
     let command = Cli::command();
-    let is_command = |word: &std::ffi::OsString| {
-        word.to_str().is_some_and(|word| command.get_subcommands().any(|known| known.get_name() == word))
-    };
+    let is_command = |word: &std::ffi::OsString| command.find_subcommand(word).is_some();
     // The value of an option may be the name of a command: the option lacks its value if the command begins there.
     let before_at = |at: usize| Some((at, BeforeOnly::try_parse_from(&typed[..at]).ok()?.before));
     let (at, before) = (1..typed.len()).filter(|at| is_command(&typed[*at])).find_map(before_at)?;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use clap::CommandFactory as _;
 use duetime_core::Store;
 use duetime_resize::Steps;
 use duetime_supervisor::Supervisor;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{self, Cli, Command};
 use crate::clock::SystemClock;
 use crate::commands::{
     apply, backup, bulk, check_config, consume, context, dead, docs, enqueue, events, export, find, forecast, import,
@@ -58,7 +57,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<u8> {
         Command::Resume(args) => pause::resume(args).await,
         Command::Backup(args) => backup::run(args).await,
         Command::Whoami(connection) => observe::whoami(&connection).await,
-        Command::Rates(connection) => observe::rates(&connection).await,
+        Command::Rates(args) => observe::rates(&args).await,
         Command::Audit(args) => observe::audit(&args).await,
         Command::Shards(command) => shards::run(command).await,
         Command::Sink(command) => sink::run(command).await,
@@ -74,10 +73,10 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<u8> {
         Command::Token(command) => token::run(&command),
         Command::CheckConfig { file, offline, flags } => check_config::run(&file, offline, &flags).await,
         Command::Docs(args) => docs::run(&args),
-        Command::Man(args) => man::run(Cli::command(), &args),
+        Command::Man(args) => man::run(cli::program(), &args),
         Command::Completions { shell } => {
             let mut out = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "duetime", &mut out);
+            clap_complete::generate(shell, &mut cli::program(), "duetime", &mut out);
             output::raw(&out)?;
             Ok(true)
         }

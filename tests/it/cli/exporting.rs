@@ -31,9 +31,9 @@ fn messages(file: &Path) -> BTreeMap<String, Value> {
 }
 
 /// What a move keeps of live messages.
-fn kept(file: &Path) -> BTreeMap<String, [Value; 5]> {
+fn kept(file: &Path) -> BTreeMap<String, [Value; 6]> {
     let live = messages(file).into_iter().filter(|(_, message)| message["state"] != "dead");
-    let names = ["due_at", "payload", "payload_base64", "headers", "expires_at"];
+    let names = ["due_at", "payload", "payload_base64", "headers", "expires_at", "max_attempts"];
     let part = |message: Value| names.map(|name| message[name].clone());
     live.map(|(id, message)| (id, part(message))).collect()
 }
@@ -47,7 +47,7 @@ fn lines() -> String {
         let payload = match n % 4 {
             0 => json!({"payload": format!("text {n} \u{e9}\n\u{0}")}),
             1 => json!({"payload_base64": "/wD+gA==", "expires": "1h"}),
-            2 => json!({"payload": {"order": n, "lines": [1.50, null]}}),
+            2 => json!({"payload": {"order": n, "lines": [1.50, null]}, "max_attempts": 1 + n % 99}),
             _ => json!({}),
         };
         let mut message = json!({"id": id, "due_at": due, "headers": {"zone": "eu", "attempt-of": n.to_string()}});

@@ -308,6 +308,33 @@ async fn a_message_of_control_characters_and_an_endless_line_keep_no_other_back(
     assert!(did.err.len() < 2_000, "{} bytes of complaints", did.err.len());
 }
 
+/// Compared by the pages of the topic, and one by one where the topic is far larger than what was imported.
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_finds_what_is_missing_or_another_whether_the_topic_is_read_or_asked() {
+    let node = node().await;
+    to(&node, &["topic", "create", "mails", "--shards", "3", "--remember", "1h"]).done();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, ids: std::ops::Range<i64>| {
+        let file = folder.path().join(name);
+        let line = |n: i64| json!({"id": format!("m-{n}"), "due_at": DUE_MS + n, "payload": "x"}).to_string() + "\n";
+        std::fs::write(&file, ids.map(line).collect::<String>()).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (all, few) = (write("all", 0..1_200), write("few", 0..4));
+    let verify = |file: &str| to(&node, &["import", "mails", file, "--verify", "--json"]);
+    assert_eq!(verify(&all).done().json()["verified"]["same"], 1_200);
+    to(&node, &["cancel", "mails", "m-0"]).done();
+    to(&node, &["reschedule", "mails", "m-1", "--delay", "1h"]).done();
+    to(&node, &["enqueue", "mails", "--id", "m-2", "--at", &(DUE_MS + 2).to_string(), "--body", "y", "--replace"])
+        .done();
+    for (file, same) in [(&all, 1_197), (&few, 1)] {
+        let says = ["m-0 is not in the topic", "m-1 has another due time", "m-2 has another due time or payload"];
+        let did = verify(file).refused(1, &says).json();
+        let counts = ["same", "different", "gone", "missing", "refused"].map(|what| did["verified"][what].clone());
+        assert_eq!(counts, [same, 2, 0, 1, 0], "{did}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_import_lacks_is_named() {
     let node = topic().await;
@@ -316,7 +343,11 @@ async fn what_an_import_lacks_is_named() {
         to(&node, &[&["import", "mails"], args].concat()).refused(1, &[says]);
     };
     says(&["--from", "sqs", url], "bullmq");
+    says(&["--from", "bullmq", "redis://:secret@127.0.0.1:1", "--queue", "q"], "asking redis at 127.0.0.1:1");
     says(&["--from", "bullmq", url], "--queue is missing");
+    let [rabbit, beanstalk] = ["amqp://u:secret@127.0.0.1:1/v", "beanstalkd://127.0.0.1:1"];
+    says(&["--from", "rabbitmq-dlx", rabbit, "--queue", "q"], "127.0.0.1:1");
+    says(&["--from", "beanstalkd", beanstalk, "--tube", "q"], "127.0.0.1:1: the connection");
     says(&["--from", "zset", url], "--key is missing");
     says(&["--from", "bullmq", url, "--queue", "q", "--key", "k"], "--key is not for this kind");
     says(&["--from", "bullmq", "127.0.0.1", "--queue", "q"], "redis://host:port/db");

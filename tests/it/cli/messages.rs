@@ -19,6 +19,11 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     assert_eq!((&got["payload"], &got["headers"]["k"]), (&"close".into(), &"v".into()));
     assert!(to(&node, &["get", "orders", "o 1/ä"]).done().out.contains("k: v"));
     to(&node, &["get", "orders", "nope"]).refused(1, &["nope"]);
+    to(&node, &[&args[..], &["--replace", "--max-attempts", "2"]].concat()).done();
+    let got = to(&node, &["get", "orders", "o 1/ä"]).done().out;
+    assert!(got.contains("0 of 2, its own number"), "{got}");
+    assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("0 of 2"));
+    to(&node, &[&args[..], &["--max-attempts", "0"]].concat()).refused(2, &["--max-attempts", "1..=99"]);
     let found = to(&node, &["find", "o 1/ä", "--json"]).done().json();
     assert_eq!((&found["messages"][0]["topic"], &found["scanned"]), (&"orders".into(), &1.into()));
     let none = to(&node, &["find", "nope"]);

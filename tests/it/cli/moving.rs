@@ -310,6 +310,12 @@ async fn a_move_from_redis_into_a_cluster_under_load_and_kills_loses_nothing_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_move_from_a_cluster_back_into_an_embedded_store_under_load_and_kills_loses_nothing_and_doubles_nothing() {
+    let cluster = RedisCluster::start(3, 0).await;
+    moves_under_load(&Node::start(PROGRAM, &cluster.url(), "").await, &node().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_moved_can_move_back_and_a_cancel_on_the_way_holds() {
     let redis = RedisServer::start().await;
     let (first, second) = (node().await, Node::start(PROGRAM, &redis.url(), "").await);
@@ -332,6 +338,7 @@ async fn what_moved_can_move_back_and_a_cancel_on_the_way_holds() {
 
     // The side that it has left says so, and the other one cancels it.
     to(&first, &["cancel", "orders", "x:y"]).refused(1, &[]);
+    to(&first, &["get", "orders", "x:y"]).refused(1, &["a cancel of it came", "after it had moved elsewhere"]);
     to(&second, &["cancel", "orders", "x:y"]).done();
     let back = moved(&second, &first, &[]).await;
     assert_eq!(back["tally"]["moved"], 4, "{back}");

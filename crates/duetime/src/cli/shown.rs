@@ -73,6 +73,7 @@ const SHOWN: &[(&str, &[Words])] = &[
             1,
         )],
     ),
+    (r#"command("topic set", change, topic)"#, &[("topic set", &["smear=5s"], 1)]),
     (r#"command("topic delete", { force: true }, topic)"#, &[("topic delete", &["force"], 1)]),
     (r#"command(act, { reason: body.reason }, topic)"#, &[("pause", &["reason=…"], 1), ("resume", &[], 1)]),
     (r#"command("topic create", {}, name)"#, &[("topic create", &[], 1)]),
@@ -145,8 +146,10 @@ fn every_command_that_the_console_shows_is_in_the_list() {
     for file in &files {
         let text = fs::read_to_string(file).unwrap();
         found.extend(calls(&text));
-        let by_hand =
-            text.lines().filter(|line| line.contains("duetime ${") && !line.contains("return `duetime ${verb}"));
+        // `command` itself, and the name of a channel between windows.
+        let others = ["return `duetime ${verb}", "new BroadcastChannel("];
+        let is_by_hand = |line: &&str| line.contains("duetime ${") && !others.iter().any(|other| line.contains(other));
+        let by_hand = text.lines().filter(is_by_hand);
         assert_eq!(by_hand.count(), 0, "{}: put it together by `command`", file.display());
     }
     let listed: BTreeSet<String> = SHOWN.iter().map(|(call, _)| (*call).to_owned()).collect();

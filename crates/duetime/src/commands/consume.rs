@@ -22,7 +22,7 @@ pub struct ClaimArgs {
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Most messages, up to 256.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1)]
     max: usize,
     /// How long to wait for something due, up to 60s.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use duetime_client::{Answer, NewMessage, Placed};
+use duetime_core::limits::ATTEMPTS_MAX;
 use duetime_core::{Expiry, OnConflict};
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,7 +34,8 @@ pub struct EnqueueArgs {
     #[command(flatten)]
     when: When,
     /// The payload: text, @FILE for a file's bytes, - for standard input.
-    #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with = "ndjson", allow_hyphen_values = true)]
+    #[arg(long, visible_aliases = ["body", "data"], value_name = "TEXT|@FILE|-", conflicts_with = "ndjson")]
+    #[arg(allow_hyphen_values = true)]
     payload: Option<String>,
     /// A header, delivered with the message. May be repeated.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ndjson")]
@@ -47,6 +49,10 @@ pub struct EnqueueArgs {
     /// Hand it over no later than this long after its due time; then it is ended as the on_expiry of its topic says.
     #[arg(long, value_name = "DURATION", conflicts_with = "ndjson", value_parser = read_delay)]
     expires: Option<Duration>,
+    /// How many times it is delivered before it is a dead letter, instead of its topic's number.
+    #[arg(long, value_name = "N", conflicts_with = "ndjson")]
+    #[arg(value_parser = value_parser!(u8).range(1..=i64::from(ATTEMPTS_MAX)))]
+    max_attempts: Option<u8>,
     /// Messages, one JSON object a line, from a file or - for standard input.
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["delay", "at"])]
     ndjson: Option<String>,
@@ -95,6 +101,7 @@ async fn one(args: &EnqueueArgs) -> anyhow::Result<bool> {
         message.headers.push((name.to_owned(), value.to_owned()));
     }
     message.expires = args.expires.map(Expiry::After);
+    message.max_attempts = args.max_attempts;
     message.on_conflict = match args.keep {
         Some(WhichIsKept::Earliest) => OnConflict::Earliest,
         Some(WhichIsKept::Latest) => OnConflict::Latest,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{Answer, ClientError, Outcome};
+use duetime_client::{Answer, ClientError, Message, Outcome};
 use serde::Serialize;
 use serde_json::json;
 
@@ -169,7 +169,7 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("due", output::moment(message.due_at)),
             ("visible", output::moment(message.visible_at)),
             ("expires", message.expires_at.map_or_else(|| "never".to_owned(), output::moment)),
-            ("attempts", message.attempts.to_string()),
+            ("attempts", attempts(message)),
             ("redrives", message.redrives.to_string()),
             ("shard", message.shard.to_string()),
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
@@ -182,6 +182,14 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
         output::pairs(rows)
     })
     .await
+}
+
+/// How many there were; where the message says how many it may have, of how many.
+fn attempts(message: &Message) -> String {
+    match message.max_attempts {
+        Some(most) => format!("{} of {most}, its own number", message.attempts),
+        None => message.attempts.to_string(),
+    }
 }
 
 /// `duetime explain`

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{AuditFilter, NodeView};
-use duetime_core::units::parse_duration;
+use duetime_client::{AuditFilter, NodeView, Rates, Topic};
+use duetime_core::units::{parse_duration, show_duration};
+use duetime_core::{Clock as _, Timestamp};
 use serde_json::json;
 
 use super::{output, topic};
+use crate::clock::SystemClock;
 use crate::connection::NodeArgs;
+
+/// Messages that are due for so long, while nobody claims any, wait for consumers that are not there.
+const NOBODY_AFTER: Duration = Duration::from_secs(60);
 
 /// `duetime top`
 #[derive(Debug, Args)]
@@ -19,6 +24,16 @@ pub struct TopArgs {
     /// Which node.
     #[command(flatten)]
     pub connection: NodeArgs,
+}
+
+/// `duetime rates`
+#[derive(Debug, Args)]
+pub struct RatesArgs {
+    /// Of all nodes together, which the node asks for their own.
+    #[arg(long)]
+    all_nodes: bool,
+    #[command(flatten)]
+    connection: NodeArgs,
 }
 
 /// `duetime audit`
@@ -36,6 +51,9 @@ pub struct AuditArgs {
     /// Only what is about this topic.
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
+    /// Of all nodes, which the node asks for their own.
+    #[arg(long)]
+    all_nodes: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -120,22 +138,58 @@ pub async fn nodes(connection: &NodeArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Topics for consumers whose messages are due for long, and of which nothing was settled lately nor is held by
+/// anybody. Nothing is known where the figures of a node are missing.
+fn unclaimed<'a>(topics: &'a [Topic], rates: &Rates, now: Timestamp) -> Vec<&'a Topic> {
+    if rates.nodes.iter().flatten().any(|node| !node.answered) {
+        return Vec::new();
+    }
+    let is_still = |topic: &Topic| {
+        let settled = rates.topics.iter().find(|one| one.topic == topic.name);
+        settled.is_some_and(|now| now.over_ms > 0 && now.delivered + now.retried + now.dead == 0.0)
+    };
+    let waits = |topic: &Topic| {
+        let oldest = topic.oldest_due_at.map(Timestamp::from_millis);
+        topic.due > 0 && topic.in_flight == 0 && oldest.is_some_and(|oldest| now.since(oldest) > NOBODY_AFTER)
+    };
+    let is_for_consumers = |topic: &Topic| topic.config.sink.is_none() && !topic.config.paused;
+    topics.iter().filter(|topic| is_for_consumers(topic) && waits(topic) && is_still(topic)).collect()
+}
+
 /// `duetime status`: false when the node is not able to serve.
 pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
     let nodes = client.nodes().await?;
+    let mut issues = Vec::new();
     let ready = match client.ready().await {
-        Ok(()) => None,
+        Ok(found) => {
+            issues = found;
+            None
+        }
         Err(error) => Some(error.to_string()),
     };
     let topics = client.topics().await?;
+    // A token may look at topics and not at rates.
+    let rates = client.cluster_rates().await.ok();
+    let unclaimed = rates.map(|rates| unclaimed(&topics, &rates, SystemClock.now())).unwrap_or_default();
     if connection.json {
-        let not_ready = ready.clone();
-        output::json(&json!({ "ready": ready.is_none(), "not_ready": not_ready, "nodes": nodes, "topics": topics }))?;
+        let unclaimed: Vec<&str> = unclaimed.iter().map(|topic| topic.name.as_str()).collect();
+        output::json(&json!({
+            "ready": ready.is_none(), "not_ready": ready, "issues": issues, "unclaimed": unclaimed, "nodes": nodes,
+            "topics": topics,
+        }))?;
     } else {
         match &ready {
             None => output::line(&format!("{} is able to serve", client.base()))?,
             Some(reason) => output::line(&format!("{} is not able to serve: {reason}", client.base()))?,
+        }
+        for issue in &issues {
+            output::line(&format!("issue: {issue}"))?;
+        }
+        for topic in unclaimed {
+            let (name, due, most) = (&topic.name, topic.due, show_duration(NOBODY_AFTER));
+            let waits = format!("{due} messages of it are due, the oldest for more than {most}");
+            output::line(&format!("issue: nobody claims {name}: {waits}; start its consumers, or give it a sink"))?;
         }
         table(&nodes)?;
         topic::counts(&topics)?;
@@ -183,15 +237,20 @@ fn shown(number: Option<f64>) -> String {
 }
 
 /// `duetime rates`
-pub async fn rates(connection: &NodeArgs) -> anyhow::Result<bool> {
-    let rates = connection.client()?.rates().await?;
+pub async fn rates(args: &RatesArgs) -> anyhow::Result<bool> {
+    let RatesArgs { all_nodes, connection } = args;
+    let client = connection.client()?;
+    let rates = if *all_nodes { client.cluster_rates().await? } else { client.rates().await? };
+    let is_whole = output::all_answered(rates.nodes.as_deref());
     if connection.json {
         output::json(&rates)?;
-        return Ok(true);
+        return Ok(is_whole);
     }
     let rows = rates.topics.iter().map(|topic| {
         let numbers = [topic.scheduled, topic.cancelled, topic.delivered, topic.retried, topic.dead].map(Some);
-        let times = [topic.late_p50_ms, topic.late_p99_ms, topic.capacity];
+        // Lateness that is kept of several topics together is that of none of them.
+        let own = |ms: Option<f64>| ms.filter(|_| !topic.of_rest);
+        let times = [own(topic.late_p50_ms), own(topic.late_p99_ms), topic.capacity];
         let numbers = numbers.into_iter().chain(times).map(shown);
         std::iter::once(topic.topic.clone()).chain(numbers).collect()
     });
@@ -207,21 +266,24 @@ pub async fn rates(connection: &NodeArgs) -> anyhow::Result<bool> {
     if !sinks.is_empty() {
         output::table(&["sink", "calls/s", "p50 ms", "p99 ms", "not accepted"], sinks, "")?;
     }
-    Ok(true)
+    Ok(is_whole)
 }
 
 /// `duetime audit`
 pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
-    let AuditArgs { limit, kind, operation, topic, connection } = args;
-    let filter = AuditFilter { kinds: kind.clone(), operations: operation.clone(), topic: topic.clone() };
+    let AuditArgs { limit, kind, operation, topic, all_nodes, connection } = args;
+    let (kinds, operations, topic) = (kind.clone(), operation.clone(), topic.clone());
+    let filter = AuditFilter { kinds, operations, topic, all_nodes: *all_nodes };
     let log = connection.client()?.audit(usize::from(*limit), &filter).await?;
+    let is_whole = output::all_answered(log.nodes.as_deref());
     if connection.json {
         output::json(&log)?;
-        return Ok(true);
+        return Ok(is_whole);
     }
     let rows = log.entries.iter().map(|line| {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
-        vec![
+        let node = log.nodes.is_some().then(|| text(&line.node));
+        let words = vec![
             line.time.clone(),
             text(&line.who),
             text(&line.from),
@@ -234,9 +296,51 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
             format!("{} ({} refused)", line.count, line.refused),
             format!("{} {}", line.outcome, line.status),
             line.reason.clone().unwrap_or_default(),
-        ]
+        ];
+        node.into_iter().chain(words).collect()
     });
-    let head = ["time", "who", "from", "operation", "topic", "message", "items", "outcome", "reason"];
-    output::table(&head, rows.collect(), "nothing like that was changed since the node started")?;
-    Ok(true)
+    let head = ["node", "time", "who", "from", "operation", "topic", "message", "items", "outcome", "reason"];
+    let head = if log.nodes.is_some() { &head[..] } else { &head[1..] };
+    output::table(head, rows.collect(), "nothing like that was changed since the node started")?;
+    Ok(is_whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_for_consumers_of_which_nobody_claims_anything_is_found() {
+        let topic = |name: &str, fields: serde_json::Value| {
+            let mut all = json!({"name": name, "due": 3, "oldest_due_at": 1_000});
+            all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            serde_json::from_value::<Topic>(all).unwrap()
+        };
+        let topics = [
+            topic("nobody", json!({})),
+            topic("held", json!({"in_flight": 1})),
+            topic("paused", json!({"paused": true})),
+            topic("sent", json!({"sink": {"name": "out"}})),
+            topic("none", json!({"due": 0})),
+            topic("unseen", json!({})),
+            topic("slow", json!({})),
+        ];
+        let rates = |answered: bool| {
+            let still = |topic: &str, delivered: f64| {
+                json!({"topic": topic, "over_ms": 60_000, "scheduled": 1.0, "cancelled": 0.0, "delivered": delivered,
+                    "retried": 0.0, "dead": 0.0})
+            };
+            let of: Vec<_> = topics.iter().filter(|topic| !["unseen", "slow"].contains(&topic.name.as_str())).collect();
+            let of = of.iter().map(|topic| still(&topic.name, 0.0)).chain([still("slow", 0.1)]).collect::<Vec<_>>();
+            let nodes = json!([{"name": "n1", "answered": answered}]);
+            serde_json::from_value::<Rates>(json!({"node": "n1", "nodes": nodes, "topics": of})).unwrap()
+        };
+        let names = |answered: bool, now: i64| {
+            let found = unclaimed(&topics, &rates(answered), Timestamp::from_millis(now));
+            found.iter().map(|topic| topic.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(true, 61_001), ["nobody"]);
+        assert!(names(true, 61_000).is_empty(), "a minute is not over");
+        assert!(names(false, 61_001).is_empty(), "another node may have served it");
+    }
 }

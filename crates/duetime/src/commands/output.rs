@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use duetime_client::ClientError;
+use duetime_client::{ClientError, NodeAnswer};
 use duetime_core::{Timestamp, units};
 use serde::Serialize;
 
@@ -193,6 +193,16 @@ pub fn report(error: &anyhow::Error) {
         text += "; give it with --token or DUETIME_TOKEN";
     }
     complain(&text);
+}
+
+/// Says which nodes are not in an answer about all of them; false: some are not.
+pub fn all_answered(nodes: Option<&[NodeAnswer]>) -> bool {
+    let missing = nodes.into_iter().flatten().filter(|node| !node.answered);
+    let said = missing.inspect(|node| {
+        let why = node.reason.as_deref().unwrap_or("has not answered");
+        eprintln!("node {:?} {why}: what it knows is missing here", node.name);
+    });
+    said.count() == 0
 }
 
 #[cfg(test)]

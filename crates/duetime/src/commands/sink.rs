@@ -62,6 +62,9 @@ pub struct ProbeArgs {
 pub struct OutagesArgs {
     /// Only of this topic.
     topic: Option<String>,
+    /// Of all nodes, which the node asks for their own.
+    #[arg(long)]
+    all_nodes: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -106,16 +109,19 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             let client = connection.client()?;
             all_of(&connection, async || client.resume_sink(&sink).await).await
         }
-        SinkCommand::Outages(OutagesArgs { topic, connection }) => {
-            let answer = connection.client()?.outages(topic.as_deref()).await?;
+        SinkCommand::Outages(OutagesArgs { topic, all_nodes, connection }) => {
+            let (client, topic) = (connection.client()?, topic.as_deref());
+            let answer = if all_nodes { client.cluster_outages(topic).await? } else { client.outages(topic).await? };
             if connection.json {
                 output::json(&answer)?;
             } else {
-                let head = ["topic", "sink", "down since", "for", "tried", "reason"];
-                let none = format!("no sink was down at {} since it started", answer.node);
-                output::table(&head, answer.outages.iter().map(outage).collect(), &none)?;
+                let head = ["node", "topic", "sink", "down since", "for", "tried", "reason"];
+                let head = if all_nodes { &head[..] } else { &head[1..] };
+                let at = if all_nodes { "any node" } else { &answer.node };
+                let none = format!("no sink was down at {at} since it started");
+                output::table(head, answer.outages.iter().map(outage).collect(), &none)?;
             }
-            Ok(true)
+            Ok(output::all_answered(answer.nodes.as_deref()))
         }
     }
 }
@@ -201,14 +207,15 @@ fn outage(outage: &Outage) -> Vec<String> {
         (Some(until), _) => format!("{}, then the topic was paused or changed", span(until)),
     };
     let last = outage.last_reason.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default();
-    vec![
+    let words = vec![
         outage.topic.clone(),
         outage.sink.clone(),
         output::moment(outage.since),
         lasted,
         outage.probes.to_string(),
         format!("{}{last}", outage.reason),
-    ]
+    ];
+    outage.node.iter().cloned().chain(words).collect()
 }
 
 fn meaning(outcome: &str) -> &str {

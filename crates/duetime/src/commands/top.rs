@@ -38,7 +38,7 @@ async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
     Ok(Look { at, topics: topics?, nodes: nodes?, rates: Some(rates?), forecast: forecast.unwrap_or(None) })
 }
 
-/// Runs until `q`, Esc or Ctrl-C.
+/// Runs until `q` or Ctrl-C.
 pub async fn run(args: TopArgs) -> anyhow::Result<bool> {
     let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     ensure!(is_terminal, "top wants a terminal; use `duetime status` or `duetime status --json` here");

@@ -39,7 +39,7 @@ const COLUMNS: [(&str, u16); 13] = [
 const WANTED_FIRST: [usize; 13] = [0, 2, 3, 5, 8, 10, 12, 6, 1, 9, 4, 7, 11];
 /// Topics whose pause is said below a table.
 const PAUSES_SHOWN: usize = 3;
-/// The column that is sorted by at first: the oldest due message on top, as in the console.
+/// The column from which the keys go on to sort by others: the oldest due message on top.
 const OLDEST: usize = 3;
 /// Width of the longest bar of a forecast.
 const BAR_CHARS: u64 = 40;
@@ -64,6 +64,7 @@ pub enum Page {
     Sinks,
     Topic(String),
     Forecast(String),
+    Help,
 }
 
 /// What a key asks of who runs the screen.
@@ -83,7 +84,19 @@ pub struct TopicLine {
     keys: [f64; COLUMNS.len()],
     is_down: bool,
     late: usize,
-    dead: u64,
+    /// Some were given up within the last minute.
+    has_new_dead: bool,
+}
+
+impl TopicLine {
+    /// 2: somebody is needed; 1: it may be so.
+    fn severity(&self) -> u8 {
+        match (self.is_down || self.late > 1, self.late > 0 || self.has_new_dead) {
+            (true, _) => 2,
+            (false, true) => 1,
+            (false, false) => 0,
+        }
+    }
 }
 
 /// What `duetime top` shows, and what its keys do.
@@ -94,6 +107,8 @@ pub struct Screen {
     /// Why the last look failed.
     pub issue: Option<String>,
     node: String,
+    /// A column was asked for; else those that need somebody are on top.
+    is_sorted: bool,
     column: usize,
     down: bool,
     filter: String,
@@ -121,7 +136,9 @@ fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     let waited = topic.oldest_due_at.map(|due| at.saturating_sub(due).max(0) as f64 / 1000.0);
     let of = |pick: fn(&TopicRates) -> f64| rates.map_or(0.0, pick);
     let (incoming, cancelled, out) = (of(|r| r.scheduled), of(|r| r.cancelled), of(|r| r.delivered));
-    let (p50, p99) = (rates.and_then(|r| r.late_p50_ms), rates.and_then(|r| r.late_p99_ms));
+    // Lateness that is kept of several topics together is that of none of them.
+    let own = rates.filter(|rates| !rates.of_rest);
+    let (p50, p99) = (own.and_then(|r| r.late_p50_ms), own.and_then(|r| r.late_p99_ms));
     let sink =
         topic.config.sink.as_ref().map_or_else(|| "consumers claim".to_owned(), |sink| sink_of(topic, &sink.name));
     let counts = [topic.scheduled, topic.due, topic.in_flight, topic.dead].map(|count| count as f64);
@@ -159,7 +176,7 @@ fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
         ],
         is_down: topic.sink_issue.is_some(),
         late: LATE_S.iter().filter(|limit| waited.is_some_and(|waited| waited > **limit)).count(),
-        dead: topic.dead,
+        has_new_dead: of(|r| r.dead) > 0.0,
     }
 }
 
@@ -171,6 +188,7 @@ impl Screen {
             look,
             issue: None,
             node,
+            is_sorted: false,
             column: OLDEST,
             down: true,
             filter: String::new(),
@@ -191,6 +209,9 @@ impl Screen {
         let mut lines: Vec<_> =
             wanted.map(|topic| line(topic, rates.get(topic.name.as_str()).copied(), self.look.at)).collect();
         let order = |a: &TopicLine, b: &TopicLine| {
+            if !self.is_sorted {
+                return b.severity().cmp(&a.severity()).then_with(|| a.name.cmp(&b.name));
+            }
             let column = self.column;
             let by = a.keys[column].partial_cmp(&b.keys[column]).unwrap_or(Ordering::Equal);
             let by = if matches!(column, 0 | 12) { a.cells[column].cmp(&b.cells[column]) } else { by };
@@ -214,7 +235,6 @@ impl Screen {
             KeyCode::Backspace if self.typing => drop(self.filter.pop()),
             KeyCode::Char(c) if self.typing => self.filter.push(c),
             KeyCode::Char('q') => return Asked::Quit,
-            KeyCode::Esc if self.page == Page::Topics && self.filter.is_empty() => return Asked::Quit,
             KeyCode::Esc => {
                 self.page = Page::Topics;
                 self.filter.clear();
@@ -223,9 +243,10 @@ impl Screen {
             KeyCode::Char('t') => self.page = Page::Topics,
             KeyCode::Char('n') => self.page = Page::Nodes,
             KeyCode::Char('k') => self.page = Page::Sinks,
-            KeyCode::Char('s') | KeyCode::Right => self.column = (self.column + 1) % COLUMNS.len(),
-            KeyCode::Char('S') | KeyCode::Left => self.column = (self.column + COLUMNS.len() - 1) % COLUMNS.len(),
-            KeyCode::Char('r') => self.down = !self.down,
+            KeyCode::Char('?') => self.page = Page::Help,
+            KeyCode::Char('s') | KeyCode::Right => self.sort(1),
+            KeyCode::Char('S') | KeyCode::Left => self.sort(COLUMNS.len() - 1),
+            KeyCode::Char('r') => (self.is_sorted, self.down) = (true, !self.down),
             KeyCode::Down => self.chosen = (self.chosen + 1).min(self.lines().len().saturating_sub(1)),
             KeyCode::Up => self.chosen = self.chosen_of(self.lines().len()).saturating_sub(1),
             KeyCode::Enter => self.open(Page::Topic),
@@ -237,6 +258,11 @@ impl Screen {
             _ => {}
         }
         Asked::Nothing
+    }
+
+    /// By the column that is so many further.
+    fn sort(&mut self, further: usize) {
+        (self.is_sorted, self.column) = (true, (self.column + further) % COLUMNS.len());
     }
 
     /// Which of so many lines is chosen: there may be fewer than when it was.
@@ -267,7 +293,7 @@ impl Screen {
         let keys = if self.typing {
             format!(" only topics with: {}▏ Enter keeps it, Esc forgets it ", self.filter)
         } else {
-            " t topics n nodes k sinks Enter topic f forecast / filter s sort r turn q quit ".to_owned()
+            " t topics n nodes k sinks Enter topic f forecast / filter s sort ? help q quit ".to_owned()
         };
         let block = Block::bordered()
             .title(format!(" duetime top · {} · {state} ", self.node))
@@ -282,6 +308,7 @@ impl Screen {
             Page::Topics => self.draw_topics(frame, inside),
             Page::Nodes => frame.render_widget(self.nodes(), inside),
             Page::Sinks => frame.render_widget(self.sinks(), inside),
+            Page::Help => frame.render_widget(Paragraph::new(include_str!("top_screen/help.txt")), inside),
             Page::Topic(name) => frame.render_widget(Paragraph::new(self.one(name)), inside),
             Page::Forecast(name) => frame.render_widget(Paragraph::new(self.forecast(name)), inside),
         }
@@ -325,15 +352,20 @@ impl Screen {
             Cell::from(Text::from(text).alignment(if is_text { Alignment::Left } else { Alignment::Right }))
         };
         let head = shown.iter().map(|at| {
-            let mark = if *at == self.column { if self.down { "↓" } else { "↑" } } else { "" };
+            let mark = if self.is_sorted && *at == self.column { if self.down { "↓" } else { "↑" } } else { "" };
             right(format!("{}{mark}", COLUMNS[*at].0), *at)
         });
         let rows = lines.iter().map(|line| {
-            let row = Row::new(shown.iter().map(|at| right(line.cells[*at].clone(), *at)));
-            match (line.is_down || line.late > 1, line.late > 0 || line.dead > 0) {
-                (true, _) => row.style(Style::new().fg(Color::Red)),
-                (false, true) => row.style(Style::new().fg(Color::Yellow)),
-                (false, false) => row,
+            let text = |at: usize| match at {
+                // In a narrow terminal nothing else says so.
+                0 if line.is_down && !shown.contains(&12) => format!("{}: sink down", line.name),
+                _ => line.cells[at].clone(),
+            };
+            let row = Row::new(shown.iter().map(|at| right(text(*at), *at)));
+            match line.severity() {
+                2 => row.style(Style::new().fg(Color::Red)),
+                1 => row.style(Style::new().fg(Color::Yellow)),
+                _ => row,
             }
         });
         let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -420,7 +452,11 @@ impl Screen {
         let mut text: Vec<String> =
             COLUMNS.iter().zip(&line.cells).map(|((name, _), cell)| format!("{name:>14}  {cell}")).collect();
         if let Some(rates) = rates.get(name) {
-            text.push(format!("{:>14}  {} of {} in the last minute", "Late", rates.late, rates.deliveries));
+            let late = match rates.of_rest {
+                true => "beyond 256 topics lateness is not kept by topic".to_owned(),
+                false => format!("{} of {} in the last minute", rates.late, rates.deliveries),
+            };
+            text.push(format!("{:>14}  {late}", "Late"));
             text.push(format!("{:>14}  {}", "Capacity/s", rates.capacity.map_or_else(|| "–".to_owned(), rate)));
         }
         if topic.config.paused {

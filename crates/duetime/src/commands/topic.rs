@@ -1,8 +1,10 @@
 //! `duetime topic create|set|get|list|delete`
 
+use std::collections::BTreeMap;
+
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand};
-use duetime_client::Topic;
+use duetime_client::{SinkIssue, Topic};
 use serde_json::json;
 
 use super::settings::{self, CLAIMED, Settings};
@@ -19,6 +21,7 @@ pub enum TopicCommand {
     /// Shows a topic's settings and counts.
     Get(NameArgs),
     /// Lists the topics.
+    #[command(visible_alias = "ls")]
     List(NodeArgs),
     /// Deletes a topic with everything in it.
     Delete(DeleteArgs),
@@ -175,6 +178,9 @@ fn not_counted(topic: &Topic) -> String {
     format!("{}: without {}, silent at present", topic.name, output::count(topic.unreachable_shards as u64, "shard"))
 }
 
+/// Most topics of a sink that is down that are named in its line.
+const TOPICS_NAMED: usize = 3;
+
 /// The topics with their counts.
 pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
     let rows = topics.iter().map(|topic| {
@@ -199,11 +205,33 @@ pub fn counts(topics: &[Topic]) -> anyhow::Result<()> {
             output::line(&format!("{} is paused {}", topic.name, pause::in_words(pause)))?;
         }
     }
-    for (topic, issue) in topics.iter().filter_map(|topic| Some((topic, topic.sink_issue.as_ref()?))) {
-        let sink = topic.config.sink.as_ref().map_or("", |sink| &sink.name);
-        output::line(&format!("{}: sink {sink} is {}", topic.name, sink::in_words(issue)))?;
+    for line in sinks_down(topics) {
+        output::line(&line)?;
     }
     Ok(())
+}
+
+/// One line for each sink that is down: of the topic for which it has been so the longest, and how many there are.
+fn sinks_down(topics: &[Topic]) -> Vec<String> {
+    let mut of_sinks: BTreeMap<&str, Vec<(&Topic, &SinkIssue)>> = BTreeMap::new();
+    for (topic, issue) in topics.iter().filter_map(|topic| Some((topic, topic.sink_issue.as_ref()?))) {
+        let sink = topic.config.sink.as_ref().map_or("", |sink| &sink.name);
+        of_sinks.entry(sink).or_default().push((topic, issue));
+    }
+    let line = |(sink, mut down): (&str, Vec<(&Topic, &SinkIssue)>)| {
+        down.sort_by_key(|(_, issue)| issue.since.unwrap_or(i64::MAX));
+        let (first, issue) = down[0];
+        let names: Vec<&str> = down.iter().take(TOPICS_NAMED).map(|(topic, _)| topic.name.as_str()).collect();
+        let more = match down.len().saturating_sub(TOPICS_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        match down.len() {
+            1 => format!("{}: sink {sink} is {}", first.name, sink::in_words(issue)),
+            n => format!("sink {sink} of {n} topics ({}{more}) is {}", names.join(", "), sink::in_words(issue)),
+        }
+    };
+    of_sinks.into_iter().map(line).collect()
 }
 
 /// The name of a topic, and whether it is paused.
@@ -238,4 +266,30 @@ fn show(topic: &Topic, connection: &NodeArgs) -> anyhow::Result<()> {
     ];
     rows.extend(counts.map(|(name, value)| (name.to_owned(), value)));
     output::pairs(rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_that_is_down_is_one_line_however_many_topics_it_has() {
+        let topic = |n: i64, sink: &str| -> Topic {
+            serde_json::from_value(json!({
+                "name": format!("calls-{n}"), "shards": 4, "visibility_timeout": "30s", "retry": {}, "max_payload": 10,
+                "delivery": "at-least-once", "scheduled": 0, "due": 0, "in_flight": 0, "dead": 0, "shard_count": 4,
+                "sink": {"name": sink}, "sink_issue": {"state": "down", "since": 100 - n, "reason": "refused"}
+            }))
+            .unwrap()
+        };
+        let mut topics: Vec<Topic> = (0..5).map(|n| topic(n, "shop")).collect();
+        topics.push(topic(7, "mail"));
+        let lines = sinks_down(&topics);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("calls-7: sink mail is down"), "{lines:?}");
+        assert!(
+            lines[1].starts_with("sink shop of 5 topics (calls-4, calls-3, calls-2 and 2 more) is down"),
+            "{lines:?}"
+        );
+    }
 }

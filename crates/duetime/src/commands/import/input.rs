@@ -57,7 +57,7 @@ impl Input {
         match self {
             Self::Source { source, place } => {
                 let Some(at) = *place else { return Ok(None) };
-                let page = source.page(at).await?;
+                let page = source.page(at).await.with_context(|| format!("reading {}", source.at()))?;
                 *place = page.next;
                 Ok(Some(page.items.into_iter().map(of_source).collect()))
             }

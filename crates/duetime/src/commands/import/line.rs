@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_client::NewMessage;
 use duetime_core::units::{parse_duration, parse_time};
-use duetime_core::{Due, EXPIRES, Expiry, OnConflict, Version};
+use duetime_core::{Due, EXPIRES, Expiry, OnConflict, Version, max_attempts};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -39,6 +39,8 @@ struct Fields<'a> {
     expires: Option<Value>,
     #[serde(default)]
     expires_at: Option<Value>,
+    #[serde(default)]
+    max_attempts: Option<Value>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default, rename = "visible_at")]
@@ -169,6 +171,13 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     message.due = due;
     message.expires = expires;
     message.headers = fields.headers;
+    // An export has it twice too.
+    let is_said = message.headers.iter().any(|(name, _)| name == max_attempts::MAX_ATTEMPTS);
+    if let Some(asked) = fields.max_attempts.filter(|_| !is_said) {
+        let most =
+            asked.as_u64().ok_or_else(|| format!("is {asked}; give a whole number")).and_then(max_attempts::check);
+        message.max_attempts = Some(most.map_err(|error| format!("max_attempts {error}"))?);
+    }
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,
         Some("replace") => OnConflict::Replace,
@@ -209,6 +218,10 @@ mod tests {
         assert_eq!(expires(r#"{"id":"c","expires":"1s"}"#), Some(Expiry::After(std::time::Duration::from_secs(1))));
         let exported = r#"{"id":"c","expires_at":1924992000123,"headers":{"duetime-expires":"+1"}}"#;
         assert_eq!(expires(exported), None, "the header says it");
+        let max_attempts = |line: &str| read(line.as_bytes()).unwrap().message.max_attempts;
+        assert_eq!(max_attempts(r#"{"id":"d","max_attempts":3}"#), Some(3));
+        let exported = r#"{"id":"d","max_attempts":3,"headers":{"duetime-max-attempts":"3"}}"#;
+        assert_eq!(max_attempts(exported), None, "the header says it");
     }
 
     #[test]
@@ -235,6 +248,8 @@ mod tests {
             (br#"{"id":"a","delay":"30m","due_at":5}"#, "both given"),
             (br#"{"id":"a","due_at":1700000000}"#, "due_at:"),
             (br#"{"id":"a","priority":3}"#, "priority"),
+            (br#"{"id":"a","max_attempts":100}"#, "max_attempts is 100; give 1 to 99"),
+            (br#"{"id":"a","max_attempts":"many"}"#, "max_attempts is \"many\"; give a whole number"),
             (b"{\"id\":", "EOF"),
         ] {
             let error = read(line).map(|_| ()).unwrap_err();

@@ -2,10 +2,12 @@
 
 mod args;
 mod drain;
+mod expected;
 mod input;
 pub(crate) mod line;
 mod report;
 mod send;
+mod table;
 mod verify;
 
 use anyhow::{Context as _, ensure};
@@ -139,7 +141,10 @@ pub async fn run(mut args: ImportArgs) -> anyhow::Result<bool> {
     let client = args.connection.client()?.retrying(args.retry_for);
     let source = args.source()?;
     let (length, left) = match &source {
-        Some(source) => (Some(source.count().await?), source.left().await?),
+        Some(source) => {
+            let at = || format!("asking {}", source.at());
+            (Some(source.count().await.with_context(at)?), source.left().await.with_context(at)?)
+        }
         None => (None, Vec::new()),
     };
     let input = match source {
@@ -156,8 +161,16 @@ pub async fn run(mut args: ImportArgs) -> anyhow::Result<bool> {
     })?;
     let verified = if args.verify {
         let is_refused = |message: &NewMessage| check(message, payload_bytes_max).is_err();
-        let expected = verify::Expected { smear: config.smear, delay: config.delay, begun };
-        Some(verify::verify(&client, &args.topic, input_of(&args).await?, is_refused, &expected).await?)
+        let expected = expected::Expected { smear: config.smear, delay: config.delay, begun };
+        let verify = verify::Verify {
+            client: &client,
+            topic: &args.topic,
+            open: async || input_of(&args).await,
+            is_refused,
+            expected: &expected,
+            of_source: tally.total(),
+        };
+        Some(verify.run().await?)
     } else {
         None
     };

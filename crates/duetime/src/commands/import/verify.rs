@@ -1,13 +1,13 @@
 //! Whether each message of the source is in the topic, as it is in the source.
 
-use std::time::Duration;
-
 use duetime_client::{Client, ClientError, NewMessage};
 use duetime_core::{Clock as _, Due, Timestamp};
 use duetime_import::Fingerprint;
 use futures::StreamExt as _;
 
+use super::expected::Expected;
 use super::input::{Entry, Input};
+use super::table::{self, Table};
 use crate::clock::SystemClock;
 use crate::commands::output;
 
@@ -35,34 +35,6 @@ pub(super) struct Verified {
     topic: Fingerprint,
 }
 
-/// By what it is judged.
-pub(super) struct Expected {
-    /// How much later than asked for the topic may make a message due.
-    pub smear: Duration,
-    /// After what a message is due that says nothing of it.
-    pub delay: Duration,
-    /// When the import began, from which delays count at the earliest.
-    pub begun: Timestamp,
-}
-
-impl Expected {
-    /// Whether a due time is the one that was asked for. A delay was counted from a moment of the import.
-    fn is_as_asked(&self, asked: Option<Due>, there: Option<Due>) -> bool {
-        let (Some(Due::At(asked)), Some(Due::At(there))) = (asked, there) else { return true };
-        (0..=self.smear.as_millis() as i64).contains(&(there.as_millis() - asked.as_millis()))
-    }
-
-    /// Whether a message may be delivered by now.
-    fn is_due(&self, asked: Option<Due>, now: Timestamp) -> bool {
-        let at = match asked {
-            Some(Due::At(at)) => at,
-            Some(Due::In(delay)) => self.begun.plus(delay),
-            None => self.begun.plus(self.delay),
-        };
-        at <= now
-    }
-}
-
 enum Found {
     There(NewMessage),
     Absent,
@@ -82,6 +54,12 @@ async fn find(client: &Client, topic: &str, id: &str) -> Result<Found, ClientErr
 impl Verified {
     pub fn is_whole(&self) -> bool {
         self.different == 0 && self.missing == 0
+    }
+
+    fn add_same(&mut self, message: &NewMessage) {
+        self.source.add(message);
+        self.topic.add(message);
+        self.same += 1;
     }
 
     fn add(&mut self, message: &NewMessage, found: &Found, expected: &Expected) {
@@ -121,56 +99,88 @@ impl Verified {
     }
 }
 
-/// Reads the source again, and each message of it in the topic.
-pub(super) async fn verify(
-    client: &Client,
-    topic: &str,
-    mut input: Input,
-    is_refused: impl Fn(&NewMessage) -> bool,
-    expected: &Expected,
-) -> anyhow::Result<Verified> {
-    let mut verified = Verified::default();
-    while let Some(entries) = input.page().await? {
-        let mut messages = Vec::new();
+/// What a source is compared with.
+pub(super) struct Verify<'a, O, R> {
+    pub client: &'a Client,
+    pub topic: &'a str,
+    /// Opens the source from its beginning.
+    pub open: O,
+    /// What the topic does not take.
+    pub is_refused: R,
+    pub expected: &'a Expected,
+    /// Messages that the source had when it was imported.
+    pub of_source: u64,
+}
+
+impl<O: AsyncFn() -> anyhow::Result<Input>, R: Fn(&NewMessage) -> bool> Verify<'_, O, R> {
+    /// Reads the source again and compares it with the topic: by its pages, and what these do not settle, or all where
+    /// the topic is far larger than the source, by its id.
+    pub async fn run(&self) -> anyhow::Result<Verified> {
+        let mut verified = Verified::default();
+        let there = self.client.topic(self.topic).await?;
+        let of_topic = there.scheduled.saturating_add(there.in_flight);
+        let Some(rounds) = table::rounds(self.of_source, of_topic) else {
+            let mut refused = 0;
+            self.ask_for(&mut verified, &mut refused, |_| true).await?;
+            verified.refused = refused;
+            return Ok(verified);
+        };
+        let mut table = Table::new();
+        for round in 0..rounds {
+            let mut refused = 0;
+            table.clear();
+            let mut input = (self.open)().await?;
+            while let Some(messages) = self.page(&mut input, &mut refused).await? {
+                let of_round: Vec<_> =
+                    messages.into_iter().filter(|message| table.round(message, rounds) == round).collect();
+                of_round.iter().for_each(|message| table.add(message));
+            }
+            verified.refused = refused;
+            table.compare(self.client, self.topic, self.expected, |message| verified.add_same(message)).await?;
+            if table.left() > 0 {
+                self.ask_for(&mut verified, &mut 0, |message| table.take_open(message)).await?;
+            }
+        }
+        Ok(verified)
+    }
+
+    /// The next messages of the source; what is none, or is refused by the topic, is counted.
+    async fn page(&self, input: &mut Input, refused: &mut u64) -> anyhow::Result<Option<Vec<NewMessage>>> {
+        let Some(entries) = input.page().await? else { return Ok(None) };
+        let mut messages = Vec::with_capacity(entries.len());
         for entry in entries {
             match entry {
-                Entry::Message(message) if !is_refused(&message) => messages.push(*message),
-                Entry::Message(_) | Entry::Refused { .. } => verified.refused += 1,
+                Entry::Message(message) if !(self.is_refused)(&message) => messages.push(*message),
+                Entry::Message(_) | Entry::Refused { .. } => *refused += 1,
                 Entry::Left => {}
             }
         }
-        let mut found = futures::stream::iter(messages)
-            .map(|message| async move {
-                let id = message.id.clone().unwrap_or_default();
-                let found = find(client, topic, &id).await?;
-                Ok::<_, ClientError>((message, found))
-            })
-            .buffer_unordered(AT_ONCE);
-        while let Some(one) = found.next().await {
-            let (message, found) = one?;
-            verified.add(&message, &found, expected);
-        }
+        Ok(Some(messages))
     }
-    Ok(verified)
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_smear_makes_no_message_another_one_and_a_delay_that_is_over_none_missing() {
-        let begun = Timestamp::from_millis(1_924_992_000_000);
-        let (smear, delay) = (Duration::from_secs(2), Duration::from_secs(10));
-        let expected = Expected { smear, delay, begun };
-        let at = |later: i64| Some(Due::At(Timestamp::from_millis(begun.as_millis() + later)));
-        let as_asked = [0, 2_000, 2_001, -1].map(|later| expected.is_as_asked(at(0), at(later)));
-        assert_eq!(as_asked, [true, true, false, false]);
-        let hour = Some(Due::In(Duration::from_secs(3_600)));
-        assert!(expected.is_as_asked(hour, at(0)) && expected.is_as_asked(None, at(0)));
-        for (asked, due_after) in [(at(500), 500), (Some(Due::In(smear)), 2_000), (None, 10_000)] {
-            let is_due = |later: i64| expected.is_due(asked, Timestamp::from_millis(begun.as_millis() + later));
-            assert_eq!([due_after - 1, due_after].map(is_due), [false, true], "{asked:?}");
+    /// Asks for each message of the source that is `wanted` by its id.
+    async fn ask_for(
+        &self,
+        verified: &mut Verified,
+        refused: &mut u64,
+        mut wanted: impl FnMut(&NewMessage) -> bool,
+    ) -> anyhow::Result<()> {
+        let (client, topic) = (self.client, self.topic);
+        let mut input = (self.open)().await?;
+        while let Some(messages) = self.page(&mut input, refused).await? {
+            let wanted: Vec<_> = messages.into_iter().filter(|message| wanted(message)).collect();
+            let mut found = futures::stream::iter(wanted)
+                .map(|message| async move {
+                    let id = message.id.clone().unwrap_or_default();
+                    let found = find(client, topic, &id).await?;
+                    Ok::<_, ClientError>((message, found))
+                })
+                .buffer_unordered(AT_ONCE);
+            while let Some(one) = found.next().await {
+                let (message, found) = one?;
+                verified.add(&message, &found, self.expected);
+            }
         }
+        Ok(())
     }
 }

@@ -51,7 +51,9 @@ fn names(screen: &Screen) -> Vec<String> {
 #[test]
 fn topics_are_sorted_by_any_column_and_filtered_with_totals_below() {
     let mut screen = screen();
-    assert_eq!(names(&screen), ["orders", "pings", "mails"], "the oldest due on top");
+    assert_eq!(names(&screen), ["mails", "orders", "pings"], "all of them need somebody: by name");
+    screen.look.topics[0].sink_issue = None;
+    assert_eq!(names(&screen), ["orders", "pings", "mails"], "what needs somebody is on top");
     press(&mut screen, "r");
     assert_eq!(names(&screen), ["mails", "pings", "orders"]);
     press(&mut screen, "SSS");
@@ -66,6 +68,17 @@ fn topics_are_sorted_by_any_column_and_filtered_with_totals_below() {
 }
 
 #[test]
+fn lateness_that_is_kept_of_several_topics_together_is_shown_for_none_of_them() {
+    let mut screen = screen();
+    screen.look.rates.as_mut().unwrap().topics[0].of_rest = true;
+    let text = drawn(&screen);
+    assert!(!text.contains("4 ms") && text.contains("9.5"), "{text}");
+    press(&mut screen, "/ord\n\n");
+    let text = drawn(&screen);
+    assert!(text.contains("lateness is not kept by topic") && !text.contains("4 ms"), "{text}");
+}
+
+#[test]
 fn each_page_is_a_key_away_and_esc_leads_back() {
     let mut screen = screen();
     press(&mut screen, "k");
@@ -73,7 +86,9 @@ fn each_page_is_a_key_away_and_esc_leads_back() {
     assert!(text.contains("timeout 2") && text.contains("down") && text.contains("Deliveries/s"), "{text}");
     press(&mut screen, "n");
     assert!(drawn(&screen).contains("Address"));
-    press(&mut screen, "t\n");
+    press(&mut screen, "t");
+    screen.press(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+    press(&mut screen, "\n");
     assert_eq!(screen.page, Page::Topic("orders".to_owned()));
     let text = drawn(&screen);
     assert!(text.contains("duetime topic get orders"), "{text}");
@@ -83,7 +98,11 @@ fn each_page_is_a_key_away_and_esc_leads_back() {
     assert_eq!(screen.page, Page::Forecast("orders".to_owned()));
     let esc = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
     assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics));
-    assert_eq!(screen.press(esc), Asked::Quit);
+    assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics), "it ends by q alone");
+    press(&mut screen, "?");
+    let text = drawn_in(&screen, 80);
+    assert!(text.contains("back to all topics") && text.contains("somebody are on top"), "{text}");
+    assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics));
 }
 
 #[test]
@@ -94,6 +113,8 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
         assert!(wide.contains(name), "{name}: {wide}");
     }
     // Whatever is sorted by is there, and what is there has its whole name.
+    assert!(drawn_in(&screen, 80).contains("orders: sink down"), "{}", drawn_in(&screen, 80));
+    screen.is_sorted = true;
     for (column, (name, _)) in COLUMNS.iter().enumerate() {
         screen.column = column;
         let narrow = drawn_in(&screen, 80);
@@ -143,4 +164,14 @@ fn the_last_topic_is_chosen_where_those_below_went_away() {
     screen.press(KeyEvent::new(KeyCode::Up, KeyModifiers::NONE));
     press(&mut screen, "\n");
     assert_eq!(screen.page, Page::Topic("orders".to_owned()));
+}
+
+#[test]
+fn dead_letters_of_long_ago_colour_no_topic_and_new_ones_do() {
+    let mut screen = screen();
+    screen.look.topics.iter_mut().for_each(|topic| (topic.sink_issue, topic.oldest_due_at) = (None, None));
+    assert!(screen.lines().iter().all(|line| line.severity() == 0), "each has three");
+    screen.look.rates.as_mut().unwrap().topics[0].dead = 0.1;
+    let severe: Vec<_> = screen.lines().into_iter().map(|line| (line.severity(), line.name)).collect();
+    assert_eq!(severe[..2], [(1, "orders".to_owned()), (0, "mails".to_owned())]);
 }

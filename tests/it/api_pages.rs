@@ -6,11 +6,16 @@ mod in_document;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
-use duetime_testkit::servers::Node;
+use duetime_testkit::servers::{Node, NodeOptions, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::webhook::Webhook;
+use reqwest::Method;
+use serde_json::Value;
 use tokio::process::Command;
 
+use crate::test_node::ask;
 use answer::Answer;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -18,6 +23,10 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api");
 const PAGES: [&str; 4] = ["produce", "consume", "topics", "operate"];
 /// The address in the pages, which stands for that of the node.
 const ADDRESS: &str = "http://127.0.0.1:3830";
+/// The address in them of a node that has a test clock.
+const WITH_TEST_CLOCK: &str = "http://127.0.0.1:3832";
+/// The address in them of one that shares shards with another, `node-2`.
+const ONE_OF_TWO: &str = "http://127.0.0.1:3833";
 /// Options of each curl: the status goes where it is not mixed with the answer.
 const CURLRC: &str =
     "silent\nshow-error\nnoproxy = \"*\"\nmax-time = 60\nwrite-out = \"%{stderr}\\nstatus %{http_code}\"\n";
@@ -82,6 +91,34 @@ fn examples(page: &str) -> Vec<Example> {
     found
 }
 
+/// Nodes that are not as the one of a page is, where the page asks one.
+struct Others {
+    _redis: RedisServer,
+    with_test_clock: Node,
+    pair: Vec<Node>,
+}
+
+impl Others {
+    async fn start() -> Self {
+        let options = NodeOptions { flags: vec!["--test-clock"], ..NodeOptions::default() };
+        let with_test_clock = Node::start_as(PROGRAM, "embedded:data", "", options).await;
+        let redis = RedisServer::start().await;
+        let mut pair = Vec::new();
+        for id in ["node-1", "node-2"] {
+            let config = format!("[node]\nid = {id:?}\n[ownership]\nmode = \"round-robin\"\n");
+            pair.push(Node::start(PROGRAM, &redis.url(), &config).await);
+        }
+        let know_each_other = async || {
+            let (_, all) = ask(&pair[0], Method::GET, "/v1/nodes", &Value::Null).await;
+            all["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2)
+        };
+        while !know_each_other().await {
+            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
+        }
+        Self { _redis: redis, with_test_clock, pair }
+    }
+}
+
 /// Sends each request of a page to a node of its own.
 async fn run(name: &str) {
     let webhook = Webhook::start();
@@ -89,11 +126,19 @@ async fn run(name: &str) {
     let node = Node::start_embedded(PROGRAM, &format!("[node]\nid = \"node-1\"\n{sink}")).await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(".curlrc"), CURLRC).unwrap();
+    let text = page(name);
+    let asks_others = [WITH_TEST_CLOCK, ONE_OF_TWO].iter().any(|address| text.contains(address));
+    let others = if asks_others { Some(Others::start().await) } else { None };
     let mut known = BTreeMap::new();
-    for Example { route, line, request, status, answer } in examples(&page(name)) {
+    for Example { route, line, request, status, answer } in examples(&text) {
+        let mut asked = request.replace(ADDRESS, &node.url());
+        if let Some(others) = &others {
+            asked = asked.replace(WITH_TEST_CLOCK, &others.with_test_clock.url());
+            asked = asked.replace(ONE_OF_TWO, &others.pair[0].url());
+        }
         let place = format!("docs/api/{name}.md:{line}: {request}");
         let mut command = Command::new("sh");
-        command.args(["-c", &request.replace(ADDRESS, &node.url())]).current_dir(folder.path());
+        command.args(["-c", &asked]).current_dir(folder.path());
         command.env("HOME", folder.path()).env_remove("CURL_HOME").env_remove("XDG_CONFIG_HOME");
         command.envs(known.iter().filter(|(name, _)| request.contains(&format!("${name}"))));
         let output = command.output().await.unwrap();

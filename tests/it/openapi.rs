@@ -26,9 +26,15 @@ async fn schemathesis(node: &Node, topic: &str, operations: &[&str], examples: u
     let checks = "[checks]\nnot_a_server_error.expected-statuses = [\"2xx\", \"3xx\", \"4xx\", \"507\"]\n";
     let config = format!("{checks}[parameters]\n\"path.topic\" = {topic:?}\n");
     std::fs::write(folder.path().join("schemathesis.toml"), config).unwrap();
+    // Else an example of lines is an error of its own.
+    let lines = "import schemathesis\n\n@schemathesis.serializer('application/x-ndjson')\ndef lines(context, value):\n    \
+                 return value.encode() if isinstance(value, str) else value\n";
+    std::fs::write(folder.path().join("lines.py"), lines).unwrap();
     let mut command = Command::new("schemathesis");
     command
         .current_dir(folder.path())
+        .env("SCHEMATHESIS_HOOKS", "lines")
+        .env("PYTHONPATH", folder.path())
         .args(["--config-file", "schemathesis.toml", "run", &format!("{}/openapi.json", node.url())])
         .args([
             "--checks",

@@ -298,6 +298,7 @@ impl Entry {
         let counted = self.count.load(Ordering::Relaxed);
         let line = AuditLine {
             at: self.at,
+            node: None,
             time: self.at.to_string(),
             who: self.who.lock().clone(),
             from: self.from.map(|from| from.to_string()),

@@ -11,4 +11,5 @@ pub(crate) mod problem;
 pub(crate) mod schema;
 pub(crate) mod setting_schema;
 pub(crate) mod spool;
+pub(crate) mod topic_failure;
 pub(crate) mod trace;

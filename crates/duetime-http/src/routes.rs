@@ -5,6 +5,7 @@ pub(crate) mod audited;
 pub(crate) mod backup;
 pub(crate) mod claim_any;
 pub(crate) mod claims;
+pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod consumers;
 pub(crate) mod dead;

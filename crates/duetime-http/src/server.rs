@@ -10,6 +10,8 @@ pub(crate) mod first_message;
 pub(crate) mod guard;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod packed;
+pub(crate) mod peers;
 pub(crate) mod request_id;
 pub(crate) mod state;
 pub(crate) mod tls;

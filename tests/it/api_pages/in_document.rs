@@ -2,11 +2,11 @@
 //!
 //! `DUETIME_WRITE_EXAMPLES=1` has the tests of the pages write them, one page after the other (`--test-threads 1`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{ADDRESS, Example, PAGES, examples, page};
+use super::{ADDRESS, Example, ONE_OF_TWO, PAGES, WITH_TEST_CLOCK, examples, page};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/duetime-http/src/openapi/examples.json");
 /// Answers that are no example: a file, and the document itself.
@@ -31,40 +31,52 @@ fn body(request: &str, known: &BTreeMap<String, String>) -> Option<Value> {
 
 /// True if a curl asks for that route.
 fn asks(request: &str, route: &str) -> bool {
-    let Some((_, url)) = request.split_once(ADDRESS) else { return false };
+    let addresses = [ADDRESS, WITH_TEST_CLOCK, ONE_OF_TWO];
+    let Some((_, url)) = addresses.iter().find_map(|address| request.split_once(address)) else { return false };
     let path = url.split(['?', ' ', '\'', '"', '\n']).next().unwrap_or_default();
     let given = request.split_once("-X ").and_then(|(_, rest)| rest.split(' ').next());
-    let method = given.unwrap_or(if request.contains("--json") { "POST" } else { "GET" });
+    let has_body = ["--json", "--data-binary"].iter().any(|option| request.contains(option));
+    let method = given.unwrap_or(if has_body { "POST" } else { "GET" });
     let Some((wanted, pattern)) = route.split_once(' ') else { return false };
     let (parts, patterns): (Vec<_>, Vec<_>) = (path.split('/').collect(), pattern.split('/').collect());
     let same = |(part, pattern): (&&str, &&str)| part == pattern || pattern.starts_with('{');
     method == wanted && parts.len() == patterns.len() && parts.iter().zip(&patterns).all(same)
 }
 
-/// Routes of which nothing succeeds on a node that is alone and goes by its machine's clock.
-const REFUSED: [&str; 2] = [" /v1/nodes/{id}/", " /v1/test-clock"];
+/// The first line of a request that sends lines.
+fn first_line(request: &str) -> Option<Value> {
+    let lines = request.strip_prefix("printf '").filter(|_| request.contains("content-type: application/x-ndjson"))?;
+    serde_json::from_str(lines.split_once("\\n")?.0).ok()
+}
 
-/// True if it is an example of its route: it succeeds, where anything does.
+/// True if it is an example of its route: it succeeds.
 fn is_one(route: &str, request: &str, status: &str) -> bool {
-    let is_good = status.starts_with('2') || REFUSED.iter().any(|part| route.contains(part));
-    is_good && asks(request, route) && !WITHOUT.contains(&route)
+    status.starts_with('2') && asks(request, route) && !WITHOUT.contains(&route)
 }
 
 /// Notes an example, where they are to be written.
 pub(super) fn record(route: &str, request: &str, known: &BTreeMap<String, String>, status: &str, said: &str) {
-    if !is_one(route, request, status)
-        || std::env::var_os("DUETIME_WRITE_EXAMPLES").is_none()
-        || recorded().contains_key(route)
-    {
+    if !is_one(route, request, status) || std::env::var_os("DUETIME_WRITE_EXAMPLES").is_none() {
+        return;
+    }
+    let mut all = recorded();
+    if let Some(example) = all.get_mut(route) {
+        if let Some(line) = first_line(request).filter(|_| example.get("line").is_none()) {
+            example["line"] = line;
+            write(&all);
+        }
         return;
     }
     let answer = serde_json::from_str(said).unwrap_or_else(|_| {
         let end = said.char_indices().map(|(at, _)| at).take_while(|at| *at <= TEXT_BYTES_MAX).last();
         Value::String(said[..end.unwrap_or_default()].to_owned())
     });
-    let mut all = recorded();
     all.insert(route.to_owned(), json!({"request": body(request, known), "status": status, "answer": answer}));
-    std::fs::write(FILE, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
+    write(&all);
+}
+
+fn write(all: &BTreeMap<String, Value>) {
+    std::fs::write(FILE, serde_json::to_string_pretty(all).unwrap() + "\n").unwrap();
 }
 
 /// Returns the example of an answer in the document.
@@ -72,30 +84,47 @@ fn of_answer<'a>(operation: &'a Value, status: &str) -> Option<&'a Value> {
     operation["responses"][status]["content"].as_object()?.values().find_map(|content| content.get("example"))
 }
 
+/// The operations of the document, by method and path.
+fn operations(api: &Value) -> BTreeMap<String, &Value> {
+    let mut found = BTreeMap::new();
+    for (path, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            found.insert(format!("{} {path}", method.to_uppercase()), operation);
+        }
+    }
+    found
+}
+
+/// Whether each operation has the example that the pages have of it, of a request that succeeds.
 pub(super) fn check() {
     let api = serde_json::to_value(duetime_http::openapi()).unwrap();
-    let recorded = recorded();
-    let mut seen = BTreeSet::new();
-    for Example { route, status, answer, request, .. } in PAGES.iter().flat_map(|name| examples(&page(name))) {
-        if !is_one(&route, &request, &status) || !seen.insert(route.clone()) {
-            continue;
-        }
-        let example = recorded.get(&route).unwrap_or_else(|| panic!("{route} has no example"));
+    let (recorded, operations) = (recorded(), operations(&api));
+    let pages: Vec<Example> = PAGES.iter().flat_map(|name| examples(&page(name))).collect();
+    for (route, operation) in operations.iter().filter(|(route, _)| !WITHOUT.contains(&route.as_str())) {
+        let of_route: Vec<&Example> =
+            pages.iter().filter(|one| one.route == *route && is_one(route, &one.request, &one.status)).collect();
+        let Some(Example { status, answer, .. }) = of_route.first() else {
+            panic!("{route}: no page has a request of it that succeeds");
+        };
+        let example = recorded.get(route).unwrap_or_else(|| panic!("{route} has no example"));
         assert_eq!(example["status"], *status, "{route}");
-        let text = example["answer"].as_str();
-        if text.is_none() {
+        if !example["answer"].is_string() {
             let said = example["answer"].to_string();
             answer.matches(&said, &mut BTreeMap::new()).unwrap_or_else(|error| panic!("{route}: {error}"));
         }
-        let (method, path) = route.split_once(' ').unwrap();
-        let operation = &api["paths"][path][method.to_lowercase()];
-        let of_request = &operation["requestBody"]["content"]["application/json"];
-        let has_one = of_request.get("example").or(of_request.get("examples")).is_some();
-        assert!(example["request"].is_null() || has_one, "{route}: {operation}");
-        assert_eq!(of_answer(operation, &status), Some(&example["answer"]), "{route}");
+        assert_eq!(of_answer(operation, status), Some(&example["answer"]), "{route}");
+        let of_body = &operation["requestBody"]["content"];
+        for (kind, content) in of_body.as_object().into_iter().flatten() {
+            if kind.ends_with("ndjson") {
+                let line = of_route.iter().find_map(|one| first_line(&one.request));
+                assert!(line.is_some(), "{route}: no page sends lines");
+                assert_eq!(content.get("example"), line.as_ref(), "{route}: {kind}");
+            } else {
+                let has_one = content.get("example").or(content.get("examples")).is_some();
+                assert!(example["request"].is_null() || has_one, "{route}: {operation}");
+            }
+        }
     }
-    let more: Vec<_> = recorded.keys().filter(|route| !seen.contains(*route)).collect();
-    assert!(more.is_empty(), "{more:?} are in no page any more");
-    let operations = api["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len());
-    assert_eq!(recorded.len() + WITHOUT.len(), operations.sum::<usize>(), "a section asks for another route only");
+    let more: Vec<_> = recorded.keys().filter(|route| !operations.contains_key(*route)).collect();
+    assert!(more.is_empty(), "{more:?} are no operations any more");
 }

@@ -36,6 +36,10 @@ const REFUSED_CHARS_MAX: usize = 64;
 pub(crate) struct AuditLine {
     #[serde(skip)]
     pub at: Timestamp,
+    /// The node that has it, in answers about several; absent: the one that answers, or that has the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub node: Option<String>,
     /// When it came, RFC 3339.
     pub time: String,
     /// The token's name; null: none was asked for, or none was known.
@@ -91,6 +95,7 @@ impl AuditLine {
     pub fn of_node(at: Timestamp, operation: &'static str, kind: ChangeKind, action: String) -> Self {
         Self {
             at,
+            node: None,
             time: at.to_string(),
             who: None,
             from: None,

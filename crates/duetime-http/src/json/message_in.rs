@@ -10,11 +10,11 @@ use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use duetime_core::limits::HEADERS_MAX;
+use duetime_core::limits::{ATTEMPTS_MAX, HEADERS_MAX};
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
-use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp};
+use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp, max_attempts};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -24,8 +24,18 @@ use crate::json::path::refuse_id;
 use crate::json::problem::Refusal;
 use crate::json::schema;
 
-const FIELDS: [&str; 9] =
-    ["id", "delay", "due_at", "payload", "payload_base64", "headers", "on_conflict", "expires", "expires_at"];
+const FIELDS: [&str; 10] = [
+    "id",
+    "delay",
+    "due_at",
+    "payload",
+    "payload_base64",
+    "headers",
+    "on_conflict",
+    "expires",
+    "expires_at",
+    "max_attempts",
+];
 
 /// Standard alphabet, padded or not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -93,6 +103,10 @@ pub(crate) struct MessageSchema {
     /// The same, as a moment. Instead of `expires`.
     #[schema(nullable = false)]
     expires_at: Option<schema::TimeIn>,
+    /// How many times it is delivered before it is a dead letter, instead of `retry.max_attempts` of its topic: fewer or
+    /// more. A redrive gives it as many again. It is kept as the header `duetime-max-attempts`.
+    #[schema(nullable = false, minimum = 1, maximum = 99)]
+    max_attempts: Option<u8>,
 }
 
 /// What to do when the id is already there. `earliest`, `latest`: of two that wait, the message that is due earlier, or
@@ -168,7 +182,7 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 /// Reads one message. The id comes back with the refusal where it could be read.
 pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
     let found: FoundFields<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
-    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at] = found.values;
+    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at, own_max] = found.values;
     let given_id =
         present(id).map(|raw| text(raw, "id", "invalid_id")).transpose().map_err(|refusal| (None, refusal))?;
     let message = || -> Result<Enqueue, Refusal> {
@@ -188,6 +202,10 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
         let due = read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(rules.delay));
         let headers = match read_expiry(present(expires), present(expires_at), due, rules)? {
             Some(expiry) => expiry.kept_in(&headers),
+            None => headers,
+        };
+        let headers = match present(own_max).map(read_max_attempts).transpose()? {
+            Some(most) => max_attempts::kept_in(most, &headers),
             None => headers,
         };
         Ok(Enqueue {
@@ -304,6 +322,17 @@ fn read_expiry(
         }
     };
     expiry.check(due.of(rules.now)).map(Some).or_else(|error| refuse(field, &error))
+}
+
+fn read_max_attempts(raw: &RawValue) -> Result<u8, Refusal> {
+    let given = raw.get();
+    let checked = match given.parse() {
+        Ok(asked) => max_attempts::check(asked),
+        Err(_) => {
+            Err(format!("is {}; give a whole number, 1 to {ATTEMPTS_MAX}", given.chars().take(40).collect::<String>()))
+        }
+    };
+    checked.map_err(|error| Refusal::new("invalid_value", format!("max_attempts {error}")).at("max_attempts"))
 }
 
 /// How many milliseconds the moment that is asked for is past at `now`; `None`: it is not, or it is a delay.

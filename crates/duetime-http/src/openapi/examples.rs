@@ -10,6 +10,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Content, OpenApi, RefOr};
 
 const JSON: &str = "application/json";
+const LINES: &str = "application/x-ndjson";
 
 fn is_lines(name: &str) -> bool {
     name.ends_with("ndjson")
@@ -19,6 +20,8 @@ fn is_lines(name: &str) -> bool {
 #[derive(Deserialize)]
 struct Example {
     request: Option<Value>,
+    /// Of a request that sends lines: the first of them.
+    line: Option<Value>,
     status: String,
     answer: Value,
 }
@@ -35,6 +38,9 @@ fn give(content: Option<&mut RefOr<Content>>, example: &Value) {
 fn add_to(operation: &mut Operation, example: &Example) {
     if let (Some(RefOr::T(body)), Some(request)) = (&mut operation.request_body, &example.request) {
         give(body.content.get_mut(JSON), request);
+    }
+    if let (Some(RefOr::T(body)), Some(line)) = (&mut operation.request_body, &example.line) {
+        give(body.content.get_mut(LINES), line);
     }
     if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut(&example.status) {
         let is_its = |name: &str| if example.answer.is_string() { name.starts_with("text/") } else { !is_lines(name) };

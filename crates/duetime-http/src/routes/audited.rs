@@ -1,11 +1,14 @@
-//! The last entries of the audit log, as this node keeps them in memory.
+//! The last entries of the audit log, as nodes keep them in memory.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
-use serde::Serialize;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::audit::line::AuditLine;
@@ -13,6 +16,7 @@ use crate::audit::operation::{ChangeKind, operation_named, operation_words};
 use crate::auth::Caller;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
+use crate::routes::cluster::{self, ClusterView, NodeAnswer, PARAMETERS, Question, Whose};
 use crate::server::state::HttpParts;
 
 /// Entries unless asked for otherwise, and at most.
@@ -20,12 +24,53 @@ const ENTRIES: usize = 100;
 const ENTRIES_MAX: usize = 1000;
 
 /// What was changed, or tried.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditView {
     /// The node that answers: each keeps its own.
     node: String,
+    /// Only of the cluster, or of a `node`: which nodes there are, and whether their entries are among these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    nodes: Option<Vec<NodeAnswer>>,
     /// The newest first.
-    entries: Vec<AuditLine>,
+    #[schema(value_type = Vec<AuditLine>)]
+    entries: Vec<Map<String, Value>>,
+}
+
+/// An entry as it is answered.
+fn shown(line: &AuditLine) -> Map<String, Value> {
+    match serde_json::to_value(line) {
+        Ok(Value::Object(map)) => map,
+        _ => unreachable!("an entry is a plain struct"),
+    }
+}
+
+impl ClusterView for AuditView {
+    fn none(node: &str) -> Self {
+        Self { node: node.to_owned(), nodes: None, entries: Vec::new() }
+    }
+
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn add(&mut self, other: Self) {
+        let node = Value::from(other.node);
+        let named = |mut entry: Map<String, Value>| {
+            entry.insert("node".to_owned(), node.clone());
+            entry
+        };
+        self.entries.extend(other.entries.into_iter().map(named));
+        // RFC 3339 in UTC sorts as the times do.
+        let time =
+            |entry: &Map<String, Value>| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.entries.sort_by_cached_key(|entry| Reverse(time(entry)));
+        self.entries.truncate(ENTRIES_MAX);
+    }
+
+    fn finish(&mut self, nodes: Vec<NodeAnswer>) {
+        self.nodes = Some(nodes);
+    }
 }
 
 fn read_limit(text: &str) -> Result<usize, String> {
@@ -51,6 +96,7 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
 /// last 256 requests that were refused before anything of them was done (no token, no right, too late, a foreign page) are
 /// answered for `kind=refused` alone.
 /// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
+/// With `scope=cluster` the entries of all nodes, at most `limit` of each and 1,000 in all.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
     security(("token" = ["admin"])),
@@ -61,15 +107,24 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
         ("operation" = inline(Option<String>), Query, description = "Only these operations, with commas between them, as \
             entries have them: `pause_sink,resume_sink`"),
         ("topic" = inline(Option<String>), Query, description = "Only what is about this topic"),
+        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
+            all nodes, which are asked with the same token; `nodes` says which have not answered"),
+        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
     ),
-    responses((status = 200, description = "The newest first", body = AuditView))
+    responses(
+        (status = 200, description = "The newest first", body = AuditView),
+        (status = 404, description = "`unknown_node`: there is no `node` of that name"),
+    )
 )]
 pub(crate) async fn get(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    RawQuery(text): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["limit", "kind", "operation", "topic"])?;
+    let known = ["limit", "kind", "operation", "topic"];
+    let query = Query::read(text.as_deref(), &[&known[..], &PARAMETERS].concat())?;
+    let whose = Whose::read(&query)?;
     let limit = query.get("limit", ENTRIES, read_limit)?;
     let kinds = query.get("kind", None, read_kinds)?;
     let operations = query.get("operation", None, read_operations)?;
@@ -80,6 +135,11 @@ pub(crate) async fn get(
             && operations.as_ref().is_none_or(|operations| operations.contains(&line.operation))
             && topic.as_ref().is_none_or(|topic| line.topic.as_ref() == Some(topic))
     };
-    let entries = app.options.audit.last(limit, wanted);
-    Ok(Json(AuditView { node: app.node.id.clone(), entries }).into_response())
+    let own = || {
+        let entries = app.options.audit.last(limit, wanted).iter().map(shown).collect();
+        AuditView { entries, ..AuditView::none(&app.node.id) }
+    };
+    let given = |name: &'static str| query.get(name, None, |text| Ok(Some((name, text.to_owned()))));
+    let parameters = known.into_iter().filter_map(|name| given(name).transpose()).collect::<Result<_, _>>()?;
+    cluster::answer(&app, &headers, &whose, Question { path: "/v1/audit", parameters }, own).await
 }

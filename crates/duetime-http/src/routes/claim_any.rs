@@ -1,9 +1,9 @@
 //! One claim over several topics.
 //!
-//! The topics are asked in an order that is drawn anew for each claim, and the first that has something due fills it. So
-//! an answer is of one topic, and nothing that was claimed is held up by another topic's store. Where none has anything
-//! due, all are waited for; the first to bring something is answered, and what another one brings at the same time goes
-//! back and is due at once.
+//! The topics are asked in an order that is drawn anew for each claim, and the first that the node knows to have something
+//! due fills it. So an answer is of one topic, and nothing that was claimed is held up by another topic's store. Where
+//! none is known to have anything due, all are asked side by side; the first to bring something is answered, and what
+//! another one brings at the same time goes back and is due at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use duetime_core::{ClaimAsk, ClaimedBatch, DeliveryMode, TopicName};
+use duetime_core::{ClaimAsk, ClaimedBatch, DeliveryMode, StoreError, TopicName};
 use futures::StreamExt as _;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -25,55 +26,27 @@ use crate::auth::{Caller, Scope};
 use crate::json::fields;
 use crate::json::problem::Problem;
 use crate::json::schema;
-use crate::routes::claims::{self, ClaimedView};
-use crate::routes::settle::Span;
+use crate::json::topic_failure::TopicFailure;
+use crate::routes::claims::{self, ClaimedView, claim_body};
 use crate::server::body;
 use crate::server::memory::Account;
 use crate::server::state::HttpParts;
 
-/// Topics of one claim: each is asked, so that each costs where none has anything due.
+/// Topics of one claim: each is asked, so that each costs, where none is known to have anything due.
 const TOPICS_MAX: usize = 16;
 const WEIGHT_MAX: u32 = 1_000;
 /// Bytes of a request.
 const ASK_BYTES_MAX: usize = 16 << 10;
 
-/// What to claim, and from which topics.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = ClaimAny)]
-#[serde(deny_unknown_fields)]
-struct ClaimAnyIn {
-    /// The topics, 16 at most, each with its weight from 1 to 1000: where several have something due, a topic of weight
-    /// 3 is the one that fills the claim three times as often as one of weight 1.
-    #[schema(value_type = BTreeMap<String, u32>)]
-    topics: BTreeMap<TopicName, u32>,
-    /// Most messages; 1 if absent.
-    #[serde(default)]
-    #[schema(nullable = false, minimum = 1, maximum = 256)]
-    max: Option<u64>,
-    /// How long to wait for something due, 60 s at most; not at all if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    wait: Option<Span>,
-    /// How long the messages stay hidden; that of their topic if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    visibility_timeout: Option<Span>,
-    /// The name of the consumer, for people: see `GET …/consumers`.
-    #[serde(default)]
-    #[schema(nullable = false, min_length = 1, max_length = 100)]
-    consumer: Option<String>,
-}
-
-/// A topic that could not be claimed from.
-#[derive(Serialize, ToSchema)]
-struct ClaimFailure {
-    topic: String,
-    /// As that of a problem.
-    #[schema(value_type = String)]
-    code: &'static str,
-    detail: String,
-    /// It may answer later, without anybody doing anything else.
-    retryable: bool,
+claim_body! {
+    /// What to claim, and from which topics.
+    #[schema(as = ClaimAny)]
+    pub(crate) struct ClaimAnyIn {
+        /// The topics, 16 at most, each with its weight from 1 to 1000: where several have something due, a topic of
+        /// weight 3 is the one that fills the claim three times as often as one of weight 1.
+        #[schema(value_type = BTreeMap<String, u32>)]
+        topics: BTreeMap<TopicName, u32>,
+    }
 }
 
 /// What was claimed, all of one topic.
@@ -85,7 +58,7 @@ struct ClaimedAnyViews<'a> {
     topic: Option<&'a TopicName>,
     messages: Vec<ClaimedView<'a>>,
     /// Topics that could not be claimed from, though others could.
-    failed: Vec<ClaimFailure>,
+    failed: Vec<TopicFailure>,
 }
 
 /// The topics in the order in which they are asked: one is first as often as its weight says, and so with the rest.
@@ -135,18 +108,19 @@ pub(crate) async fn claim_any(
     body::json_only(&headers)?;
     let bytes = body::whole(body, &headers, ASK_BYTES_MAX).await?;
     let asked = fields::read::<ClaimAnyIn>(&bytes)?;
-    let ask = claims::checked(asked.max, asked.wait, asked.visibility_timeout)?;
-    let consumer = claims::read_consumer(asked.consumer.as_deref())?;
-    let mut topics = drawn(asked.topics)?;
+    let ask = ClaimAsk { may_remove: false, ..asked.checked()? };
+    let consumer = asked.consumer()?;
+    let topics = drawn(asked.topics)?;
     topics.iter().try_for_each(|topic| caller.check(&[], Some(topic.as_str())))?;
-    let mut failed = Vec::new();
-    let mut given = claim_now(&app, &mut topics, ask, &mut failed).await;
+    let mut asked = Asked::new(&app, ask, topics).await;
     if let Some(name) = &consumer {
-        topics.iter().for_each(|topic| app.options.named_consumers.asks(topic, name, app.clock.now()));
+        asked.topics.iter().for_each(|topic| app.options.named_consumers.asks(topic, name, app.clock.now()));
     }
-    if !has_some(&given) && !ask.wait.is_zero() && !topics.is_empty() {
-        given = wait(&app, &mut topics, ask, &headers, &mut failed).await?;
+    let mut given = asked.known_due().await;
+    if !has_some(&given) && !asked.topics.is_empty() {
+        given = if ask.wait.is_zero() { asked.first().await } else { asked.wait(&headers).await? };
     }
+    let Asked { topics, failed, .. } = asked;
     if topics.is_empty() {
         let (_, problem) = failed.into_iter().min_by(|(a, _), (b, _)| TopicName::cmp(a, b)).expect("each failed");
         return Err(problem);
@@ -158,96 +132,107 @@ pub(crate) async fn claim_any(
     Ok(answer(&app, given, failed))
 }
 
-fn answer(app: &HttpParts, given: Vec<ClaimedBatch>, failed: Vec<(TopicName, Problem)>) -> Response {
-    let failure = |(topic, problem): (TopicName, Problem)| {
-        let Problem { code, detail, retryable, .. } = problem;
-        ClaimFailure { topic: topic.to_string(), code, detail, retryable }
-    };
-    let mut failed: Vec<ClaimFailure> = failed.into_iter().map(failure).collect();
-    failed.sort_by(|a, b| a.topic.cmp(&b.topic));
+fn answer(app: &HttpParts, given: Vec<ClaimedBatch>, mut failed: Vec<(TopicName, Problem)>) -> Response {
+    failed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let failed = failed.into_iter().map(|(topic, problem)| TopicFailure::new(&topic, problem)).collect();
     claims::respond(given, None, |given| {
         let topic = given.iter().find(|given| !given.messages.is_empty()).map(|given| &given.shard.topic);
         claims::written(given, 0, &ClaimedAnyViews { topic, messages: claims::views(app, given), failed })
     })
 }
 
-/// Claims from the first topic that has something due now. Topics that fail are taken out of `topics`.
-async fn claim_now(
-    app: &HttpParts,
-    topics: &mut Vec<TopicName>,
-    ask: ClaimAsk,
-    failed: &mut Vec<(TopicName, Problem)>,
-) -> Vec<ClaimedBatch> {
-    let mut given = Vec::new();
-    for topic in std::mem::take(topics) {
-        if has_some(&given) {
-            topics.push(topic);
-            continue;
-        }
-        match take(app, &topic, ClaimAsk { wait: Duration::ZERO, ..ask }).await {
-            Ok(some) => {
-                given = some;
-                topics.push(topic);
-            }
-            Err(problem) => failed.push((topic, problem)),
-        }
-    }
-    given
-}
-
-/// Waits as long as may be waited for something to fall due in any of the topics, and claims it.
-async fn wait(
-    app: &HttpParts,
-    topics: &mut Vec<TopicName>,
-    ask: ClaimAsk,
-    headers: &HeaderMap,
-    failed: &mut Vec<(TopicName, Problem)>,
-) -> Result<Vec<ClaimedBatch>, Problem> {
-    let _place = Account::current().wait()?;
-    let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], topics)?;
-    tokio::select! {
-        biased;
-        // First: nothing is given to a token that was taken back while it waited.
-        problem = caller.refused() => Err(problem),
-        given = first(app, topics, ask, failed) => Ok(given),
-        () = app.draining.cancelled() => Ok(Vec::new()),
-    }
-}
-
 fn has_some(given: &[ClaimedBatch]) -> bool {
     given.iter().any(|given| !given.messages.is_empty())
 }
 
-async fn take(app: &HttpParts, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<ClaimedBatch>, Problem> {
+async fn claimable(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> {
     let record = claims::claimable(app, topic).await?;
     if record.config.delivery == DeliveryMode::AtMostOnce {
         // What two topics bring at the same time cannot be given back by such a one.
         let detail = format!("topic {topic:?} delivers at most once; claim from it alone");
         return Err(Problem::new(StatusCode::CONFLICT, "topic_at_most_once", detail));
     }
-    Ok(app.consumers.claim(topic, ask).await?)
+    Ok(())
 }
 
-/// What falls due first in any of the topics.
-async fn first(
-    app: &HttpParts,
-    topics: &mut Vec<TopicName>,
+/// The topics of one claim.
+struct Asked<'a> {
+    app: &'a HttpParts,
     ask: ClaimAsk,
-    failed: &mut Vec<(TopicName, Problem)>,
-) -> Vec<ClaimedBatch> {
-    let one = |topic: TopicName| async { (take(app, &topic, ask).await, topic) };
-    let mut waiting: FuturesUnordered<_> = topics.iter().cloned().map(one).collect();
-    while let Some((answer, topic)) = waiting.next().await {
-        match answer {
-            Ok(given) if has_some(&given) => return given,
-            Ok(_) => {}
-            Err(problem) => {
-                topics.retain(|other| *other != topic);
-                failed.push((topic, problem));
+    /// Those that are claimed from, in the order in which they are asked.
+    topics: Vec<TopicName>,
+    /// Those that cannot be, and why.
+    failed: Vec<(TopicName, Problem)>,
+}
+
+impl<'a> Asked<'a> {
+    async fn new(app: &'a HttpParts, ask: ClaimAsk, topics: Vec<TopicName>) -> Self {
+        let answers = join_all(topics.iter().map(|topic| claimable(app, topic))).await;
+        let mut asked = Self { app, ask, topics: topics.clone(), failed: Vec::new() };
+        for (topic, answer) in topics.into_iter().zip(answers) {
+            if let Err(problem) = answer {
+                asked.fails(topic, problem);
             }
         }
+        asked
     }
-    Vec::new()
+
+    /// Claiming from this topic failed, perhaps because it was changed meanwhile.
+    async fn could_not(&mut self, topic: TopicName, error: StoreError) {
+        let problem = claimable(self.app, &topic).await.err().unwrap_or_else(|| error.into());
+        self.fails(topic, problem);
+    }
+
+    fn fails(&mut self, topic: TopicName, problem: Problem) {
+        self.topics.retain(|other| *other != topic);
+        self.failed.push((topic, problem));
+    }
+
+    /// Claims from the first topic of which the node knows that something is due. No other is asked, so that a claim
+    /// costs as much as one from that topic alone.
+    async fn known_due(&mut self) -> Vec<ClaimedBatch> {
+        let ask = ClaimAsk { wait: Duration::ZERO, ..self.ask };
+        for topic in self.topics.clone() {
+            if !self.app.consumers.has_due(&topic) {
+                continue;
+            }
+            match self.app.consumers.claim(&topic, ask).await {
+                Ok(given) if has_some(&given) => return given,
+                Ok(_) => {}
+                Err(error) => self.could_not(topic, error).await,
+            }
+        }
+        Vec::new()
+    }
+
+    /// What falls due first in any of the topics, which are asked side by side.
+    async fn first(&mut self) -> Vec<ClaimedBatch> {
+        let (app, ask) = (self.app, self.ask);
+        let one = |topic: TopicName| async move { (app.consumers.claim(&topic, ask).await, topic) };
+        let mut waiting: FuturesUnordered<_> = self.topics.iter().cloned().map(one).collect();
+        while let Some((answer, topic)) = waiting.next().await {
+            match answer {
+                Ok(given) if has_some(&given) => return given,
+                Ok(_) => {}
+                Err(error) => self.could_not(topic, error).await,
+            }
+        }
+        Vec::new()
+    }
+
+    /// As [`Self::first`], as long as may be waited.
+    async fn wait(&mut self, headers: &HeaderMap) -> Result<Vec<ClaimedBatch>, Problem> {
+        let app = self.app;
+        let _place = Account::current().wait()?;
+        let mut caller = StandingCaller::of(&app.auth, headers, &[Scope::Consume], &self.topics)?;
+        tokio::select! {
+            biased;
+            // First: nothing is given to a token that was taken back while it waited.
+            problem = caller.refused() => Err(problem),
+            given = self.first() => Ok(given),
+            () = app.draining.cancelled() => Ok(Vec::new()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
-use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord};
+use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord, max_attempts};
 use duetime_router::SettleAsk;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -41,40 +41,59 @@ const CLAIM_COPIES: usize = 3;
 /// About what a claimed message takes in the answer beside its payload; more makes the buffer grow.
 const CLAIMED_BYTES: usize = 400;
 
-/// What to claim.
-#[derive(Deserialize, ToSchema)]
-#[schema(as = Claim)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ClaimIn {
-    /// Most messages; 1 if absent.
-    #[serde(default)]
-    #[schema(nullable = false, minimum = 1, maximum = 256)]
-    max: Option<u64>,
-    /// How long to wait for something due, 60 s at most; not at all if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    wait: Option<Span>,
-    /// How long the messages stay hidden; the topic's own if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
-    visibility_timeout: Option<Span>,
-    /// Receipts of earlier claims whose messages are done. They are acked before anything is claimed.
-    #[serde(default)]
-    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
-    ack: Option<BoundedVec<Box<RawValue>>>,
-    /// The name of the consumer, for people: see `GET …/consumers`.
-    #[serde(default)]
-    #[schema(nullable = false, min_length = 1, max_length = 100)]
-    consumer: Option<String>,
-}
+/// Declares the body of a claim: fields of its own, then those that every claim has. (With `serde(flatten)` a body
+/// refuses no unknown fields and reads no `RawValue`.)
+macro_rules! claim_body {
+    ($(#[$meta:meta])* pub(crate) struct $name:ident { $($own:tt)* }) => {
+        #[derive(Deserialize, ToSchema)]
+        #[serde(deny_unknown_fields)]
+        $(#[$meta])*
+        pub(crate) struct $name {
+            $($own)*
+            /// Most messages; 1 if absent.
+            #[serde(default)]
+            #[schema(nullable = false, minimum = 1, maximum = 256)]
+            max: Option<u64>,
+            /// How long to wait for something due, 60 s at most; not at all if absent.
+            #[serde(default)]
+            #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+            wait: Option<$crate::routes::settle::Span>,
+            /// How long the messages stay hidden; that of their topic if absent.
+            #[serde(default)]
+            #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+            visibility_timeout: Option<$crate::routes::settle::Span>,
+            /// The name of the consumer, for people: see `GET …/consumers`.
+            #[serde(default)]
+            #[schema(nullable = false, min_length = 1, max_length = 100)]
+            consumer: Option<String>,
+        }
 
-impl ClaimIn {
-    pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
-        checked(self.max, self.wait, self.visibility_timeout)
+        impl $name {
+            /// What it asks for, within its bounds.
+            pub(crate) fn checked(&self) -> Result<ClaimAsk, Problem> {
+                $crate::routes::claims::checked(self.max, self.wait, self.visibility_timeout)
+            }
+
+            /// The name by which its consumer wants to be known.
+            fn consumer(&self) -> Result<Option<Arc<str>>, Problem> {
+                $crate::routes::claims::read_consumer(self.consumer.as_deref())
+            }
+        }
+    };
+}
+pub(super) use claim_body;
+
+claim_body! {
+    /// What to claim.
+    #[schema(as = Claim)]
+    pub(crate) struct ClaimIn {
+        /// Receipts of earlier claims whose messages are done. They are acked before anything is claimed.
+        #[serde(default)]
+        #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+        ack: Option<BoundedVec<Box<RawValue>>>,
     }
 }
 
-/// The name by which a consumer wants to be known.
 pub(super) fn read_consumer(name: Option<&str>) -> Result<Option<Arc<str>>, Problem> {
     let Some(name) = name else { return Ok(None) };
     if name.is_empty() || name.len() > CONSUMER_BYTES_MAX || name.chars().any(char::is_control) {
@@ -84,7 +103,6 @@ pub(super) fn read_consumer(name: Option<&str>) -> Result<Option<Arc<str>>, Prob
     Ok(Some(Arc::from(name)))
 }
 
-/// What a claim asks for, within its bounds.
 pub(super) fn checked(
     max: Option<u64>,
     wait: Option<Span>,
@@ -99,7 +117,7 @@ pub(super) fn checked(
         let detail = format!("wait is longer than {} s; wait less and claim again", CLAIM_WAIT_MAX.as_secs());
         return Err(Problem::bad("invalid_value", detail).at("wait"));
     }
-    Ok(ClaimAsk { max, wait, visibility: visibility(visibility_timeout)? })
+    Ok(ClaimAsk { max, wait, visibility: visibility(visibility_timeout)?, may_remove: true })
 }
 
 /// A claimed message. Settle it with its receipt before its visibility timeout ends.
@@ -178,7 +196,7 @@ pub(crate) async fn claim(
     let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let asked = fields::read::<ClaimIn>(&bytes)?;
     drop(bytes);
-    let (mut ask, consumer) = (asked.checked()?, read_consumer(asked.consumer.as_deref())?);
+    let (mut ask, consumer) = (asked.checked()?, asked.consumer()?);
     let named = &app.options.named_consumers;
     if let Some(name) = &consumer {
         app.router.topic(&topic).await?;
@@ -264,7 +282,9 @@ pub(super) fn views<'a>(app: &HttpParts, given: &'a [ClaimedBatch]) -> Vec<Claim
         delivery_id: duetime_core::sink::delivery_id(&shard.topic, &message.id, message.nonce),
         deadline: (message.score != Receipt::SETTLED).then(|| message.score.visible_at().as_millis()),
         traceparent: span_of(app, shard, message, now).map(|span| span.to_string()),
-        receipt: Receipt::new(&shard.topic, shard.index, shard.epoch, message.id.clone(), message.score).to_string(),
+        receipt: Receipt::new(&shard.topic, shard.index, shard.epoch, message.id.clone(), message.score)
+            .of_attempts(max_attempts::of(&message.headers))
+            .to_string(),
     };
     given.iter().flat_map(|given| given.messages.iter().map(|message| view(&given.shard, message))).collect()
 }

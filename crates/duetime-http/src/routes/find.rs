@@ -17,6 +17,7 @@ use crate::auth::Caller;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
 use crate::json::schema;
+use crate::json::topic_failure::TopicFailure;
 use crate::server::memory;
 use crate::server::state::HttpParts;
 
@@ -57,25 +58,13 @@ impl FoundView {
     }
 }
 
-/// A topic whose messages could not be read.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct FindFailure {
-    topic: String,
-    /// As that of a problem.
-    #[schema(value_type = String)]
-    code: &'static str,
-    detail: String,
-    /// It may answer later, without anybody doing anything else.
-    retryable: bool,
-}
-
 /// One page of topics that were searched.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FindView {
     /// By topic; empty: none of these topics has it.
     messages: Vec<FoundView>,
     /// Topics that may have it or not, for they did not answer; ask for them again.
-    failed: Vec<FindFailure>,
+    failed: Vec<TopicFailure>,
     /// Topics that this page asked.
     scanned: usize,
     /// Topics that the token is for.
@@ -135,10 +124,7 @@ pub(crate) async fn get(
                 Ok((shard, Some(message))) => view.messages.push(FoundView::new(name, shard, &message)),
                 // One that was deleted meanwhile has no messages.
                 Ok((_, None)) | Err(RouteError::UnknownTopic(_)) => {}
-                Err(error) => {
-                    let Problem { code, detail, retryable, .. } = Problem::from(error);
-                    view.failed.push(FindFailure { topic: name.to_string(), code, detail, retryable });
-                }
+                Err(error) => view.failed.push(TopicFailure::new(name, error.into())),
             }
         }
         view.scanned += some.len();

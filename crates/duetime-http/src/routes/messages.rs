@@ -67,7 +67,10 @@ fn end_in_words(became: &Outcome) -> String {
         End::Expired => format!("it expired, and was removed at {at}"),
         End::Dead => format!("a dead letter after {attempts} attempts, removed at {at}"),
         End::Moved => format!("moved elsewhere at {at}, undelivered; ask where it was moved to"),
-        End::CancelledBefore => format!("a cancel of it came at {at}, before any enqueue, and an enqueue is refused"),
+        End::CancelledBefore => format!(
+            "a cancel of it came at {at}, before any enqueue, or after it had moved elsewhere (ask there), and an enqueue \
+             is refused"
+        ),
     }
 }
 
@@ -133,7 +136,7 @@ fn in_words(
         Some(sink) => format!("handed to the sink {:?}", sink.name),
         None => "given to the next consumer that claims".to_owned(),
     };
-    let (attempts, max) = (message.attempts, record.config.retry.max_attempts);
+    let (attempts, max) = (message.attempts, record.config.retry.attempts_of(&message.headers));
     let visible_at = message.visible_at;
     let away = duetime_core::units::show_duration(visible_at.since(now));
     let is_deferred = message.is_deferred(now);
@@ -218,7 +221,7 @@ pub(crate) async fn explain(
         visible_at: message.visible_at.as_millis(),
         attempts: message.attempts,
         redrives: message.redrives,
-        max_attempts: record.config.retry.max_attempts,
+        max_attempts: record.config.retry.attempts_of(&message.headers),
         next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
@@ -248,7 +251,8 @@ fn edited(answer: &Edited) -> &'static str {
         Edited::InFlight => "in_flight",
         Edited::Dead => "dead",
         Edited::Changed => "changed",
-        Edited::Unknown => "unknown",
+        // Of a cancel without room the router answers an error.
+        Edited::Unknown | Edited::Full => "unknown",
         Edited::Gone(became) => gone(became),
     }
 }
@@ -271,7 +275,7 @@ fn refusal(topic: &TopicName, id: &MessageId, answer: &Edited, held: &str) -> Op
                 format!("message {id:?} is not the version of if_version any more: read it again, and decide anew");
             Some(Problem::new(StatusCode::PRECONDITION_FAILED, "changed", detail))
         }
-        Edited::Unknown => Some(not_there(topic, id, None)),
+        Edited::Unknown | Edited::Full => Some(not_there(topic, id, None)),
         Edited::Gone(became) => Some(not_there(topic, id, Some(became))),
     }
 }
@@ -312,6 +316,8 @@ async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) ->
         (status = 409, description = "`in_flight`: being delivered, or perhaps delivered without an answer; it will not be tried again"),
         (status = 404, description = "No such topic, or `unknown_message`: its `outcome` is `unknown` or, where the \
             topic remembers, what became of it before: `delivered`, `cancelled`, `dead` or `moved`, with `became`"),
+        (status = 507, description = "`store_full`: the topic remembers, no message has this id, and there is no room \
+            to note the cancel for an enqueue that it has overtaken; cancel again later"),
     )
 )]
 pub(crate) async fn cancel(
@@ -422,7 +428,8 @@ pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Resu
     params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = IdsIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`; \
-        with `if_versions`, `changed`; where the topic remembers, `delivered`, `cancelled`, `dead` or `moved` with `became`",
+        with `if_versions`, `changed`; where the topic remembers, `delivered`, `cancelled`, `dead` or `moved` with `became`, \
+        and the error `store_full` where there is no room to note the cancel of an id that is unknown",
         body = Outcomes))
 )]
 pub(crate) async fn cancel_many(

@@ -99,6 +99,12 @@ impl VitalsView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodesView {
     nodes: Vec<NodeView>,
+    /// What harms topics, the sharing of shards, the store or a log of the node that answers, as `/readyz` says it, a
+    /// sentence each; what is wrong with a sink, its topics say. Absent when nothing is wrong, and for a token that is not
+    /// for all topics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    issues: Vec<String>,
 }
 
 /// Whether it is the node that answers.
@@ -144,7 +150,8 @@ pub(crate) async fn nodes(State(app): State<Arc<HttpParts>>, Extension(caller): 
             vitals: own.as_ref().or(heard).map(|vitals| VitalsView::new(member, vitals, caller.sees_all())),
         }
     };
-    Json(NodesView { nodes: cluster.members.iter().map(view).collect() }).into_response()
+    let issues = if caller.sees_all() { issues_of(&app) } else { Vec::new() };
+    Json(NodesView { nodes: cluster.members.iter().map(view).collect(), issues }).into_response()
 }
 
 /// A word about the node.
@@ -204,14 +211,19 @@ fn not_ready(app: &HttpParts, headers: &HeaderMap, error: &StoreError) -> Proble
 /// What others learn of a store that does not serve.
 const STORE_NOT_READY: &str = "the store does not serve this node; send a token for all topics to see why";
 
-/// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
-fn issues_for(app: &HttpParts, headers: &HeaderMap, silent: Option<String>) -> Vec<String> {
+/// What this node knows to be wrong with topics, the store, the sharing of shards or a log. Asks nobody.
+fn issues_of(app: &HttpParts) -> Vec<String> {
     let catalog = app.catalog.issues().of_catalog().map(|(code, detail)| format!("{code}: {detail}"));
-    let mut issues: Vec<String> = silent.into_iter().chain(catalog).chain(app.catalog.issues().of_topics()).collect();
+    let mut issues: Vec<String> = catalog.into_iter().chain(app.catalog.issues().of_topics()).collect();
     issues.extend(app.store.issues());
     issues.extend(app.ownership.issue());
     issues.extend(app.options.audit.issues());
-    issues.extend(app.sinks.issues());
+    issues
+}
+
+/// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
+fn issues_for(app: &HttpParts, headers: &HeaderMap, silent: Option<String>) -> Vec<String> {
+    let issues = silent.into_iter().chain(issues_of(app)).chain(app.sinks.issues()).collect::<Vec<_>>();
     if issues.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
         return issues;
     }

@@ -1,20 +1,28 @@
-//! When the answering node took sinks to be down.
+//! When nodes took sinks to be down.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::{Extension, Json};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use duetime_core::SinkOutage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::json::path::{Query, read_topic};
 use crate::json::problem::Problem;
+use crate::routes::cluster::{self, ClusterView, NodeAnswer, PARAMETERS, Question, Whose};
 use crate::server::state::HttpParts;
 
+/// Most outages in an answer about several nodes.
+const OUTAGES_MAX: usize = 1024;
+
 /// A time in which the node took the sink of a topic to be down: it claimed nothing, and no message lost an attempt.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct OutageView {
     topic: String,
     /// As the topic named it then.
@@ -27,8 +35,8 @@ pub(crate) struct OutageView {
     until: Option<i64>,
     /// How it ended. `accepted`: the sink did again; `nothing_due`: nothing waited for it on this node any more; `dropped`: the topic was paused, changed or deleted meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    end: Option<&'static str>,
+    #[schema(value_type = Option<String>, nullable = false)]
+    end: Option<Cow<'static, str>>,
     /// What was said first.
     reason: String,
     /// What was said last, where that is something else.
@@ -37,13 +45,21 @@ pub(crate) struct OutageView {
     last_reason: Option<String>,
     /// How often it was tried meanwhile and was down still.
     probes: u64,
+    /// The node that took it to be down; absent where it is the one that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    node: Option<String>,
 }
 
 /// Outages of sinks.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct OutagesView {
     /// The node that answers: each finds out for itself, and keeps its own.
     node: String,
+    /// Only of the cluster, or of a `node`: which nodes there are, and whether their outages are among these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    nodes: Option<Vec<NodeAnswer>>,
     /// The latest first.
     outages: Vec<OutageView>,
 }
@@ -56,33 +72,70 @@ impl From<SinkOutage> for OutageView {
             sink,
             since: since.as_millis(),
             until: ended.map(|(at, _)| at.as_millis()),
-            end: ended.map(|(_, how)| how.as_str()),
+            end: ended.map(|(_, how)| how.as_str().into()),
             reason,
             last_reason,
             probes,
+            node: None,
         }
+    }
+}
+
+impl ClusterView for OutagesView {
+    fn none(node: &str) -> Self {
+        Self { node: node.to_owned(), nodes: None, outages: Vec::new() }
+    }
+
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn add(&mut self, other: Self) {
+        let node = other.node;
+        self.outages.extend(other.outages.into_iter().map(|one| OutageView { node: Some(node.clone()), ..one }));
+        self.outages.sort_by_key(|one| Reverse(one.since));
+        self.outages.truncate(OUTAGES_MAX);
+    }
+
+    fn finish(&mut self, nodes: Vec<NodeAnswer>) {
+        self.nodes = Some(nodes);
     }
 }
 
 /// When sinks were down
 ///
 /// When the answering node took the sinks of topics to be down, why, and until when: the last 32 times of each topic,
-/// 1,024 in all, since the node started. Kept in memory; costs the store nothing.
+/// 1,024 in all, since the node started; with `scope=cluster` those of all nodes, the last 1,024 of them. Kept in memory;
+/// costs the store nothing.
 #[utoipa::path(
     get, path = "/v1/outages", tag = "operations", operation_id = "list_outages",
     security(("token" = ["view"])),
-    params(("topic" = inline(Option<String>), Query, description = "Only of this topic")),
-    responses((status = 200, description = "The latest first", body = OutagesView))
+    params(
+        ("topic" = inline(Option<String>), Query, description = "Only of this topic"),
+        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
+            all nodes, which are asked with the same token; `nodes` says which have not answered"),
+        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+    ),
+    responses(
+        (status = 200, description = "The latest first", body = OutagesView),
+        (status = 404, description = "`unknown_node`: there is no `node` of that name"),
+    )
 )]
 pub(crate) async fn list(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Json<OutagesView>, Problem> {
-    let wanted = Query::read(query.as_deref(), &["topic"])?.get("topic", None, read_topic)?;
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["topic", PARAMETERS[0], PARAMETERS[1]])?;
+    let (wanted, whose) = (query.get("topic", None, read_topic)?, Whose::read(&query)?);
     let seen = |outage: &SinkOutage| {
         caller.sees(outage.topic.as_str()) && wanted.as_ref().is_none_or(|topic| *topic == outage.topic)
     };
-    let outages = app.sinks.outages().into_iter().filter(seen).map(OutageView::from).collect();
-    Ok(Json(OutagesView { node: app.node.id.clone(), outages }))
+    let own = || {
+        let outages = app.sinks.outages().into_iter().filter(seen).map(OutageView::from).collect();
+        OutagesView { outages, ..OutagesView::none(&app.node.id) }
+    };
+    let parameters = wanted.iter().map(|topic| ("topic", topic.to_string())).collect();
+    cluster::answer(&app, &headers, &whose, Question { path: "/v1/outages", parameters }, own).await
 }

@@ -1,24 +1,31 @@
-//! Rates and lateness of the last minutes, as this node measured them.
+//! Rates and lateness of the last minutes, as this node measured them, or as all nodes did.
 
+mod sum;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{RawQuery, State};
-use axum::{Extension, Json};
-use duetime_core::{TopicConfig, TopicRecord};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use duetime_core::{TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::{Event, RecentStep, SinkMeters, TopicMeters};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::json::path::{Query, read_topic};
 use crate::json::problem::Problem;
+use crate::routes::cluster::{self, NodeAnswer, PARAMETERS, Question, Whose};
+use crate::routes::sinks::SinkIssueView;
 use crate::server::state::HttpParts;
 
 /// One step of the past.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct StepView {
     /// When it ended, milliseconds since the Unix epoch.
     at: i64,
@@ -35,7 +42,7 @@ pub(crate) struct StepView {
 }
 
 /// What became of messages.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct FlowView {
     /// New messages.
     scheduled: u64,
@@ -51,7 +58,7 @@ pub(crate) struct FlowView {
 }
 
 /// The lateness of the deliveries of ten seconds.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct LatenessView {
     /// When they ended, milliseconds since the Unix epoch.
     at: i64,
@@ -60,7 +67,7 @@ pub(crate) struct LatenessView {
 }
 
 /// Deliveries from the node's start to a moment.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct BudgetView {
     /// The moment, milliseconds since the Unix epoch.
     at: i64,
@@ -70,7 +77,7 @@ pub(crate) struct BudgetView {
 }
 
 /// One topic in more detail.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct TopicDetailView {
     /// Since the node started.
     flow: FlowView,
@@ -86,8 +93,30 @@ pub(crate) struct TopicDetailView {
     origins: BTreeMap<String, String>,
 }
 
+/// Why a node delivers nothing to the sink of a topic.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub(crate) struct NodeSinkIssueView {
+    /// The node that says so: each finds out for itself.
+    node: String,
+    /// `down`: the sink is taken to be down; `refused`: the node cannot use it as it is configured.
+    #[schema(value_type = String)]
+    state: Cow<'static, str>,
+    /// What was said last. For tokens with the scope `view` or `admin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// Since when it is down, milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    since: Option<i64>,
+    /// When it is tried next; absent while it is being tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next_try: Option<i64>,
+}
+
 /// One topic, at the answering node: what it took in and what it delivered.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct TopicRatesView {
     topic: String,
     /// Milliseconds that the rates and percentiles are of: a minute, less after the start.
@@ -102,7 +131,7 @@ pub(crate) struct TopicRatesView {
     dead: f64,
     /// The topic has no series of its own in `/metrics` (beyond 256): lateness, and how many deliveries there were, are
     /// those of all such topics together. Absent: false.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     of_rest: bool,
     /// Half of the deliveries were later than this; absent: there were none.
@@ -127,6 +156,15 @@ pub(crate) struct TopicRatesView {
     capacity: Option<f64>,
     /// The last five minutes in steps of ten seconds, the oldest first; none where nothing happened in all of them.
     steps: Vec<StepView>,
+    /// Why nothing is delivered to its sink, by the nodes that say so; absent: nothing is wrong as far as they know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    sink_issues: Vec<NodeSinkIssueView>,
+    /// With `histogram=true`, and of the cluster: the `deliveries` by lateness, at most each of `late_bounds_ms` and above the one
+    /// before; the last: above all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    late_counts: Vec<u64>,
     /// Only of the `topic` that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -134,10 +172,11 @@ pub(crate) struct TopicRatesView {
 }
 
 /// Messages that a sink did not accept.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct RefusedView {
     /// As in `duetime_sink_errors_total`.
-    kind: &'static str,
+    #[schema(value_type = String)]
+    kind: Cow<'static, str>,
     /// Since the node started.
     count: u64,
     /// In the last minute; less after the start.
@@ -145,11 +184,12 @@ pub(crate) struct RefusedView {
 }
 
 /// One sink, at the answering node.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct SinkRatesView {
     sink: String,
     #[serde(rename = "type")]
-    kind: &'static str,
+    #[schema(value_type = String)]
+    kind: Cow<'static, str>,
     /// Deliveries of a batch a second.
     calls: f64,
     /// Half of them took longer; absent: there were none.
@@ -161,17 +201,37 @@ pub(crate) struct SinkRatesView {
     #[schema(nullable = false)]
     call_p99_ms: Option<f64>,
     refused: Vec<RefusedView>,
+    /// With `histogram=true`, and of the cluster: deliveries of the time that the percentiles are of, as `late_counts`, by
+    /// `call_bounds_ms`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    call_counts: Vec<u64>,
 }
 
 /// Rates of the last minute.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct RatesView {
-    /// The node that answers: the whole is the sum over the nodes.
+    /// The node that answers.
     node: String,
+    /// Only of the cluster, or of a `node`: which nodes there are, and whether their figures are in the sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     topics: Vec<TopicRatesView>,
     /// By name, those that the token may use; for tokens with the scope `view` or `admin`.
     sinks: Vec<SinkRatesView>,
+    /// Upper bounds of `late_counts`, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    late_bounds_ms: Vec<f64>,
+    /// Upper bounds of `call_counts`, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    call_bounds_ms: Vec<f64>,
+    /// The buckets of its nodes are not the same ones.
+    #[serde(skip)]
+    other_buckets: bool,
 }
 
 fn of(per_second: &[f64], event: Event) -> f64 {
@@ -184,6 +244,19 @@ fn millis(span: Duration) -> u64 {
 
 fn in_ms(seconds: Option<f64>) -> Option<f64> {
     seconds.map(|seconds| seconds * 1000.0)
+}
+
+/// Finite upper bounds, in milliseconds.
+fn bounds_ms(bounds: impl Iterator<Item = f64>) -> Vec<f64> {
+    bounds.filter(|bound| bound.is_finite()).map(|bound| bound * 1000.0).collect()
+}
+
+/// What is in each bucket, from what is below each bound; none where nothing is in any.
+fn counts(below: &[(f64, u64)]) -> Vec<u64> {
+    let mut before = 0;
+    let counts = below.iter().map(|(_, all)| all.saturating_sub(std::mem::replace(&mut before, *all)));
+    let counts: Vec<u64> = counts.collect();
+    if counts.iter().all(|count| *count == 0) { Vec::new() } else { counts }
 }
 
 impl TopicRatesView {
@@ -219,6 +292,8 @@ impl TopicRatesView {
             late_total: whole.late,
             capacity: meters.capacity(),
             steps: steps.into_iter().map(step).collect(),
+            sink_issues: Vec::new(),
+            late_counts: counts(&recent.below),
             detail: None,
         }
     }
@@ -270,7 +345,7 @@ impl TopicDetailView {
                 dead: count(Event::Dead),
                 redriven: count(Event::Redriven),
             },
-            bounds_ms: history.bounds.iter().filter(|bound| bound.is_finite()).map(|bound| bound * 1000.0).collect(),
+            bounds_ms: bounds_ms(history.bounds.iter().copied()),
             lateness: history.steps.into_iter().map(|(ago, counts)| LatenessView { at: at(ago), counts }).collect(),
             budget: budget
                 .map(|(ago, shares)| BudgetView { at: at(ago), deliveries: shares.counted, late: shares.late })
@@ -280,56 +355,117 @@ impl TopicDetailView {
     }
 }
 
+impl NodeSinkIssueView {
+    fn new(node: &str, issue: SinkIssueView) -> Self {
+        let SinkIssueView { state, reason, since, next_try, .. } = issue;
+        Self { node: node.to_owned(), state: state.into(), reason, since, next_try }
+    }
+}
+
 impl SinkRatesView {
     fn new(meters: &SinkMeters) -> Self {
         let ((name, kind), recent) = (meters.named(), meters.recent());
         let refused = meters.refused(&recent).into_iter();
         Self {
             sink: name.to_owned(),
-            kind,
+            kind: kind.into(),
             calls: recent.per_second.first().copied().unwrap_or(0.0),
             call_p50_ms: in_ms(recent.p50),
             call_p99_ms: in_ms(recent.p99),
-            refused: refused.map(|(kind, count, last_minute)| RefusedView { kind, count, last_minute }).collect(),
+            refused: refused
+                .map(|(kind, count, last_minute)| RefusedView { kind: kind.into(), count, last_minute })
+                .collect(),
+            call_counts: counts(&recent.below),
         }
     }
 }
 
-/// Rates of the last minute
-///
-/// What the answering node took in and delivered, how late that was, and how its sinks did. Of one `topic` also what
-/// became of its messages, how late they were step by step, how its error budget went over the last day, and which
-/// settings are not their defaults and why. Costs the store nothing.
-#[utoipa::path(
-    get, path = "/v1/rates", tag = "operations", operation_id = "get_rates",
-    security(("token" = [])),
-    params(("topic" = inline(Option<String>), Query, description = "Only of this topic, in detail")),
-    responses((status = 200, description = "By topic and by sink", body = RatesView))
-)]
-pub(crate) async fn get(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<RatesView>, Problem> {
-    let wanted = Query::read(query.as_deref(), &["topic"])?.get("topic", None, read_topic)?;
+/// Whether the buckets of histograms are asked for.
+fn read_flag(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("give true or false".to_owned()),
+    }
+}
+
+/// What this node measured.
+fn own(app: &HttpParts, caller: &Caller, wanted: Option<&TopicName>, histogram: bool) -> RatesView {
     let (all, now_ms) = (app.catalog.all(), app.clock.now().as_millis());
-    let seen = all.values().filter(|record| {
-        caller.sees(record.name.as_str()) && wanted.as_ref().is_none_or(|topic| *topic == record.name)
-    });
-    let topic = |record: &TopicRecord| {
+    let seen = all
+        .values()
+        .filter(|record| caller.sees(record.name.as_str()) && wanted.is_none_or(|topic| *topic == record.name));
+    let (mut late_bounds_ms, mut call_bounds_ms) = (Vec::new(), Vec::new());
+    let mut topic = |record: &TopicRecord| {
         let meters = app.meters.topic(&record.name);
-        let detail = wanted.as_ref().map(|topic| {
+        let detail = wanted.map(|topic| {
             let (options, name) = (&app.options, topic.as_str());
             let file = options.topics.get(name).or_else(|| options.first_messages.settings_of(name));
             let origins = origins(&record.config, file);
             TopicDetailView::new(&meters, now_ms, origins)
         });
-        TopicRatesView { detail, ..TopicRatesView::new(record, &meters, now_ms) }
+        let issue = SinkIssueView::of(app, &record.name, caller);
+        let sink_issues = issue.map(|issue| NodeSinkIssueView::new(&app.node.id, issue)).into_iter().collect();
+        let mut view = TopicRatesView { detail, sink_issues, ..TopicRatesView::new(record, &meters, now_ms) };
+        if !histogram {
+            view.late_counts.clear();
+        } else if late_bounds_ms.is_empty() {
+            late_bounds_ms = bounds_ms(meters.recent().below.iter().map(|(bound, _)| *bound));
+        }
+        view
     };
     let topics = seen.map(|record| topic(record)).collect();
     let sinks = if caller.sees_reasons() { app.meters.sinks() } else { Vec::new() };
-    let sinks = sinks.iter().filter(|sink| caller.sees_sink(sink.named().0)).map(SinkRatesView::new).collect();
-    Ok(Json(RatesView { node: app.node.id.clone(), topics, sinks }))
+    let sink = |meters: &SinkMeters| {
+        let mut view = SinkRatesView::new(meters);
+        if !histogram {
+            view.call_counts.clear();
+        } else if call_bounds_ms.is_empty() {
+            call_bounds_ms = bounds_ms(meters.recent().below.iter().map(|(bound, _)| *bound));
+        }
+        view
+    };
+    let sinks = sinks.iter().filter(|sink| caller.sees_sink(sink.named().0)).map(sink).collect();
+    let (node, nodes, other_buckets) = (app.node.id.clone(), None, false);
+    RatesView { node, nodes, topics, sinks, late_bounds_ms, call_bounds_ms, other_buckets }
+}
+
+/// Rates of the last minute
+///
+/// What the answering node took in and delivered, how late that was, and how its sinks did; with `scope=cluster` what all
+/// nodes did together. Of one `topic` also what became of its messages, how late they were step by step, how its error
+/// budget went over the last day, and which settings are not their defaults and why. Costs the store nothing.
+#[utoipa::path(
+    get, path = "/v1/rates", tag = "operations", operation_id = "get_rates",
+    security(("token" = [])),
+    params(
+        ("topic" = inline(Option<String>), Query, description = "Only of this topic, in detail"),
+        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
+            all nodes together, which are asked with the same token; `nodes` says which have not answered"),
+        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+        ("histogram" = inline(Option<bool>), Query, description = "`true`: also the buckets behind the percentiles; \
+            `false` if absent"),
+    ),
+    responses(
+        (status = 200, description = "By topic and by sink", body = RatesView),
+        (status = 404, description = "`unknown_node`: there is no `node` of that name"),
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::read(query.as_deref(), &["topic", "histogram", PARAMETERS[0], PARAMETERS[1]])?;
+    let (wanted, whose) = (query.get("topic", None, read_topic)?, Whose::read(&query)?);
+    let histogram = query.get("histogram", false, read_flag)?;
+    // Percentiles of several nodes are those of their buckets together.
+    let with_buckets = histogram || whose != Whose::This;
+    let mut parameters = vec![("histogram", "true".to_owned())];
+    parameters.extend(wanted.iter().map(|topic| ("topic", topic.to_string())));
+    let question = Question { path: "/v1/rates", parameters };
+    cluster::answer(&app, &headers, &whose, question, || own(&app, &caller, wanted.as_ref(), with_buckets)).await
 }
 
 #[cfg(test)]

@@ -26,19 +26,19 @@ const TRIED_WITHIN: Duration = Duration::from_secs(15);
 pub(crate) struct SinkIssueView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
     /// cannot use it as it is configured, or a stream in the store takes nothing.
-    state: &'static str,
+    pub state: &'static str,
     /// What was said last. For tokens with the scope `view` or `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    reason: Option<String>,
+    pub reason: Option<String>,
     /// Since when it is down, milliseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    since: Option<i64>,
+    pub since: Option<i64>,
     /// When it is tried next, with the first message that is due then; absent while it is being tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    next_try: Option<i64>,
+    pub next_try: Option<i64>,
     /// The same as the node has it.
     #[serde(skip)]
     pub down: Option<SinkDown>,

@@ -93,11 +93,12 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
         if inner.is_empty() || value.is_null() {
             continue;
         }
-        if setting.kind.short().is_some() && value.is_array() {
+        let may_be_list = setting.kind.short().is_some();
+        if may_be_list && value.is_array() {
             continue;
         }
         let Some(object) = value.as_object() else {
-            let list = if setting.kind.short().is_some() { ", a list" } else { "" };
+            let list = if may_be_list { ", a list" } else { "" };
             let refusal = Refusal::new("invalid_topic_settings", format!("{name} must be an object{list} or null"));
             return Err(refusal.at(name));
         };

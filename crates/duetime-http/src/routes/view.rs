@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Expiry, Headers, SinkDown, StoredMessage, Timestamp, TopicConfig};
+use duetime_core::{Expiry, Headers, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts};
 use duetime_router::TopicCounts;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
@@ -80,6 +80,10 @@ pub(crate) struct MessageView<'a> {
     expires_at: Option<i64>,
     /// How many times it was claimed.
     attempts: u8,
+    /// How many times it is delivered before it is a dead letter, where it says so itself; absent: as its topic says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    max_attempts: Option<u8>,
     /// How many times it was redriven; a redrive sets `attempts` back to 0. No more than 999 are counted.
     redrives: u16,
     #[serde(flatten)]
@@ -105,6 +109,7 @@ impl<'a> MessageView<'a> {
             visible_at: message.visible_at.as_millis(),
             expires_at: Expiry::of(&message.headers).map(|expiry| expiry.of_due(message.due_at).as_millis()),
             attempts: message.attempts,
+            max_attempts: max_attempts::of(&message.headers),
             redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
             headers: HeadersView(&message.headers),

@@ -27,7 +27,7 @@ use crate::json::trace::trace_of;
 use crate::server::memory::FoundCaller;
 use crate::server::request_id;
 use crate::server::state::HttpParts;
-use crate::server::{body, memory};
+use crate::server::{body, memory, packed};
 
 /// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
 pub(crate) const NOT_AFTER: &str = "duetime-not-after";
@@ -85,6 +85,7 @@ async fn counted<F: Future<Output = Response<Body>>>(
     let id = request_id::id_of(request.headers());
     let trace_id = trace_of(request.headers()).map(|trace| trace.span().trace());
     let name = RequestName { id: id.clone(), trace_id };
+    let may_be_packed = packed::may_be(&request);
     let response = name.scope(async {
         let response = next(request).await;
         let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
@@ -97,7 +98,7 @@ async fn counted<F: Future<Output = Response<Body>>>(
         app.meters.auth_refused(code);
     }
     app.meters.request(route, method, response.status().as_u16(), began.elapsed());
-    let mut response = with_no_trace(response);
+    let mut response = with_no_trace(if may_be_packed { packed::packed(response) } else { response });
     response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(id));
     if app.test_clock.is_some() {
         // The times in the answer are those of this clock: who compares them with its own learns by how much it is off.

@@ -12,6 +12,7 @@ use crate::auth::shares::Shares;
 use crate::server::connections::ConnectionBounds;
 use crate::server::consumers::NamedConsumers;
 use crate::server::first_message::FirstMessages;
+use crate::server::peers::Peers;
 use crate::server::tls::Tls;
 
 /// What an operator may set about the listener, beside the tokens. The default suits a node on a loopback address.
@@ -35,6 +36,8 @@ pub struct HttpOptions {
     pub first_messages: Arc<FirstMessages>,
     /// The consumers that name themselves, as the node sees them.
     pub named_consumers: Arc<NamedConsumers>,
+    /// The other nodes, which are asked for figures of their own.
+    pub peers: Peers,
     /// Records what consumers claim; `None`: nobody does.
     pub tracer: Option<Arc<dyn Tracer>>,
 }

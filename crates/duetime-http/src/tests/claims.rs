@@ -67,6 +67,40 @@ async fn a_nack_tries_again_and_the_last_one_buries() {
 }
 
 #[tokio::test]
+async fn a_message_is_tried_as_often_as_it_says_and_its_receipt_knows() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":1,"retry":{"max_attempts":2,"jitter":0}}"#).await;
+    for (id, most) in [("fewer", 1), ("more", 4)] {
+        api.enqueue(&json!({"id": id, "max_attempts": most, "headers": {"k": "v"}}).to_string()).await;
+        let path = format!("/v1/topics/orders/messages/{id}");
+        let got = api.get(&path).await.json();
+        assert_eq!((&got["max_attempts"], &got["headers"]["k"]), (&json!(most), &json!("v")), "{got}");
+        assert_eq!(api.get(&format!("{path}/explain")).await.json()["max_attempts"], most);
+        for attempt in 1..=most {
+            let claimed = claim(&api, "").await;
+            assert_eq!((&claimed[0]["id"], &claimed[0]["attempt"]), (&json!(id), &json!(attempt)), "{claimed:?}");
+            let receipt = json!({"receipts": [claimed[0]["receipt"]]});
+            let longer = settle(&api, "extend", receipt).await;
+            let nack = json!({"receipts": [longer[0]["receipt"]], "delay": 0});
+            assert_eq!(settle(&api, "nack", nack).await[0]["outcome"], "ok");
+        }
+        assert!(claim(&api, "").await.is_empty());
+        let dead = api.get(&path).await.json();
+        let says = format!("given back by its consumer on attempt {most} of {most}");
+        assert_eq!((&dead["state"], &dead["death"]["reason"]), (&json!("dead"), &json!(says)), "{dead}");
+    }
+    api.enqueue(r#"{"id":"silent"}"#).await;
+    assert_eq!(api.get("/v1/topics/orders/messages/silent").await.json().get("max_attempts"), None);
+    assert_eq!(api.get("/v1/topics/orders/messages/silent/explain").await.json()["max_attempts"], 2);
+    for wrong in [json!(0), json!(100), json!(-1), json!(1.5), json!("3"), json!(true)] {
+        let body = json!({"id": "wrong", "max_attempts": wrong}).to_string();
+        let refused = api.post("/v1/topics/orders/messages", &body).await;
+        assert_eq!(refused.problem(), (400, "invalid_value".to_owned()), "{wrong}");
+        assert_eq!(refused.json()["field"], "max_attempts", "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn deploys_of_consumers_that_release_what_they_have_not_begun_burn_no_attempt() {
     let api = TestApi::new().await;
     api.put("/v1/topics/orders", r#"{"shards":2,"retry":{"max_attempts":3}}"#).await;

@@ -11,6 +11,7 @@ mod bulk;
 mod claim_and_ack;
 mod claim_any;
 mod claims;
+mod cluster;
 mod connections;
 mod consumers;
 mod documented;
@@ -23,6 +24,7 @@ mod foreign;
 mod list;
 mod messages;
 mod operations;
+mod packed;
 mod pauses;
 mod plans;
 mod shares;
@@ -93,6 +95,10 @@ impl Consumers for EagerConsumers {
             std::future::pending::<()>().await;
         }
         Ok(handed)
+    }
+
+    fn has_due(&self, _: &TopicName) -> bool {
+        false
     }
 }
 

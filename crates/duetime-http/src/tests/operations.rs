@@ -105,6 +105,23 @@ async fn a_node_is_ready_only_if_a_shard_answers_it_and_whatever_becomes_of_one_
     assert_eq!(degraded.json()["found"]["servers"], "1 of 1 answer");
 }
 
+#[tokio::test]
+async fn the_list_of_nodes_has_the_issues_of_the_one_that_answers_for_who_may_see_all() {
+    let config = json!({"tokens": [
+        {"name": "all", "secret": "looks-at-all-topics", "scopes": ["view"]},
+        {"name": "some", "secret": "looks-at-one-topic", "scopes": ["view"], "topics": ["orders"]},
+    ]});
+    let api = TestApi::with(Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
+    let issues = async |secret: &str| {
+        let request = Request::get("/v1/nodes").header(header::AUTHORIZATION, format!("Bearer {secret}"));
+        api.send(request.body(Body::empty()).unwrap()).await.json()["issues"].clone()
+    };
+    assert_eq!(issues("looks-at-all-topics").await, json!(null));
+    api.parts.catalog.issues().lose(&"orders".parse().unwrap(), [3].into());
+    assert_eq!(issues("looks-at-all-topics").await, json!(["shards of topic orders are lost: 3"]));
+    assert_eq!(issues("looks-at-one-topic").await, json!(null));
+}
+
 /// A node whose store has a replica.
 async fn replicated() -> (TestApi, SmallStore) {
     let clock = ManualClock::at(Timestamp::from_millis(NOW_MS));
@@ -132,6 +149,28 @@ async fn answers_say_how_many_replicas_have_what_was_done() {
         let purged = api.call("DELETE", "/v1/topics/orders/dead", "application/json", which).await.json();
         assert_eq!(purged["replicas"], 0, "{purged}");
     }
+}
+
+#[tokio::test]
+async fn a_full_store_cancels_what_is_there_and_says_that_it_notes_nothing() {
+    let (api, small) = replicated().await;
+    assert_eq!(api.put("/v1/topics/orders", r#"{"remember":"1h"}"#).await.status, 200);
+    for id in ["a", "b"] {
+        api.enqueue(&json!({"id": id, "delay": "1h"}).to_string()).await;
+    }
+    small.set_full(true);
+    let many = api.post("/v1/topics/orders/cancel", r#"{"ids":["x","a"]}"#).await.json();
+    let (x, a) = (&many["results"][0], &many["results"][1]);
+    assert_eq!(x["error"]["code"], "store_full", "{many}");
+    assert_eq!((&a["outcome"], &a["replicas"]), (&json!("cancelled"), &json!(1)), "{many}");
+    let alone = api.delete("/v1/topics/orders/messages/x").await;
+    assert_eq!(alone.problem(), (507, "store_full".to_owned()));
+    assert!(alone.text.contains("no room to note its cancel"), "{}", alone.text);
+    assert_eq!(api.delete("/v1/topics/orders/messages/b").await.json()["outcome"], "cancelled");
+    assert_eq!(api.delete("/v1/topics/orders/messages/b").await.problem(), (404, "unknown_message".to_owned()));
+    small.set_full(false);
+    let enqueued = api.enqueue(r#"{"id":"x","delay":"1h"}"#).await.json();
+    assert_eq!(enqueued["outcome"], "scheduled", "it was not noted: {enqueued}");
 }
 
 #[tokio::test]

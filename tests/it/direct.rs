@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_core::Timestamp;
+use duetime_core::{Timestamp, max_attempts};
 use duetime_direct::{
     Direct, DirectError, Due, Edited, EnqueueOutcome, Expiry, NewMessage, RedisStoreConfig, RouteError,
 };
@@ -91,16 +91,21 @@ async fn a_producer_on_redis_stores_nothing_that_a_node_refuses() {
         (check(".."), "id", "\"..\""),
         (expires("b", Expiry::At(soon)), "expires_at", "before it falls due"),
         (expires("c", Expiry::After(century)), "expires", "10 years"),
+        (check("c").max_attempts(0), "max_attempts", "1 to 99"),
+        (check("c").max_attempts(100), "max_attempts", "1 to 99"),
     ];
     for (message, blamed, why) in refused {
         let error = direct.enqueue("orders", &[message]).await.remove(0).unwrap_err();
         let DirectError::Invalid { field, detail } = &error else { panic!("{error}") };
         assert!(*field == blamed && detail.contains(why), "{error}");
     }
-    let rounded = expires("d", Expiry::After(Duration::from_nanos(1)));
+    let rounded = expires("d", Expiry::After(Duration::from_nanos(1))).max_attempts(7);
     direct.enqueue("orders", &[rounded]).await.remove(0).unwrap();
     let stored = direct.message("orders", "d").await.unwrap().unwrap();
     assert_eq!(Expiry::of(&stored.headers), Some(Expiry::After(Duration::from_millis(1))));
+    assert_eq!(max_attempts::of(&stored.headers), Some(7));
+    let read = done(&node, Method::GET, "orders/messages/d", &Value::Null).await;
+    assert_eq!(read["max_attempts"], 7, "{read}");
     assert_eq!(done(&node, Method::GET, "orders", &Value::Null).await["scheduled"], 2);
 }
 

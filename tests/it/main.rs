@@ -8,6 +8,7 @@ mod canary;
 mod catalog;
 mod claim_any;
 mod cli;
+mod cluster_figures;
 mod console;
 mod delivery;
 mod deploy;

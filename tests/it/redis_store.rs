@@ -4,6 +4,7 @@ mod by_hand;
 mod closed;
 mod layout;
 mod lives;
+mod notes;
 mod streamed;
 
 use std::sync::Arc;

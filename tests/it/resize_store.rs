@@ -2,6 +2,7 @@
 
 mod faults;
 mod kept;
+mod letters;
 mod moving;
 
 use duetime_core::Store;

@@ -6,6 +6,7 @@ use crate::repo::{File, files, is, none};
 const RUST_LINES_MAX: usize = 500;
 /// A script longer than this does more than one thing while Redis waits.
 const LUA_LINES_MAX: usize = 120;
+const LUA_COLUMNS_MAX: usize = 120;
 
 /// Columns of a line of a script of the console; prettier breaks at 100 what it breaks.
 const JS_COLUMNS_MAX: usize = 120;
@@ -26,6 +27,16 @@ fn files_are_short_enough_to_be_read_at_once() {
     };
     none("a .rs file has more than 500 lines: cut it where two things meet", long(rust(), RUST_LINES_MAX));
     none("a .lua file has more than 120 lines: one operation per file", long(lua(), LUA_LINES_MAX));
+}
+
+#[test]
+fn lines_of_lua_are_short() {
+    let mut broken = Vec::new();
+    for file in lua() {
+        let long = file.text.lines().enumerate().filter(|(_, line)| line.chars().count() > LUA_COLUMNS_MAX);
+        broken.extend(long.map(|(number, _)| format!("{}:{}", file.path, number + 1)));
+    }
+    none("a line of a .lua file has more than 120 columns", broken);
 }
 
 #[test]

@@ -98,11 +98,14 @@ impl LoadTarget for Straight {
         let outcome = |answer| match answer {
             Edited::Cancelled => CancelOutcome::Cancelled,
             Edited::InFlight => CancelOutcome::InFlight,
-            Edited::Rescheduled(_) | Edited::Dead | Edited::Unknown | Edited::Changed | Edited::Gone(_) => {
-                CancelOutcome::Unknown
-            }
+            Edited::Rescheduled(_)
+            | Edited::Dead
+            | Edited::Unknown
+            | Edited::Changed
+            | Edited::Gone(_)
+            | Edited::Full => CancelOutcome::Unknown,
         };
-        Ok(answers.into_iter().map(outcome).collect())
+        Ok(answers.into_iter().map(|answer| answer.with_room().map(outcome)).collect::<Result<_, _>>()?)
     }
 
     async fn consume(&self, recorder: Arc<dyn Recorder>) -> anyhow::Result<Box<dyn Consuming>> {
@@ -114,7 +117,6 @@ impl LoadTarget for Straight {
             store: self.store.clone(),
             schedule: self.store.clone(),
             topics: topics.subscribe(),
-            owned: ownership.owned(),
             ownership: ownership.clone(),
             sinks: Arc::new(OneSink(recorder)),
             clock: self.clock.clone(),

@@ -20,6 +20,9 @@ pub struct ClaimAsk {
     pub wait: Duration,
     /// `None`: the topic's own.
     pub visibility: Option<Duration>,
+    /// Takes from a topic that delivers at most once too, which removes what it hands out. Where not, a claim from such
+    /// a one fails, also if it became one while the claim waited.
+    pub may_remove: bool,
 }
 
 /// Messages of one shard, handed to a consumer.
@@ -105,4 +108,7 @@ pub trait Consumers: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// As [`crate::ClaimStore::claim`]; [`StoreError::UnknownShard`] when the topic does not exist.
     async fn claim(&self, topic: &TopicName, ask: ClaimAsk) -> Result<Vec<ClaimedBatch>, StoreError>;
+
+    /// Whether the node knows of something due in the topic that may be claimed. Asks no store, so there may be more.
+    fn has_due(&self, topic: &TopicName) -> bool;
 }

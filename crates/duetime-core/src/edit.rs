@@ -4,6 +4,7 @@ use crate::lookup::Lookup;
 use crate::memory::Outcome;
 use crate::message::{Due, Version};
 use crate::names::MessageId;
+use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
 /// One change to a message that is there.
@@ -35,15 +36,6 @@ impl Edit {
     pub fn id(&self) -> &MessageId {
         let (Self::Cancel(id) | Self::CancelGone(id) | Self::CancelIf { id, .. } | Self::Reschedule(id, _)) = self;
         id
-    }
-
-    /// The same, which notes nothing.
-    #[must_use]
-    pub fn without_note(self) -> Self {
-        match self {
-            Self::Cancel(id) => Self::CancelGone(id),
-            edit => edit,
-        }
     }
 
     /// Whether it is a cancel.
@@ -84,9 +76,28 @@ pub enum Edited {
     Unknown,
     /// Of a cancel: the message of this id is gone, and this became of it.
     Gone(Outcome),
+    /// Of a cancel of an id that does not live: there is no room for its note ([`crate::limits::NOTES_MAX`], or the
+    /// store is full), so it would not hold. Nothing was changed; cancel again later.
+    Full,
 }
 
 impl Edited {
+    /// The answer, unless there was no room for it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Full`], of [`Self::Full`].
+    pub fn with_room(self) -> Result<Self, StoreError> {
+        match self {
+            Self::Full => {
+                let why =
+                    "no message has this id, and there is no room to note its cancel for an enqueue that comes later";
+                Err(StoreError::Full(why.to_owned()))
+            }
+            answer => Ok(answer),
+        }
+    }
+
     /// The answer of a source to an edit of what lived there: what an earlier edit removed is left to the home.
     #[must_use]
     pub fn at_source(answer: Lookup<Self>) -> Lookup<Self> {

@@ -17,6 +17,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits::REDRIVES_MAX;
+use crate::max_attempts::MAX_ATTEMPTS;
 use crate::message::{Headers, Nonce};
 use crate::time::Timestamp;
 
@@ -180,6 +181,27 @@ pub fn redriven(body: &[u8]) -> Option<Bytes> {
     let mut rest = body.get(COUNT_AT..).filter(|_| body[0] == VERSION)?;
     let (redrives, _) = take_counts(&mut rest).ok()?;
     if redrives < REDRIVES_MAX { counted(body, redrives + 1) } else { None }
+}
+
+/// How many deliveries the message says that it may have, see [`crate::max_attempts`]; `None`: nothing, or it cannot be
+/// read. O(headers), copies nothing.
+#[must_use]
+pub fn max_attempts(body: &[u8]) -> Option<u8> {
+    let mut rest = body.get(COUNT_AT..).filter(|_| body[0] == VERSION)?;
+    let (_, count) = take_counts(&mut rest).ok()?;
+    for _ in 0..count.min(COUNTED_MAX) {
+        let mut part = || {
+            let len = take_varint(&mut rest).ok()?;
+            let (part, behind) = rest.split_at_checked(len)?;
+            rest = behind;
+            Some(part)
+        };
+        let (name, value) = (part()?, part()?);
+        if name == MAX_ATTEMPTS.as_bytes() {
+            return crate::max_attempts::read(value);
+        }
+    }
+    None
 }
 
 /// Reads a stored body; the payload shares the memory of `body`.

@@ -84,7 +84,7 @@ impl Settlement {
     #[must_use]
     pub fn end(&self) -> Option<End> {
         match self {
-            Self::Ack => Some(End::Delivered),
+            Self::Ack | Self::Remove => Some(End::Delivered),
             Self::Expire => Some(End::Expired),
             _ => None,
         }

@@ -20,6 +20,7 @@ pub mod layer;
 pub mod limits;
 mod listing;
 pub mod lookup;
+pub mod max_attempts;
 pub mod memory;
 pub mod message;
 pub mod names;

@@ -30,7 +30,7 @@ pub const SHARDS_MAX: u32 = 4096;
 /// Highest count of redrives that a message keeps; further ones leave it as it is.
 pub const REDRIVES_MAX: u16 = 999;
 
-/// Largest `max_attempts`: two decimal digits of the score hold the attempts.
+/// Largest `max_attempts` of a topic and of a message: two decimal digits of the score hold the attempts.
 pub const ATTEMPTS_MAX: u8 = 99;
 
 /// Payload limit of a topic that names none.
@@ -52,6 +52,10 @@ pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
 pub const REMEMBER_MIN: Duration = Duration::from_secs(1);
 /// See [`REMEMBER_MIN`].
 pub const REMEMBER_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// Cancels of unknown ids that a shard remembers at most; further ones are refused ([`crate::store::Edited::Full`]).
+/// Each takes about 120 bytes of the store.
+pub const NOTES_MAX: u32 = 1 << 20;
 
 /// Shortest `dead_retention` of a topic; the longest is [`DUE_AHEAD_MAX`].
 pub const DEAD_RETENTION_MIN: Duration = Duration::from_secs(1);

@@ -95,6 +95,9 @@ pub struct Member {
     /// Where it listens.
     #[serde(default)]
     pub address: String,
+    /// Where other nodes ask it over HTTP: `http://HOST:PORT` or `https://HOST:PORT`. `None`: nobody can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
     /// Its program's version.
     #[serde(default)]
     pub version: String,

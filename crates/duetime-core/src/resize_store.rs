@@ -143,8 +143,13 @@ pub struct ScanPage {
     pub first: bool,
     /// Live messages and dead letters, in no order; an id may come twice.
     pub found: Vec<Scanned>,
-    /// Where the next page starts; `None`: the scan is whole. It missed no id that was there all the time.
+    /// Where the next page starts; `None`: the scan is whole. It missed no id that was there all the time, unless
+    /// `revived` rose.
     pub next: Option<Cursor>,
+    /// A count that rises with each step by which an id that belongs elsewhere may have come to a part of this shard that
+    /// the scan had left: a dead letter that lives again, a batch that was put back. A scan missed nothing that belongs
+    /// elsewhere only if its last page has the count of its first.
+    pub revived: u64,
 }
 
 /// What names a batch.

@@ -115,13 +115,13 @@ impl RetryPolicy {
         Ok(())
     }
 
-    /// Whether a message that had so many attempts, the last of them without a verdict, is claimed alone.
+    /// Whether a message that had so many of its `most` attempts, the last of them without a verdict, is claimed alone.
     ///
     /// One that kills its consumer is to take nobody along. But most consumers that vanish were stopped, with many
     /// messages: these come together once more, unless that would be the last attempt of those beside it.
     #[must_use]
-    pub fn suspect_is_alone(&self, attempts: u8) -> bool {
-        attempts > 1 || self.max_attempts < 3
+    pub fn suspect_is_alone(attempts: u8, most: u8) -> bool {
+        attempts > 1 || most < 3
     }
 
     /// The wait after `attempts` failed attempts; `random` in 0..1 draws the jitter.
@@ -171,10 +171,9 @@ mod tests {
 
     #[test]
     fn a_suspect_is_alone_once_it_took_two_attempts_or_the_next_is_the_last() {
-        let policy = |max_attempts| RetryPolicy { max_attempts, ..RetryPolicy::default() };
-        let alone = |attempts| policy(10).suspect_is_alone(attempts);
+        let alone = |attempts| RetryPolicy::suspect_is_alone(attempts, 10);
         assert_eq!([0, 1, 2, 3].map(alone), [false, false, true, true]);
-        assert_eq!([1, 2, 3].map(|most| policy(most).suspect_is_alone(1)), [true, true, false]);
+        assert_eq!([1, 2, 3].map(|most| RetryPolicy::suspect_is_alone(1, most)), [true, true, false]);
     }
 
     #[test]

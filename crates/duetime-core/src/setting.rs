@@ -48,7 +48,7 @@ impl Kind {
         if let Self::Maybe(kind) = self { kind.present() } else { self }
     }
 
-    /// Returns the list that an object may be given as.
+    /// Returns the list that an object may be given as: of `retry`, its waits.
     #[must_use]
     pub fn short(&self) -> Option<&'static Self> {
         self.inner().iter().map(|setting| &setting.kind).find(|kind| matches!(kind, Self::Durations(_)))

@@ -264,6 +264,9 @@ pub struct Settle {
 pub enum Settlement {
     /// Done: remove it.
     Ack,
+    /// Remove it before it is handed out. [`Settled::Ok`] means that this very call removed it, and never that it is
+    /// gone: where the answer was lost and nobody knows what it was, the batch is answered with an error.
+    Remove,
     /// Try again after this long.
     Nack(Duration),
     /// Back to where it was; the attempt is given back.

@@ -91,7 +91,8 @@ settings! {
         /// Default: 10 attempts, `1s` doubling to `10m`, jitter 0.2.
         #[serde(deserialize_with = "crate::retry::read")]
         retry: RetryPolicy = RetryPolicy::default(), Kind::Object(RetryPolicy::SETTINGS);
-        /// How many messages are delivered per second at most. Default: no limit.
+        /// How many messages each node delivers per second at most: several nodes deliver as many times that. Default: no
+        /// limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rate_limit: Option<RateLimit> = None, Kind::Maybe(&Kind::Object(RateLimit::SETTINGS));
         /// Messages fall due up to this much later than asked for, each by a share that its id decides, at most 1 h.

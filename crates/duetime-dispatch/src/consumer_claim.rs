@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
 use duetime_core::{
-    ClaimedBatch, DeliveryMode, HeldBudget, LeaseClass, Receipt, ReleaseAction, Shard, StoreError, Timestamp,
+    ClaimedBatch, DeliveryMode, HeldBudget, LeaseClass, Receipt, ReleaseAction, RetryPolicy, Shard, StoreError,
+    Timestamp,
 };
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
@@ -51,7 +52,10 @@ impl ConsumerBatch {
     /// True if the batch is one message that may kill its consumer.
     pub(crate) fn is_alone(&self) -> bool {
         let retry = &self.work.record.config.retry;
-        self.messages.iter().any(|message| message.suspect && retry.suspect_is_alone(message.attempt - 1))
+        let is_alone = |one: &ClaimedMessage| {
+            one.suspect && RetryPolicy::suspect_is_alone(one.attempt - 1, retry.attempts_of(&one.headers))
+        };
+        self.messages.iter().any(is_alone)
     }
 
     /// True if so little is left of the claim that no consumer may start with its messages: another may have had them by
@@ -79,8 +83,9 @@ impl ConsumerBatch {
     /// Removes the messages, but for those that another consumer holds by now, or that were cancelled.
     async fn removed(mut self) -> Self {
         let messages = std::mem::take(&mut self.messages);
-        let ack = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, action: Settlement::Ack };
-        let batch: Vec<Settle> = messages.iter().map(ack).collect();
+        // An ack, repeated, counts as done where the message is gone: another consumer may have had it since.
+        let remove = |one: &ClaimedMessage| Settle { id: one.id.clone(), score: one.score, action: Settlement::Remove };
+        let batch: Vec<Settle> = messages.iter().map(remove).collect();
         match self.work.settle(&self.shard, self.work.clock.now(), &batch).await {
             Ok(settled) => {
                 let removed = messages.into_iter().zip(settled).filter(|(_, settled)| *settled == Settled::Ok);

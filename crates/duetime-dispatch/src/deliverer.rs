@@ -155,8 +155,8 @@ impl Deliverer {
     }
 
     fn ruled(&mut self, (charge, failure): (AttemptCharge, Failure)) -> Unsettled {
-        let Failure { id, nonce, attempt, claim, said } = failure;
-        let past = Past { attempt, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
+        let Failure { id, nonce, attempt, most, claim, said } = failure;
+        let past = Past { attempt, most, is_suspect: claim.suspect, was_refused: self.refused.contains(nonce) };
         let how = settlement(&said, charge, past, &self.work.record.config.retry, rand::random());
         let ClaimInfo { guard, index, deadline, score, .. } = claim;
         Unsettled { guard, index, settle: Settle { id, score, action: how }, deadline }
@@ -353,6 +353,7 @@ impl Deliverer {
                 }
                 continue;
             }
+            let most = self.work.record.config.retry.attempts_of(&delivery.headers);
             let Delivery { id, attempt, nonce, .. } = delivery;
             let pays = if is_failure(&said) { self.judge.failed(nonce, ended) } else { !is_down };
             if matches!(said, Verdict::Accepted | Verdict::Rejected { .. }) {
@@ -365,7 +366,7 @@ impl Deliverer {
             }
             let settle_by = claim.deadline.checked_sub(self.work.decision_margin()).unwrap_or(ended);
             let charge = if pays { AttemptCharge::Charged } else { free(&said, &claim, wait) };
-            let failure = Failure { id, nonce, attempt, claim, said };
+            let failure = Failure { id, nonce, attempt, most, claim, said };
             if !pays && !is_down && is_failure(&failure.said) {
                 self.judge.hold(nonce, ended, settle_by, failure);
             } else {

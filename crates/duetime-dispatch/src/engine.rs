@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duetime_core::ownership::Demand;
@@ -44,9 +45,7 @@ pub struct EngineParts {
     pub schedule: Arc<dyn ScheduleStore>,
     /// The topics, now and as they change.
     pub topics: watch::Receiver<Arc<Topics>>,
-    /// The shards this node scans, now and as they change.
-    pub owned: watch::Receiver<Arc<OwnedShards>>,
-    /// What learns which shards there are to share.
+    /// What says which shards this node scans, and learns which there are to share.
     pub ownership: Arc<dyn Ownership>,
     /// Makes sinks ready.
     pub sinks: Arc<dyn SinkBinder>,
@@ -103,6 +102,8 @@ impl Engine {
             health: health.clone(),
             meters: parts.meters.clone(),
             reported: parts.ownership.reported(),
+            in_turns: parts.ownership.mode() == "round-robin",
+            unanswered: Arc::default(),
             poll_now: Arc::default(),
         };
         let polls = scheduler.poll_now.clone();
@@ -145,6 +146,7 @@ impl Engine {
                 emptied: Arc::default(),
                 running: HashMap::new(),
                 demand: None,
+                owned_now: parts.ownership.owned(),
                 owned: Arc::default(),
             }
         };
@@ -234,6 +236,8 @@ struct Reconciler {
     emptied: Arc<Notify>,
     running: HashMap<TopicName, RunningTopic>,
     demand: Option<Demand>,
+    /// The shards this node scans, now and as they change.
+    owned_now: watch::Receiver<Arc<OwnedShards>>,
     /// As it was at the last reconciliation.
     owned: Arc<OwnedShards>,
 }
@@ -248,7 +252,7 @@ impl Reconciler {
                 biased;
                 () = self.shutdown.stop.cancelled() => return,
                 Ok(()) = self.parts.topics.changed() => {}
-                Ok(()) = self.parts.owned.changed() => {}
+                Ok(()) = self.owned_now.changed() => {}
                 () = self.emptied.notified() => {}
             }
         }
@@ -270,7 +274,7 @@ impl Reconciler {
 
     async fn reconcile(&mut self) {
         let topics = self.parts.topics.borrow_and_update().clone();
-        let owned = self.parts.owned.borrow_and_update().clone();
+        let owned = self.owned_now.borrow_and_update().clone();
         let gone: Vec<TopicName> = self.running.keys().filter(|name| !topics.contains_key(*name)).cloned().collect();
         for name in gone {
             self.end(&name);
@@ -348,8 +352,10 @@ impl Reconciler {
         topic_meters.shards.set(i64::from(record.routing.shards));
         topic_meters.paused.set(i64::from(record.config.paused));
         topic_meters.set_claimed_by_consumers(record.config.sink.is_none());
+        topic_meters.set_sink(record.config.sink.as_ref().map(|sink| sink.name.as_str()));
         topic_meters.shards_owned.set(i64::try_from(indices.len()).unwrap_or(i64::MAX));
-        if !self.scheduler.reported.borrow().has_any(name) {
+        let unanswered = self.scheduler.unanswered.load(Ordering::Relaxed);
+        if !unanswered && !self.scheduler.reported.borrow().has_any(name) {
             gauges::clear(&parts.meters, name);
         }
         let changed = running.record.config != record.config;

@@ -18,6 +18,7 @@
 //! sent after its deadline, one settlement per claim, memory bounded by the in-flight budget.
 
 mod alarm;
+mod asker;
 mod breaker;
 mod budget;
 mod claimer;

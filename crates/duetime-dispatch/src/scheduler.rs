@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::limits::SAFETY_POLL_EVERY;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::POLL_GAP;
-use crate::gauges::{Gauges, Survey};
+use crate::gauges::{self, Gauges, Survey};
 use crate::health::Health;
 use crate::schedule::TopicSchedule;
 use crate::shard_entry::Idle;
@@ -49,6 +50,10 @@ pub(crate) struct Scheduler {
     pub(crate) meters: Arc<Meters>,
     /// The shards whose messages this node counts.
     pub(crate) reported: watch::Receiver<Arc<OwnedShards>>,
+    /// Nodes take turns, by the store: one that the store does not answer loses its shards to nobody.
+    pub(crate) in_turns: bool,
+    /// The store answered no survey since: the gauges stay, whatever this node scans.
+    pub(crate) unanswered: Arc<AtomicBool>,
     /// Notified when a poll is needed before its time.
     pub(crate) poll_now: Arc<tokio::sync::Notify>,
 }
@@ -216,17 +221,28 @@ impl Scheduler {
         let shards: Vec<Shard> = reported.0.iter().filter_map(shard).collect();
         if shards.is_empty() {
             // Its shards may be gone because the store does not answer this node: that ends with an answer.
-            let last = gauges.last();
+            let last: Vec<_> = gauges.last().into_iter().filter(|shard| schedules.contains_key(&shard.topic)).collect();
             if !last.is_empty()
                 && let Err(error @ StoreError::Unavailable { .. }) = self.store.counts(&last, now).await
             {
+                if self.in_turns {
+                    // No other node counts them either.
+                    self.unanswered.store(true, Ordering::Relaxed);
+                    let counts = vec![None; last.len()];
+                    gauges.set(&self.meters, &Survey { shards: &last, counts: &counts, began }, now);
+                }
                 return Err(error);
             }
             self.meters.surveyed();
+            if self.unanswered.swap(false, Ordering::Relaxed) {
+                schedules.keys().for_each(|topic| gauges::clear(&self.meters, topic));
+            }
             gauges.forget();
             return Ok(());
         }
         let answer = self.store.counts(&shards, now).await;
+        let is_silent = matches!(answer, Err(StoreError::Unavailable { .. }));
+        self.unanswered.store(self.in_turns && is_silent, Ordering::Relaxed);
         let counts = match &answer {
             Err(StoreError::Unavailable { .. }) => vec![None; shards.len()],
             answered => {

@@ -207,7 +207,7 @@ impl Settler {
                     at.plus(*wait)
                 }
                 (Settlement::Release, _) => at,
-                (Settlement::Ack | Settlement::Expire | Settlement::Extend(..), _) => continue,
+                (Settlement::Ack | Settlement::Remove | Settlement::Expire | Settlement::Extend(..), _) => continue,
             };
             visible = Some(visible.map_or(again, |earliest| earliest.min(again)));
         }

@@ -34,6 +34,8 @@ pub(crate) struct Failure {
     pub(crate) id: MessageId,
     pub(crate) nonce: Nonce,
     pub(crate) attempt: u8,
+    /// Attempts that it may have.
+    pub(crate) most: u8,
     pub(crate) claim: ClaimInfo,
     pub(crate) said: Verdict,
 }

@@ -28,6 +28,8 @@ pub(crate) enum AttemptCharge {
 pub(crate) struct Past {
     /// The attempt that it is.
     pub(crate) attempt: u8,
+    /// How many it may have.
+    pub(crate) most: u8,
     /// A delivery before this one had no answer.
     pub(crate) is_suspect: bool,
     /// It has paid for a refusal. One alone makes no dead letter: what answers so may not be the target.
@@ -38,7 +40,7 @@ pub(crate) struct Past {
 pub(crate) fn settlement(
     said: &Verdict,
     charge: AttemptCharge,
-    Past { attempt, is_suspect: suspect, was_refused }: Past,
+    Past { attempt, most, is_suspect: suspect, was_refused }: Past,
     retry: &RetryPolicy,
     random: f64,
 ) -> Settlement {
@@ -55,7 +57,7 @@ pub(crate) fn settlement(
         (Verdict::NoAnswer { .. }, AttemptCharge::Charged) if !suspect => (false, retry.backoff(attempt, random)),
         (_, AttemptCharge::Charged) => {
             let is_refused_again = was_refused && matches!(said, Verdict::Refused { .. });
-            if attempt >= retry.max_attempts || is_refused_again {
+            if attempt >= most || is_refused_again {
                 return Settlement::Bury(cut(reason(said)));
             }
             (true, retry.backoff(attempt, random).max(asked(said)))
@@ -131,13 +133,14 @@ mod tests {
 
     const FREE: AttemptCharge = AttemptCharge::Free(Duration::ZERO);
     const SECOND: Duration = Duration::from_secs(1);
+    const FIRST: Past = Past { attempt: 1, most: 3, is_suspect: false, was_refused: false };
 
     fn policy() -> RetryPolicy {
         RetryPolicy { max_attempts: 3, jitter: 0.0, ..RetryPolicy::default() }
     }
 
     fn settle(said: &Verdict, charge: AttemptCharge, attempt: u8) -> Settlement {
-        settle_as(said, charge, Past { attempt, is_suspect: false, was_refused: false })
+        settle_as(said, charge, Past { attempt, ..FIRST })
     }
 
     fn settle_as(said: &Verdict, charge: AttemptCharge, past: Past) -> Settlement {
@@ -164,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn a_message_has_the_attempts_that_it_says_whatever_its_topic_has() {
+        let charged = |attempt, most| settle_as(&retry(0), AttemptCharge::Charged, Past { attempt, most, ..FIRST });
+        assert_eq!(charged(1, 1), Settlement::Bury("500".to_owned()));
+        assert_eq!(charged(3, 5), Settlement::Nack(4 * SECOND), "more than its topic's");
+        assert_eq!(charged(5, 5), Settlement::Bury("500".to_owned()));
+    }
+
+    #[test]
     fn what_was_not_sent_never_pays() {
         let unavailable = Verdict::Unavailable { reason: "refused".to_owned() };
         assert_eq!(settle(&unavailable, FREE, 3), Settlement::Release);
@@ -182,7 +193,7 @@ mod tests {
             Settlement::Nack(2 * SECOND),
             "the one before was none"
         );
-        let again = Past { attempt: 2, is_suspect: false, was_refused: true };
+        let again = Past { attempt: 2, was_refused: true, ..FIRST };
         assert_eq!(settle_as(&refused, AttemptCharge::Charged, again), Settlement::Bury("400".to_owned()));
         assert_eq!(settle_as(&retry(0), AttemptCharge::Charged, again), Settlement::Nack(2 * SECOND));
         assert_eq!(settle(&refused, FREE, 2), Settlement::Release);
@@ -196,8 +207,7 @@ mod tests {
         let marked = |wait, charged| Settlement::Unanswered { wait, charged };
         assert_eq!(settle(&silent, FREE, 1), marked(SECOND, false), "others go before it");
         assert_eq!(settle(&silent, AttemptCharge::Charged, 3), marked(4 * SECOND, false), "excused once");
-        let suspect =
-            |said: &Verdict, charge| settle_as(said, charge, Past { attempt: 1, is_suspect: true, was_refused: false });
+        let suspect = |said: &Verdict, charge| settle_as(said, charge, Past { is_suspect: true, ..FIRST });
         assert_eq!(suspect(&silent, AttemptCharge::Charged), marked(SECOND, true));
         assert_eq!(
             suspect(&retry(0), AttemptCharge::Charged),

@@ -80,8 +80,11 @@ fn is_of_another_type(error: &LinkError) -> bool {
 }
 
 impl Reader {
-    pub fn new(url: &str) -> Result<Self, SourceError> {
-        Ok(Self { link: Link::new(LinkConfig::new(RedisUrl::parse(url)?))? })
+    /// With where it is, for people.
+    pub fn new(url: &str) -> Result<(Self, String), SourceError> {
+        let url = RedisUrl::parse(url)?;
+        let at = url.to_string();
+        Ok((Self { link: Link::new(LinkConfig::new(url))? }, at))
     }
 
     /// What a command answered; a key of another type than the system has there is named.

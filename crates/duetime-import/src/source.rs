@@ -36,6 +36,7 @@ pub struct Source {
     reader: Reader,
     layout: Box<dyn Layout>,
     parts: Vec<Scanned>,
+    at: String,
 }
 
 impl std::fmt::Debug for Source {
@@ -52,7 +53,8 @@ impl Source {
     /// [`SourceError::Option`]; [`SourceError::Link`] where the URL cannot be used.
     pub fn open(kind: Kind, url: &str, options: &SourceOptions) -> Result<Self, SourceError> {
         let layout = kinds::layout(kind, options)?;
-        Ok(Self { reader: Reader::new(url)?, parts: layout.parts(), layout })
+        let (reader, at) = Reader::new(url)?;
+        Ok(Self { reader, at, parts: layout.parts(), layout })
     }
 
     /// The entries at `place` and where the next are. What is in the source throughout comes at least once; an entry
@@ -71,6 +73,12 @@ impl Source {
             None => (after.part < self.parts.len()).then_some(after),
         };
         Ok(Page { items, next })
+    }
+
+    /// Where it is, for people: its URL without a password.
+    #[must_use]
+    pub fn at(&self) -> &str {
+        &self.at
     }
 
     /// How many entries there are to read.

@@ -34,7 +34,9 @@ use topics::TopicSeries;
 pub use budget::BudgetMeters;
 pub use capacity::{CAPACITY_MESSAGES_MIN, CAPACITY_STRETCH, SAMPLE_EVERY};
 pub use labels::{AUTH_REFUSALS, CancelVerdict, Event, FORECAST_WITHIN, StoreIssue};
-pub use recent::{BUDGET_STEP, LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares, TopicHistory};
+pub use recent::{
+    BUDGET_STEP, LATE_ABOVE_S, RECENT_SPAN, RECENT_STEP, Recent, RecentStep, Shares, TopicHistory, quantile,
+};
 pub use shards::{SHARD_SERIES_MAX, ShardBacklog};
 pub use sinks::{SINK_ERROR_KINDS, SinkMeters};
 pub use spans::SpanMeters;

@@ -42,6 +42,8 @@ pub struct Recent {
     pub p99: Option<f64>,
     /// What the histogram counted.
     pub shares: Shares,
+    /// The same by upper bound, each with all that was below it; the last bound is infinite.
+    pub below: Vec<(f64, u64)>,
 }
 
 /// What a histogram counted, and how much of it was late.
@@ -99,10 +101,12 @@ fn growth(from: &Sample, to: &Sample) -> Vec<f64> {
     grown.map(|grown| if seconds > 0.0 { grown / seconds } else { 0.0 }).collect()
 }
 
-/// The value below which the share `q` of what was counted between two samples lies, spread evenly within its bucket.
-/// What is above the last bound counts as that bound.
-fn quantile(from: &[(f64, u64)], to: &[(f64, u64)], q: f64) -> Option<f64> {
-    let grown = to.iter().zip(from).map(|((bound, new), (_, old))| (*bound, new.saturating_sub(*old) as f64));
+/// The value below which the share `q` of what a histogram counted lies, spread evenly within its bucket; `below` has its
+/// upper bounds, each with all that was counted up to it. `None`: it counted nothing. What is above the last finite bound
+/// counts as that bound.
+#[must_use]
+pub fn quantile(below: &[(f64, u64)], q: f64) -> Option<f64> {
+    let grown = below.iter().map(|(bound, count)| (*bound, *count as f64));
     let all = grown.clone().next_back().map(|(_, count)| count).filter(|count| *count > 0.0)?;
     let (mut low, mut below) = (0.0, 0.0);
     for (bound, count) in grown {
@@ -149,12 +153,15 @@ impl Samples {
         let Some(from) = self.kept.iter().find(|sample| last.at.saturating_sub(sample.at) <= RECENT_SPAN) else {
             return Recent::default();
         };
+        let pairs = last.histogram.iter().zip(&from.histogram);
+        let below: Vec<_> = pairs.map(|((bound, new), (_, old))| (*bound, new.saturating_sub(*old))).collect();
         Recent {
             over: last.at.saturating_sub(from.at),
             per_second: growth(from, last),
-            p50: quantile(&from.histogram, &last.histogram, 0.5),
-            p99: quantile(&from.histogram, &last.histogram, 0.99),
+            p50: quantile(&below, 0.5),
+            p99: quantile(&below, 0.99),
             shares: shares(Some(from), last),
+            below,
         }
     }
 
@@ -254,8 +261,8 @@ mod tests {
     #[test]
     fn a_quantile_lies_within_its_bucket_and_above_the_last_bound_is_that_bound() {
         let none = [(1.0, 0), (2.0, 0), (f64::INFINITY, 0)];
-        assert_eq!(quantile(&none, &none, 0.5), None);
-        assert_eq!(quantile(&none, &[(1.0, 0), (2.0, 10), (f64::INFINITY, 10)], 0.5), Some(1.5));
-        assert_eq!(quantile(&none, &[(1.0, 0), (2.0, 0), (f64::INFINITY, 10)], 0.5), Some(2.0));
+        assert_eq!(quantile(&none, 0.5), None);
+        assert_eq!(quantile(&[(1.0, 0), (2.0, 10), (f64::INFINITY, 10)], 0.5), Some(1.5));
+        assert_eq!(quantile(&[(1.0, 0), (2.0, 0), (f64::INFINITY, 10)], 0.5), Some(2.0));
     }
 }

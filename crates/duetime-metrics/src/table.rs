@@ -86,8 +86,8 @@ table! {
         "Verdicts that came after their claim had ended: the message is delivered again, unless it was cancelled.";
     CLAIMS_UNANSWERED = "duetime_at_most_once_claims_unanswered_total", Kind::Counter, ["topic"],
         "Claims for the sink of an at-most-once topic whose answer was lost: what they had removed, up to 256 messages each, is gone.";
-    BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic"],
-        "1 while this node takes the topic's sink to be down and has stopped claims, else 0: max over nodes.";
+    BREAKER_OPEN = "duetime_breaker_open", Kind::Gauge, ["topic", "sink"],
+        "1 while this node takes the topic's sink to be down and has stopped claims, else 0: max over nodes. Topics without a sink have none.";
     BREAKER_OPENS = "duetime_breaker_opens_total", Kind::Counter, ["topic"],
         "How often the topic's sink was taken to be down by this node.";
     BREAKER_OPEN_SECONDS = "duetime_breaker_open_seconds_total", Kind::Counter, ["topic"],

@@ -10,6 +10,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     let meters = Meters::new();
     let topic = TopicName::new("orders").unwrap();
     meters.topic(&topic).count(Event::Scheduled, 3);
+    meters.topic(&topic).set_sink(Some("shop"));
     meters.store_call("claim", Duration::from_millis(1));
     meters.store_call("next_due", Duration::from_millis(1));
     meters.store_issue(StoreIssue::Disk, 1);
@@ -73,6 +74,26 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
 }
 
 #[test]
+fn a_breaker_is_served_with_the_name_of_the_sink_that_the_topic_has_now() {
+    let meters = Meters::new();
+    let topic = TopicName::new("orders").unwrap();
+    let of_breaker = |meters: &Meters| -> Vec<String> {
+        let text = meters.render();
+        text.lines().filter(|line| line.starts_with("duetime_breaker_open{")).map(str::to_owned).collect()
+    };
+    let orders = meters.topic(&topic);
+    assert_eq!(of_breaker(&meters), [""; 0], "consumers claim from it");
+    orders.set_sink(Some("shop"));
+    orders.breaker_open.set(1);
+    orders.set_sink(Some("shop"));
+    assert_eq!(of_breaker(&meters), [r#"duetime_breaker_open{sink="shop",topic="orders"} 1"#]);
+    orders.set_sink(Some("mail"));
+    assert_eq!(of_breaker(&meters), [r#"duetime_breaker_open{sink="mail",topic="orders"} 0"#]);
+    meters.forget_topic(&topic);
+    assert_eq!(of_breaker(&meters), [""; 0]);
+}
+
+#[test]
 fn a_thousand_topics_have_as_many_series_as_the_limit_and_the_others_are_summed_up() {
     let meters = Meters::new();
     let name = |n: usize| TopicName::new(&format!("topic-{n}")).unwrap();
@@ -83,6 +104,7 @@ fn a_thousand_topics_have_as_many_series_as_the_limit_and_the_others_are_summed_
         topic.lateness.observe(0.1);
         topic.scheduled.set(3);
         topic.oldest_due_age.set(n as f64);
+        topic.set_sink(Some("shop"));
         topic.breaker_open.set(i64::from(n == 700));
         topic.retry_later(Timestamp::from_millis(0), Duration::from_secs(60), 1);
         meters.shards_lost(&name(n), usize::from(n == 800));
@@ -105,7 +127,8 @@ fn a_thousand_topics_have_as_many_series_as_the_limit_and_the_others_are_summed_
         format!("duetime_shard_due{{shard=\"rest\",topic=\"(rest)\"}} {}", 20 * others),
         format!("duetime_retries_waiting{{topic=\"(rest)\"}} {others}"),
         "duetime_oldest_due_age_seconds{topic=\"(rest)\"} 999".to_owned(),
-        "duetime_breaker_open{topic=\"(rest)\"} 1".to_owned(),
+        "duetime_breaker_open{sink=\"shop\",topic=\"(rest)\"} 1".to_owned(),
+        "duetime_breaker_open{sink=\"shop\",topic=\"topic-0\"} 0".to_owned(),
         "duetime_shards_lost{topic=\"(rest)\"} 1".to_owned(),
         "duetime_scheduled{topic=\"topic-0\"} 3".to_owned(),
     ] {

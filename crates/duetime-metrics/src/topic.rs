@@ -82,8 +82,10 @@ pub struct TopicMeters {
     pub settlements_expired: IntCounter,
     /// See [`crate::table::CLAIMS_UNANSWERED`].
     pub claims_unanswered: IntCounter,
-    /// See [`crate::table::BREAKER_OPEN`].
+    /// See [`crate::table::BREAKER_OPEN`]; served once the topic has a sink, see [`TopicMeters::set_sink`].
     pub breaker_open: IntGauge,
+    /// The name of the sink.
+    pub(crate) sink: Mutex<Option<String>>,
     /// See [`crate::table::BREAKER_OPENS`].
     pub breaker_opens: IntCounter,
     /// See [`crate::table::FAILURES_UNDECIDED`].
@@ -147,6 +149,15 @@ impl TopicMeters {
     #[must_use]
     pub fn history(&self) -> TopicHistory {
         self.samples.lock().history()
+    }
+
+    /// The topic's messages go to the sink of this name; `None`: it has none. Of another sink nothing is known at first.
+    pub fn set_sink(&self, name: Option<&str>) {
+        let mut sink = self.sink.lock();
+        if sink.as_deref() != name {
+            *sink = name.map(str::to_owned);
+            self.breaker_open.set(0);
+        }
     }
 
     /// Says whether consumers claim from the topic; else a sink is delivered to.

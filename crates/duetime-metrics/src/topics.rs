@@ -4,7 +4,7 @@
 //! age, as all nodes do. The others are summed up
 //! (or their greatest value is taken, where a sum says nothing) as the topic [`REST`], which no topic can be called.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -32,8 +32,14 @@ pub(crate) struct TopicSeries {
     /// The gauges of the rest that are served at present.
     rest: Mutex<Vec<Series>>,
     shards_lost: IntGaugeVec,
+    breaker_open: IntGaugeVec,
+    /// The topics and sinks of which it is served at present.
+    breakers_shown: Mutex<BTreeMap<TopicAndSink, i64>>,
     shard_backlogs: ShardMeters,
 }
+
+/// The names of a topic, or [`REST`], and its sink.
+type TopicAndSink = (String, String);
 
 impl TopicSeries {
     pub(crate) fn new(r: &Registry) -> Self {
@@ -42,6 +48,8 @@ impl TopicSeries {
             rows: RowVecs::new(r),
             rest: Mutex::default(),
             shards_lost: gauge(r, &table::SHARDS_LOST),
+            breaker_open: gauge(r, &table::BREAKER_OPEN),
+            breakers_shown: Mutex::default(),
             shard_backlogs: ShardMeters::new(gauge(r, &table::SHARD_DUE), float_gauge(r, &table::SHARD_OLDEST_DUE_AGE)),
         }
     }
@@ -60,6 +68,7 @@ impl TopicSeries {
     /// Each row of the table that a topic has a series of, with how those of the rest become one.
     fn made(&self, name: &str, is_named: bool) -> TopicMeters {
         use Fold::{Max, Min, Sum};
+        let kept = || IntGauge::new("kept", "Not served by itself.").expect("a valid name");
         let mut of = SeriesMaker::new(&self.rows, name, is_named);
         TopicMeters {
             is_named,
@@ -83,7 +92,7 @@ impl TopicSeries {
             shards_unreachable: of.gauge(&table::SHARDS_UNREACHABLE, &[], Sum),
             consumer_claim_age: of.float_gauge(&table::CONSUMER_CLAIM_AGE, Max),
             asks: Mutex::default(),
-            shards_lost: IntGauge::new("kept", "Not served by itself.").expect("a valid name"),
+            shards_lost: kept(),
             shards_of_rest: Mutex::default(),
             retries_waiting: of.gauge(&table::RETRIES_WAITING, &[], Sum),
             pending_bytes: of.gauge(&table::PENDING_BYTES, &[], Sum),
@@ -93,7 +102,8 @@ impl TopicSeries {
             claims_expired: of.counter(&table::CLAIMS_EXPIRED, &[]),
             settlements_expired: of.counter(&table::SETTLEMENTS_EXPIRED, &[]),
             claims_unanswered: of.counter(&table::CLAIMS_UNANSWERED, &[]),
-            breaker_open: of.gauge(&table::BREAKER_OPEN, &[], Max),
+            breaker_open: kept(),
+            sink: Mutex::default(),
             breaker_opens: of.counter(&table::BREAKER_OPENS, &[]),
             failures_undecided: of.counter(&table::FAILURES_UNDECIDED, &[]),
             breaker_open_seconds: of.float_counter(&table::BREAKER_OPEN_SECONDS),
@@ -156,8 +166,28 @@ impl TopicSeries {
         }
     }
 
+    /// Serves the breakers with the sinks that topics have now; of the rest, one for each sink.
+    fn show_breakers(&self) {
+        let mut now: BTreeMap<TopicAndSink, i64> = BTreeMap::new();
+        for (topic, meters) in &*self.topics.read() {
+            let Some(sink) = meters.sink.lock().clone() else { continue };
+            let topic = if meters.is_named { topic.as_str() } else { REST };
+            let open = now.entry((topic.to_owned(), sink)).or_default();
+            *open = (*open).max(meters.breaker_open.get());
+        }
+        let mut shown = self.breakers_shown.lock();
+        for (topic, sink) in shown.keys().filter(|it| !now.contains_key(*it)) {
+            let _ = self.breaker_open.remove_label_values(&[topic, sink]);
+        }
+        for ((topic, sink), open) in &now {
+            self.breaker_open.with_label_values(&[topic, sink]).set(*open);
+        }
+        *shown = now;
+    }
+
     /// Sums up what has no series of its own.
     pub(crate) fn sum_up_rest(&self) {
+        self.show_breakers();
         let rest: Vec<_> = self.all().into_iter().filter(|topic| !topic.is_named).collect();
         let lost: i64 = rest.iter().map(|topic| topic.shards_lost.get()).sum();
         if lost == 0 {

@@ -270,8 +270,10 @@ impl Router {
             Changed { edited, replicas, smeared }
         };
         let answers = answers.zip(cancels).zip(smeared);
-        let each = answers
-            .map(|((answer, is_cancel), smeared)| agreed(answer).map(|(_, done)| changed(done, is_cancel, smeared)));
+        let each = answers.map(|((answer, is_cancel), smeared)| {
+            let (_, (edited, replicas)) = agreed(answer)?;
+            Ok(changed((edited.with_room()?, replicas), is_cancel, smeared))
+        });
         each.collect()
     }
 
@@ -343,10 +345,7 @@ impl Router {
                     Settled::Ok => SettleAnswer::Ok,
                     Settled::Already => SettleAnswer::Already,
                     Settled::Expired => whys.next().expect("one for each that is void"),
-                    Settled::Extended(score) => {
-                        let extended = Receipt::new(topic, shard, receipt.epoch, receipt.id.clone(), score);
-                        SettleAnswer::Extended(extended)
-                    }
+                    Settled::Extended(score) => SettleAnswer::Extended(receipt.extended(shard, score)),
                 };
                 (answer, replicas)
             }));
@@ -471,15 +470,15 @@ fn with_reason(what: String, reason: Option<&str>) -> String {
 
 pub(crate) fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
     let retry = &record.config.retry;
-    let attempts = receipt.score.attempts();
+    let (attempts, most) = (receipt.score.attempts(), receipt.max_attempts.unwrap_or(retry.max_attempts));
     let how = match ask {
         SettleAsk::Ack => Settlement::Ack,
-        SettleAsk::Nack(_, reason) if attempts >= retry.max_attempts => {
-            let what = format!("given back by its consumer on attempt {attempts} of {}", retry.max_attempts);
+        SettleAsk::Nack(_, reason) if attempts >= most => {
+            let what = format!("given back by its consumer on attempt {attempts} of {most}");
             Settlement::Bury(with_reason(what, reason.as_deref()))
         }
         SettleAsk::Bury(reason) => {
-            let what = format!("given up by its consumer on attempt {attempts} of {}", retry.max_attempts);
+            let what = format!("given up by its consumer on attempt {attempts} of {most}");
             Settlement::Bury(with_reason(what, reason.as_deref()))
         }
         SettleAsk::Nack(delay, _) => {

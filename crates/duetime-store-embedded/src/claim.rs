@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
-use duetime_core::{DeliveryMode, End, LeaseClass, MessageId, Receipt, Score, StoreError, Timestamp};
+use duetime_core::{
+    DeliveryMode, End, LeaseClass, MessageId, Receipt, RetryPolicy, Score, StoreError, Timestamp, envelope,
+};
 use rusqlite::{Connection, Row, params};
 
 use crate::body;
@@ -153,13 +155,16 @@ fn pick(
         let ran_out = score.class().is_held();
         let is_suspect = ran_out || score.class() == LeaseClass::SUSPECT;
         let attempts = score.attempts();
-        let is_alone = is_suspect && request.retry.suspect_is_alone(attempts);
+        // Of what was never tried nothing is to be decided, as the script of the other store has it.
+        let own = if is_suspect || attempts > 0 { envelope::max_attempts(&found.body) } else { None };
+        let most = own.unwrap_or(request.retry.max_attempts);
+        let is_alone = is_suspect && RetryPolicy::suspect_is_alone(attempts, most);
         if !picked.is_empty() && (is_alone || is_suspect != suspect) {
             break;
         }
         let visible_at = score.visible_at().plus(request.retry.backoff(attempts, 0.0));
         let waits = Score::new(visible_at, LeaseClass::SUSPECT, attempts);
-        if attempts >= request.retry.max_attempts {
+        if attempts >= most {
             let how = if is_suspect { "; the last claim ended without a verdict" } else { "" };
             to_bury.push((found, format!("used up its {attempts} attempts{how}")));
         } else if let Err(reason) = body::check(&found.id, &found.body) {

@@ -9,16 +9,27 @@ use crate::enqueue::{forget_dead, moment_of};
 use crate::past;
 use crate::shard::ShardState;
 
-/// Carries out the batch, item by item.
+/// What a cancel does with an id that is unknown, where the shard remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notes {
+    /// Nothing.
+    None,
+    /// It is noted.
+    Written,
+    /// It is to be noted and there is no space for it.
+    Refused,
+}
+
+/// Carries out the batch, item by item. `notes`: what is done of a cancel that finds nothing.
 pub fn edit(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
-    batch: &[Edit],
+    (batch, notes): (&[Edit], Notes),
 ) -> rusqlite::Result<Vec<Edited>> {
     let one = |item: &Edit, state: &mut ShardState| match item {
-        Edit::Cancel(id) => cancel(conn, state, now, id, true),
-        Edit::CancelGone(id) => cancel(conn, state, now, id, false),
+        Edit::Cancel(id) => cancel(conn, state, now, id, notes),
+        Edit::CancelGone(id) => cancel(conn, state, now, id, Notes::None),
         Edit::CancelIf { id, version, moved } => {
             let end = if *moved { End::Moved } else { End::Cancelled };
             cancel_if(conn, state, now, id, (*version, end))
@@ -28,21 +39,21 @@ pub fn edit(
     batch.iter().map(|item| one(item, state)).collect()
 }
 
-/// `notes`: an id that is unknown is noted, where the shard remembers.
 fn cancel(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
-    notes: bool,
+    notes: Notes,
 ) -> rusqlite::Result<Edited> {
     let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 RETURNING score, length(body), substr(body, 1, 17)";
     let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?));
     let was = conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
     let Some((was, bytes, head)) = was else {
         let became = past::became(conn, state.key, state.memory, now, id)?;
-        if notes && became.is_none_or(|became| became.takes_note()) {
-            past::ended(conn, state, now, id, (End::CancelledBefore, Score::from_raw(0)), &[])?;
+        let is_noted = notes != Notes::None && state.memory.is_on() && became.is_none_or(|became| became.takes_note());
+        if is_noted && (notes == Notes::Refused || !past::note(conn, state, now, id)?) {
+            return Ok(Edited::Full);
         }
         return Ok(became.filter(Outcome::was_there).map_or(Edited::Unknown, Edited::Gone));
     };

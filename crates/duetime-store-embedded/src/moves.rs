@@ -63,7 +63,8 @@ pub fn scan(conn: &Connection, state: &ShardState, from: Option<&Cursor>, limit:
         found.push(Scanned { id: read_id(row.get::<_, i64>(0)?, row.get(1))?, state, visible_at });
     }
     let next = (found.len() == limit).then(|| found.last().map(|last| Cursor(last.id.to_string()))).flatten();
-    Ok(ScanPage { first: from.is_none(), found, next })
+    // The living and the dead are rows of one table, by id: what lives again keeps its place.
+    Ok(ScanPage { first: from.is_none(), found, next, revived: 0 })
 }
 
 /// The batch in the outbox.
@@ -204,7 +205,7 @@ pub fn restore_batch(conn: &Connection, state: &mut ShardState, batch: &Batch) -
 fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> Result<u64, Fault> {
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
-    let (mut fresh, mut brought) = (0, DeadlineFloor::default());
+    let (mut fresh, mut brought, mut full) = (0, DeadlineFloor::default(), 0..0);
     for message in messages {
         let stored = body::stored(message.id.as_str(), message.body.as_ref());
         let score = if let FrozenState::Live(score) = &message.state { Some(*score) } else { None };
@@ -224,31 +225,43 @@ fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> 
                     state.meta.answered.retain(|answered| answered.base != base);
                 }
             }
-            FrozenState::Dead { at, attempts, reason } => bring_dead(conn, state, message, *at, *attempts, reason)?,
+            FrozenState::Dead { at, attempts, reason } => {
+                let from = if full.contains(at) { full.clone() } else { *at..*at };
+                let cursor = bring_dead(conn, state, &message.id, from.end, *attempts, reason)?;
+                full = from.start..cursor + 1;
+            }
         }
     }
     state.raise(&brought);
     Ok(fresh)
 }
 
-/// A dead letter's time of death is a page's cursor too: unique in its shard.
+/// A dead letter's time of death is a page's cursor too: unique in its shard. Answers the place it got, which is the
+/// first that is free from `at` on.
 fn bring_dead(
     conn: &Connection,
     state: &mut ShardState,
-    message: &Frozen,
+    id: &MessageId,
     at: i64,
     attempts: u8,
     reason: &str,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO dead (shard, cursor, id, attempts, reason) VALUES (?1, ?2, ?3, ?4, ?5) \
                ON CONFLICT (shard, cursor) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
     let mut cursor = at;
-    while insert.execute(params![state.key, cursor, message.id.as_str(), attempts, reason])? == 0 {
-        cursor += 1;
+    while insert.execute(params![state.key, cursor, id.as_str(), attempts, reason])? == 0 {
+        cursor = behind_run(conn, state, cursor)?;
     }
     (state.dead, state.meta.last_dead, state.changed) = (state.dead + 1, cursor, true);
-    Ok(())
+    Ok(cursor)
+}
+
+/// The first free place behind the unbroken run of dead letters that `cursor` is in. O(run).
+fn behind_run(conn: &Connection, state: &ShardState, cursor: i64) -> rusqlite::Result<i64> {
+    let sql = "SELECT cursor + 1 FROM dead d WHERE shard = ?1 AND cursor >= ?2 AND NOT EXISTS \
+               (SELECT 1 FROM dead n WHERE n.shard = d.shard AND n.cursor = d.cursor + 1) ORDER BY cursor LIMIT 1";
+    conn.prepare_cached(sql)?.query_row(params![state.key, cursor], |row| row.get(0))
 }
 
 /// Renames the batch in the outbox.

@@ -2,6 +2,7 @@
 //!
 //! Upstream: `enqueue`, `edit`, `settle`, `claim` and `read`, whichever ends a message or looks for one that is gone.
 
+use duetime_core::limits::NOTES_MAX;
 use duetime_core::{End, Memory, MessageId, Nonce, Outcome, Score, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -28,7 +29,7 @@ pub fn ended(
     how: (End, Score),
     head: &[u8],
 ) -> rusqlite::Result<()> {
-    let Memory { since, .. } = state.memory;
+    let since = state.memory.since;
     if !state.memory.is_on() {
         return Ok(());
     }
@@ -36,15 +37,58 @@ pub fn ended(
     let (end, score) = how;
     let change = duetime_core::routing::change_of(state.routing.epoch);
     let outcome = Outcome { end, change, at: now, due_at, nonce: Nonce(nonce), score };
+    // A row that takes the place of a note.
+    if state.meta.notes > 0 && is_note(conn, state.key, id)? {
+        state.noted(-1);
+    }
     // Rows are in the order in which they were written: one that takes another's place is the newest.
     let sql = "INSERT OR REPLACE INTO past (shard, since, at, id, outcome) VALUES (?1, ?2, ?3, ?4, ?5)";
     let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome.encode()];
     conn.prepare_cached(sql)?.execute(row)?;
     heal(conn, state, now)?;
+    drop_oldest(conn, state, now)
+}
+
+/// Remembers a cancel of an id that does not live; false: there is no room for it.
+pub fn note(conn: &Connection, state: &mut ShardState, now: Timestamp, id: &MessageId) -> rusqlite::Result<bool> {
+    if state.meta.notes >= NOTES_MAX {
+        // Else what is there would stay for as long as nothing else ends.
+        heal(conn, state, now)?;
+        drop_oldest(conn, state, now)?;
+        if state.meta.notes >= NOTES_MAX {
+            return Ok(false);
+        }
+    }
+    ended(conn, state, now, id, (End::CancelledBefore, Score::from_raw(0)), &[])?;
+    state.noted(1);
+    Ok(true)
+}
+
+/// Whether the row of this id is a note, however old.
+fn is_note(conn: &Connection, key: i64, id: &MessageId) -> rusqlite::Result<bool> {
+    let sql = "SELECT outcome FROM past WHERE shard = ?1 AND id = ?2";
+    let at = params![key, id.as_str()];
+    let found: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
+    Ok(found.is_some_and(|outcome| is_of_note(&outcome)))
+}
+
+fn is_of_note(outcome: &[u8]) -> bool {
+    outcome.first() == Some(&End::CancelledBefore.code())
+}
+
+/// Drops the shard's oldest rows, where they are too old.
+fn drop_oldest(conn: &Connection, state: &mut ShardState, now: Timestamp) -> rusqlite::Result<()> {
     let sql = "DELETE FROM past WHERE key IN (SELECT key FROM past WHERE shard = ?1 ORDER BY key LIMIT ?2) \
-               AND (at <= ?3 OR since <> ?4)";
+               AND (at <= ?3 OR since <> ?4) RETURNING outcome";
     let oldest = now.as_millis().saturating_sub(state.memory.window_ms());
-    conn.prepare_cached(sql)?.execute(params![state.key, DROPPED_AT_ONCE, oldest, since.cast_signed()])?;
+    let which = params![state.key, DROPPED_AT_ONCE, oldest, state.memory.since.cast_signed()];
+    let mut dropped = conn.prepare_cached(sql)?;
+    let mut rows = dropped.query(which)?;
+    while let Some(row) = rows.next()? {
+        if is_of_note(row.get_ref(0)?.as_blob()?) {
+            state.noted(-1);
+        }
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use duetime_core::{
 };
 use rusqlite::Connection;
 
+use crate::edit::Notes;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::CommitMode;
@@ -118,8 +119,7 @@ impl EmbeddedStore {
         let act = move |conn: &Connection, state: &mut ShardState| {
             let act = |state: &mut ShardState, there: Vec<Edit>| {
                 // A note is for the home.
-                let there: Vec<Edit> = there.into_iter().map(Edit::without_note).collect();
-                Ok(edit::edit(conn, state, now, &there)?)
+                Ok(edit::edit(conn, state, now, (&there, Notes::None))?)
             };
             at_source(conn, state, now, batch.clone(), (Edit::id, |_: &Edit, _: &Outcome| false), act)
         };

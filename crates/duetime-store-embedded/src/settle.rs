@@ -57,7 +57,7 @@ fn one(
         let Some((bytes, head)) = conn.prepare_cached(sql)?.query_row(at, read).optional()? else {
             let became = past::became(conn, state.key, state.memory, now, &item.id)?;
             let is_done = became.is_some_and(|became| became.is_ack_of(claimed));
-            return Ok(if is_done && end == End::Delivered { Settled::Already } else { Settled::Expired });
+            return Ok(if is_done && item.action == Settlement::Ack { Settled::Already } else { Settled::Expired });
         };
         past::ended(conn, state, now, &item.id, (end, claimed), &head)?;
         state.removed(claimed);
@@ -71,7 +71,7 @@ fn one(
         .optional()?;
     let Some((key, head)) = found else { return Ok(Settled::Expired) };
     let (score, answer) = match &item.action {
-        Settlement::Ack | Settlement::Expire => unreachable!("settled above"),
+        Settlement::Ack | Settlement::Remove | Settlement::Expire => unreachable!("settled above"),
         Settlement::Bury(reason) => {
             bury(conn, state, now, key, item.id.as_str(), claimed, reason)?;
             return Ok(Settled::Ok);

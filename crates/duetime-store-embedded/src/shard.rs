@@ -95,6 +95,9 @@ pub struct Meta {
     /// Bytes of their bodies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Rows of `past` that note a cancel of an unknown id; those of a version of before are not counted.
+    #[serde(default)]
+    pub notes: u32,
 }
 
 impl Meta {
@@ -171,6 +174,12 @@ impl ShardState {
     /// A body of so many bytes is there.
     pub fn stored(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+        self.changed = true;
+    }
+
+    /// There are so many more notes of cancels, or fewer.
+    pub fn noted(&mut self, more: i32) {
+        self.meta.notes = self.meta.notes.saturating_add_signed(more);
         self.changed = true;
     }
 

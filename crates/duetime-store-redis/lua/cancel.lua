@@ -1,14 +1,15 @@
 -- Removes messages, wherever they are in their life.
 --
 -- KEYS  the shard's five, see prelude; four more: see past
--- ARGV  2 since, 3 slot, 4 name: see recall  5 "1": where it remembers, an id that is unknown is noted  6 and on: ids
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 where it remembers, what is done of an id that is unknown: "1" it is
+--       noted, "f" it is refused, for there is no room to note it, "" nothing  6 and on: ids
 -- Errors  FORGOTTEN, NEVER: see recall
 -- Returns  0 when all are cancelled, else a list: 0 cancelled, 1 in flight or given to somebody who never answered,
---          2 unknown, or what is remembered of it
+--          2 unknown, or what is remembered of it, 3 unknown, and there is no room to note it
 -- Cost  O(n log N), four calls, three more where a claim ends; where it remembers, a call more and O(bytes of the
---       bodies)
--- What is noted is no message: an id of which that alone is remembered is unknown as before. A note is left of what moved
--- too.
+--       bodies), two more where ids are noted
+-- What is noted is no message: an id of which that alone is remembered is unknown as before. A note is left of what
+-- moved too.
 if before then return before == '' and 0 or cmsgpack.unpack(before) end
 if refused then return refused end
 local n = #A - 5
@@ -61,16 +62,22 @@ if remembers then
   for i = 1, n do
     if out[i] == 2 then gone[#gone + 1], gone_at[#gone + 1] = A[i + 5], i end
   end
-  local past = remembered(gone)
+  local past, left = remembered(gone), nil
   for k, i in ipairs(gone_at) do
     local how = past[k] and byte(past[k]) or CANCELLED_BEFORE
     if how ~= CANCELLED_BEFORE then out[i] = past[k] end
     -- What moved lives elsewhere, and may be on its way back.
-    if A[5] == '1' and (how == CANCELLED_BEFORE or how == MOVED) then
-      ended(CANCELLED_BEFORE, gone[k], nil, 0)
+    if A[5] ~= '' and (how == CANCELLED_BEFORE or how == MOVED) then
+      left = left or A[5] == '1' and notes_left() or 0
+      if left > 0 then
+        ended(CANCELLED_BEFORE, gone[k], nil, 0)
+        left = left - 1
+      else
+        out[i] = 3
+      end
     end
   end
-  write_past()
+  write_past(true)
 end
 if removed > 0 then
   call('HDEL', B, unpack(A, 6))

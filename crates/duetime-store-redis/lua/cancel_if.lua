@@ -4,7 +4,8 @@
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 "m": they live elsewhere from now on, else they are cancelled
 --       6 and on, for each: id, score, nonce (8 bytes)
 -- Errors  FORGOTTEN, NEVER: see recall
--- Returns  a list: 0 removed, 1 it is there and another version, claimed or dead, 2 unknown, or what is remembered of it
+-- Returns  a list: 0 removed, 1 it is there and another version, claimed or dead, 2 unknown, or what is remembered of
+--          it
 -- Cost  O(n log N), two calls, and two more for each that has the score
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end

@@ -3,19 +3,19 @@
 -- one that had two attempts, or has only one left, alone.
 --
 -- KEYS  the shard's five, see prelude; four more: see past
--- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most
+-- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most, see max_attempts
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: see backoff  12 "1": at most once
 --       13 "1": repeated, the first answer was lost
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
 --          earlier request again; the new score is base + attempts; attempts is one number when all have the same
--- Cost  O(limit log N), eight calls for a run of fresh messages; without any, nothing is written
+-- Cost  O(limit log N), eight calls for fresh messages, one more for each that is none; without any, nothing is written
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.
 local now, later, refused = present()
 if refused then return refused end
-local most, request, once = tonumber(ARGV[6]), ARGV[7], ARGV[12] == '1'
+local usual, max, request, once = tonumber(ARGV[6]), tonumber(ARGV[8]), ARGV[7], ARGV[12] == '1'
 local top = int(now * 1000 + 999)
 local function reply(buried, expired, alone, base, attempts, ids, bodies)
   local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
@@ -51,8 +51,9 @@ for i = 1, #got, 2 do
   if #s < 3 then s = '00' .. s end
   local c1, c2, c3 = byte(s, -3, -1)
   local held, tries = c1 - 48, (c2 - 48) * 10 + c3 - 48
+  local most = (held > 0 or tries > 0) and own_most(id) or usual
   local single = held > 0 and (tries > 1 or most < 3)
-  if n > 0 and (single or (held > 0) ~= (alone > 0)) then break end
+  if looked > max and i > 1 or n > 0 and (single or (held > 0) ~= (alone > 0)) then break end
   local take = tries < most
   if held > 0 and held < 9 then expired = expired + 1 end
   if not take then
@@ -75,8 +76,8 @@ for i = 1, #got, 2 do
   end
 end
 -- Brings the bodies, then writes what was decided.
-if n > 1 and tonumber(meta[2]) * n > tonumber(ARGV[8]) then
-  local bytes, max = 0, tonumber(ARGV[8])
+if n > 1 and tonumber(meta[2]) * n > max then
+  local bytes = 0
   for i = 1, n do
     bytes = bytes + call('HSTRLEN', B, ids[i])
     if bytes > max and i > 1 then
@@ -89,7 +90,7 @@ if n > 1 and tonumber(meta[2]) * n > tonumber(ARGV[8]) then
     end
   end
 end
-local bodies = n > 0 and call('HMGET', B, unpack(ids, 1, n)) or {}
+local bodies = n > 0 and bodies_of(ids, n) or {}
 for i = n, 1, -1 do
   if not bodies[i] then
     dead[#dead + 1] = { ids[i], attempts[i] - 1, 'its body is missing in the store', true }

@@ -16,7 +16,9 @@ local was = call('HMGET', M, 'epoch', 'rid', 'shards', 'previous', 'state', 'see
 local epoch, life = tonumber(ARGV[1]), life_of(ARGV[1])
 -- Closed for a deletion: only a later record opens it; see seal.
 local sealed = tonumber(call('HGET', M, 'sealed') or '-1')
-if was[1] and life_of(was[1]) == life and sealed >= epoch then return redis.error_reply('SEALED ' .. format('%.0f', sealed)) end
+if was[1] and life_of(was[1]) == life and sealed >= epoch then
+  return redis.error_reply('SEALED ' .. format('%.0f', sealed))
+end
 if not was[1] or life_of(was[1]) < life then
   if was[7] and tonumber(was[7]) >= life then
     return redis.error_reply('UNKNOWN_SHARD its topic was deleted')

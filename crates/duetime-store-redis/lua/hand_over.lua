@@ -44,17 +44,22 @@ local start = HEAD .. 'xxxxxxxxB'
 local function encoded(id)
   return (string.gsub(id, '[^!#$&-~]', function(c) return string.format('%%%02X', string.byte(c)) end))
 end
--- Takes out of headers when they expire; none: never. As expiry.rs of duetime-core reads it.
-local function expiry(headers, due)
+-- Takes the value of a header out of headers; nil: it is not there.
+local function taken(headers, name)
   for k = 1, #headers, 2 do
-    if headers[k] == EXPIRES then
+    if headers[k] == name then
       table.remove(headers, k)
-      local text = table.remove(headers, k)
-      local after = string.match(text, '^%+(%d+)$')
-      if after then return due + after end
-      return tonumber(string.match(text, '^%-?%d+$'))
+      return table.remove(headers, k)
     end
   end
+end
+-- Takes out what is not shown. Returns when the message expires; nil: never. As expiry.rs of duetime-core reads it.
+local function expiry(headers, due)
+  taken(headers, sub(MAX_ATTEMPTS, 2))
+  local text = taken(headers, EXPIRES)
+  local after = text and string.match(text, '^%+(%d+)$')
+  if after then return due + after end
+  return text and tonumber(string.match(text, '^%-?%d+$'))
 end
 for i = 1, n do
   local id, body, try = ids[i], bodies[i], '1'
@@ -86,7 +91,8 @@ for i = 1, n do
     if plain then
       call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, 'payload', payload)
     else
-      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, unpack(with(headers, payload)))
+      local rest = with(headers, payload)
+      call('XADD', S, '*', 'topic', T, 'id', encoded(id), 'attempt', try, 'due-at', text, unpack(rest))
     end
     done = done + 1
     ids[done] = id

@@ -3,7 +3,8 @@
 -- KEYS  the shard's seven, see make
 -- ARGV  2 lowest score  3 how many  4 and 5, if the page goes on after a message: its score and id
 -- Returns  {ids and scores in turn; the same of all that is on its way to another shard, see take, in no order}
--- Cost  O(log² N + page), while messages move O(bytes of a batch) more: where the message is not there any more, its place is looked for by halves
+-- Cost  O(log² N + page), while messages move O(bytes of a batch) more: where the message is not there any more, its
+--       place is looked for by halves
 local low = call('ZCOUNT', Z, '-inf', '(' .. (ARGV[4] or ARGV[2]))
 if ARGV[4] then
   -- Not by `<`, which follows the language that the server is set to.

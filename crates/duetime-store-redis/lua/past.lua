@@ -4,30 +4,32 @@
 -- remembers: whether the call has it remember anything; nothing else here is used where not.
 -- remembered(ids): by place in the list, the outcome of each id that is remembered within the window.
 -- is_ack_of(outcome, score): whether the claim with this score ended so. heads(ids, first, last): their bodies, of long
--- ones the beginning. ended(end, id, body, score): to be remembered. write_past(): all that ended, at once.
+-- ones the beginning. ended(end, id, body, score): to be remembered. write_past(notes): all that ended, at once; notes:
+-- cancels of unknown ids, which are counted. notes_left(): how many more of them there is room for.
 -- KEYS  the last four: generations (HASH), id -> outcome; what is newer is in a later one, and they are used in a ring
 -- ARGV  none of its own; window in ms and since are in the first, see prelude
 -- Returns  nothing
 -- Cost  remembered: a call, and one for each generation with something of the window. write_past: two calls, and
---       three more where a generation begins
+--       three more where a generation begins, one for notes
 -- An outcome: end (1 byte), change of the routing (4), when, due time, nonce, score (8 each), as memory.rs of
--- duetime-core has it. meta has the ring: since, the generation that is written to, when each began. The oldest one is
--- dropped whole, in the background, when all of it is older than the window.
+-- duetime-core has it. meta has the ring: since, the generation that is written to, when each began, how many notes
+-- each has, which versions of before leave out. The oldest one is dropped whole, in the background, when all of it is
+-- older than the window.
 local WINDOW, SINCE, PAST = tonumber(sub(head, -22, -12)), tonumber(sub(head, -10)), #KEYS - 4
 local remembers = WINDOW > 0
 local DELIVERED, CANCELLED, CANCELLED_IN_FLIGHT, DEAD, CANCELLED_BEFORE = 1, 2, 3, 4, 5
 local EXPIRED, MOVED = 6, 7
-local PAST_NONCE_AT, PAST_NONCE_END = 22, 29
-local RING = '>I4BI8I8I8I8'
+local PAST_NONCE_AT, PAST_NONCE_END, NOTES_MAX = 22, 29, 1048576
+local RING, RING_BYTES = '>I4BI8I8I8I8I4I4I4I4', 53
 -- Made where they are needed alone: a topic that remembers nothing pays for none of them.
-local ring, ends, generations, remembered, is_ack_of, heads, ended, write_past
+local ring, ends, generations, turn, remembered, is_ack_of, heads, ended, write_past, notes_left
 if remembers then
   function generations()
     if not ring then
       local kept = call('HGET', M, 'past')
-      ring = kept and { struct.unpack(RING, kept) } or {}
+      ring = kept and { struct.unpack(RING, kept .. string.rep('\0', RING_BYTES - #kept)) } or {}
       -- What another memory left is void.
-      if ring[1] ~= SINCE then ring = { SINCE, 0, 0, 0, 0, 0 } end
+      if ring[1] ~= SINCE then ring = { SINCE, 0, 0, 0, 0, 0, 0, 0, 0, 0 } end
     end
     return ring
   end
@@ -70,8 +72,8 @@ if remembers then
     ends[n + 1], ends[n + 2] = id, beginnings[how] .. of .. last_packed
     if is_last then write_past() end
   end
-  function write_past()
-    if not ends then return end
+  -- Begins a generation where it is time to, and answers the ring.
+  function turn()
     local g = generations()
     local begins, changed = nil, false
     -- A clock that was ahead and was put right.
@@ -89,10 +91,27 @@ if remembers then
     if begins then
       call('UNLINK', KEYS[PAST + begins])
       call('HSET', KEYS[PAST + begins], '', '')
-      g[2], g[2 + begins], changed = begins, own, true
+      g[2], g[2 + begins], g[6 + begins], changed = begins, own, 0, true
     end
-    if changed then call('HSET', M, 'past', struct.pack(RING, unpack(g, 1, 6))) end
-    call('HSET', KEYS[PAST + g[2]], unpack(ends))
+    if changed then call('HSET', M, 'past', struct.pack(RING, unpack(g, 1, 10))) end
+    return g
+  end
+  function write_past(notes)
+    if not ends then return end
+    local g = turn()
+    local new = call('HSET', KEYS[PAST + g[2]], unpack(ends))
     ends = nil
+    if not notes or new == 0 then return end
+    g[6 + g[2]] = g[6 + g[2]] + new
+    call('HSET', M, 'past', struct.pack(RING, unpack(g, 1, 10)))
+  end
+  function notes_left()
+    -- Turned also where nothing is noted: else what is there would never be older than the window.
+    local g, left = turn(), NOTES_MAX
+    for k = 1, 4 do
+      local over = k == g[2] and own or g[3 + k % 4]
+      if g[2 + k] > 0 and over > own - WINDOW then left = left - g[6 + k] end
+    end
+    return left
   end
 end

@@ -28,6 +28,7 @@ if not meta[1] or meta[1] .. ' ' .. (meta[4] or '') ~= caller then
     return redis.error_reply('NOT_READY ' .. meta[1])
   end
   local r = call('HMGET', M, 'shards', 'previous', 'state', 'seed')
-  return redis.error_reply('STALE ' .. meta[1] .. ' ' .. (meta[4] or '') .. ' ' .. table.concat(r, ' ', 1, 3) .. ' ' .. (r[4] or ''))
+  r = table.concat(r, ' ', 1, 3) .. ' ' .. (r[4] or '')
+  return redis.error_reply('STALE ' .. meta[1] .. ' ' .. (meta[4] or '') .. ' ' .. r)
 end
 local flight = meta[3] + 0

@@ -4,12 +4,13 @@
 -- On a full server too: what is on its way can be neither claimed nor cancelled, and its source frees as much as
 -- this takes as soon as it drops the batch.
 -- KEYS  the shard's seven, see make
--- ARGV  2 source, "": this is the source, it is put back  3 number  4 nonce  5 channel of the hints  6 hint up to its time
---       7 how far ahead a hint is worth while, ms  8 n, then n ids, then for each: kind, score,
+-- ARGV  2 source, "": this is the source, it is put back  3 number  4 nonce  5 channel of the hints
+--       6 hint up to its time  7 how far ahead a hint is worth while, ms  8 n, then n ids, then for each: kind, score,
 --       attempts and reason, body (see take)
 -- Returns  how many were inserted, or "number nonce" of the batch that stands in the way; put back: "" where another
 --          batch or none is in the outbox
--- Cost  O(n log N), seven calls, and two for each dead letter
+-- Cost  O(n log N), seven calls, and three for each dead letter; twice the logarithm of their number more for one
+--       whose place is taken
 local O, V, n = KEYS[6], KEYS[7], tonumber(ARGV[8])
 local back = ARGV[2] == ''
 local last = call('HGET', back and O or V, back and '' or ARGV[2])
@@ -59,10 +60,24 @@ local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local wake = soon * 1000 < head and soon <= own + ARGV[7]
 if z[1] then call('ZADD', Z, unpack(z)) end
 if b[1] then call('HSET', B, unpack(b)) end
+-- Time of death is a page's cursor too: unique in its shard. So a run of places is full that has as many members, and
+-- the end of a run is looked for by doubling and halving. In the order of their deaths, each goes on behind the last.
+local function full(from, to) return call('ZCOUNT', D, int(from), int(to)) > to - from end
+local function free(at)
+  if not full(at, at) then return at end
+  local taken, apart = 0, 1
+  while full(at, at + apart) do taken, apart = apart, 2 * apart end
+  while apart - taken > 1 do
+    local half = math.floor((taken + apart) / 2)
+    if full(at, at + half) then taken = half else apart = half end
+  end
+  return at + apart
+end
+table.sort(dead, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
+local behind = 0
 for i = 1, #dead do
-  -- Time of death is a page's cursor too: unique in its shard.
-  local at = dead[i][2]
-  while call('ZCOUNT', D, int(at), int(at)) > 0 do at = at + 1 end
+  local at = free(math.max(dead[i][2], behind))
+  behind = at + 1
   call('ZADD', D, int(at), dead[i][1])
   call('HSET', I, dead[i][1], dead[i][3])
 end
@@ -83,6 +98,8 @@ for k = 1, #ring do
 end
 call('HSET', M, 'in_flight', int(flight), 'body_max', int(largest))
 if back then
+  -- A scan may have passed their places; see source.
+  call('HSET', M, 'revived', int((call('HGET', M, 'revived') or 0) + 1))
   call('UNLINK', O)
   call('HSET', O, '', string.match(last, '^%d+') .. ' - 0')
 else

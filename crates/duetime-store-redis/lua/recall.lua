@@ -6,7 +6,8 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  since: "" for a first sending; of a repetition the time of the server in ms that had come when the call
 --         was sent first, behind "?" where the call is not to act any more
---       slot: byte 0 and one more  name: "SESSION NUMBER NOT-AFTER", see prelude for the last; numbers rise in a session
+--       slot: byte 0 and one more
+--       name: "SESSION NUMBER NOT-AFTER", see prelude for the last; numbers rise in a session
 -- Returns  before: the earlier answer, packed, "": the usual one; refused: an error that ends the script,
 --          FORGOTTEN: whether it was carried out is not known | NEVER: it was not, and is not to be
 -- Cost  none for a first sending, else one call

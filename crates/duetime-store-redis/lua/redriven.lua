@@ -11,5 +11,6 @@ local function redriven(body)
   local count, at, redrives = counts(body)
   if not count or count > 126 or redrives >= REDRIVES_MAX then return nil end
   local value = int(redrives + 1)
-  return sub(body, 1, NONCE_END) .. string.char(129 + count, 0) .. REDRIVES .. string.char(#value) .. value .. sub(body, at)
+  local header = REDRIVES .. string.char(#value) .. value
+  return sub(body, 1, NONCE_END) .. string.char(129 + count, 0) .. header .. sub(body, at)
 end

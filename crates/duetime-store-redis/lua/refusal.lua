@@ -1,5 +1,5 @@
--- Part of the scripts that enqueue: what stays of the ids that live, and which of those that do not are refused for what
--- is remembered of them. Before it stand layout and past.
+-- Part of the scripts that enqueue: what stays of the ids that live, and which of those that do not are refused for
+-- what is remembered of them. Before it stand layout and past.
 --
 -- replaces(rule): whether an enqueue by this rule may take a message's place. stays(rule, was, body, id): see there.
 -- refuses(rule, outcome): whether an enqueue by this rule is refused for that. refusals, refusal: see there.
@@ -10,8 +10,9 @@
 local refuses, refusals, refusal
 -- p(ut in its place), e(arliest), l(atest).
 local function replaces(rule) return rule == 112 or rule == 101 or rule == 108 end
--- Whether the message with the body `was` stays, where `body` is that of the new one. By e and l one that waits does if it
--- is due no later, or no earlier, than the new one; what is claimed, or was without an answer, or is dead does not wait.
+-- Whether the message with the body `was` stays, where `body` is that of the new one. By e and l one that waits does if
+-- it is due no later, or no earlier, than the new one; what is claimed, or was without an answer, or is dead does not
+-- wait.
 local function stays(rule, was, body, id)
   if rule ~= 101 and rule ~= 108 then return rule ~= 112 end
   local score = #was >= DUE_END and call('ZSCORE', Z, id)

@@ -1,4 +1,5 @@
--- Renames the batch in the outbox, with a number that is not lower, or empties the outbox: if its batch is still the one seen.
+-- Renames the batch in the outbox, with a number that is not lower, or empties the outbox: if its batch is still the
+-- one seen.
 --
 -- KEYS  the shard's seven, see make
 -- ARGV  2 nonce seen  3 new number, "": empty it  4 new nonce

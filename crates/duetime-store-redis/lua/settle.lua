@@ -3,25 +3,29 @@
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 since, 3 slot, 4 name: see recall
 --       5 n, then n times: id, claimed score, kind, value, class:
---       a(ck) | x, expired | n(ack), d(efer): delay in ms, 9 where a hand-over had no answer | r(elease) |
---       e(xtend): visibility in ms, class | b(ury): reason
+--       a(ck) | t(ake out, to hand it out) | x, expired | n(ack), d(efer): delay in ms, 9 where a hand-over had no
+--       answer | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
 -- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
 -- Returns  a list: 0 expired, 1 ok, 2 an ack that was done already, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item
--- A repetition that nothing is remembered for is answered by the state that the first sending would have left.
+-- A repetition that nothing is remembered for is answered by the state that the first sending would have left; not
+-- where something is taken out: that it is gone does not say who took it.
 if before then return cmsgpack.unpack(before) end
 if refused and byte(since) == 63 then return refused end
 local earlier, later, skewed = present()
 local n, at, repeated = tonumber(A[5]), 6, refused ~= nil
-for i = 1, skewed and n or 0 do
+for i = 1, (skewed or refused) and n or 0 do
   local kind = A[5 * i + 3]
-  if kind == 'n' or kind == 'd' or kind == 'e' then return skewed end
+  if refused and kind == 't' then return refused end
+  if skewed and (kind == 'n' or kind == 'd' or kind == 'e') then return skewed end
 end
 local now, out, bases, flew, done = earlier, {}, {}, flight, false
 local lost, lost_at = {}, {}
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(A, at, at + 4)
   at = at + 5
+  local acked = kind == 'a'
+  if kind == 't' then kind = 'a' end
   local mine = tonumber(claimed)
   local tries = mine % 100
   local mark = class == '9' and 900 or 0
@@ -64,7 +68,7 @@ for i = 1, n do
     -- Back where it was.
   else
     out[i] = 0
-    if kind == 'a' then lost[#lost + 1], lost_at[#lost + 1] = id, i end
+    if acked then lost[#lost + 1], lost_at[#lost + 1] = id, i end
   end
 end
 if remembers then

@@ -6,9 +6,9 @@
 -- or nil; CACHED: the answer is kept; decides(args, i, from, past): what is remembered of an id is the answer to it.
 -- KEYS  6 outbox  7 moved; four more: see past
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 n  6 and on: what act has from its 2 on
--- Returns  {list: 0 it was there, or what is remembered of it decides, 1 absent, 2 frozen; answer of act, or 0; where it
---          remembers, the outcome of each that is absent, or ""}
--- Cost  O(n), up to four calls
+-- Returns  {list: 0 it was there, or what is remembered of it decides, 1 absent, 2 frozen; answer of act, or 0; where
+--          it remembers, the outcome of each that is absent, or ""}
+-- Cost  O(n), up to six calls
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local O, total, args, ids = KEYS[6], tonumber(ARGV[5]), { ARGV[1] }, {}
@@ -18,7 +18,7 @@ local live = call('ZMSCORE', Z, unpack(ids))
 local dead = call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ids)) or {}
 local frozen = call('HLEN', O) > 1 and call('HMGET', O, unpack(ids)) or {}
 local found, kept, there, second, became = {}, {}, 0, {}, {}
-local gone, gone_at, past = {}, {}, {}
+local gone, gone_at, past, died = {}, {}, {}, false
 for i = 1, remembers and total or 0 do
   became[i] = ''
   if not (live[i] or dead[i] or frozen[i]) then gone[#gone + 1], gone_at[#gone + 1] = ids[i], i end
@@ -32,7 +32,7 @@ for i = 1, total do
   found[i] = frozen[i] and 2 or (live[i] or dead[i] or past[i] and decides(args, i, from, past[i])) and 0 or 1
   if found[i] == 1 and past[i] then became[i] = past[i] end
   if found[i] == 0 then
-    there = there + 1
+    there, died = there + 1, died or dead[i]
     for k = from, from + STRIDE - 1 do kept[#kept + 1] = args[k] end
     if LETTERS then
       for _, at in ipairs(LETTERS) do kept[at] = kept[at] .. sub(args[at], i, i) end
@@ -44,6 +44,8 @@ for i = 1, #second do kept[#kept + 1] = second[i] end
 if COUNT then kept[COUNT] = int(there) end
 local answer = there > 0 and act(kept) or 0
 if type(answer) == 'table' and answer.err then return answer end
+-- A scan looks at the living first: what was dead may live by now, and be in neither part of it.
+if CACHED and died then call('HSET', M, 'revived', int((call('HGET', M, 'revived') or 0) + 1)) end
 local whole = remembers and { found, answer, became } or { found, answer }
 -- Absence counts only when replicated: WAIT waits for a write.
 if CACHED then

@@ -46,12 +46,22 @@ async fn cancel(
     part: &[Edit],
     answers: &mut Vec<Edited>,
 ) -> Result<Option<u32>, StoreError> {
-    let notes = matches!(part[0], Edit::Cancel(_));
-    let call = calls.replies.call(shard);
-    let fill = |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, notes, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.cancel, CallerTime::new(now));
-    let run = calls.on_shard_confirmed("cancel messages", script, shard, present, Some(&call), fill);
-    let (reply, reached) = run.await?;
+    let (call, present) = (calls.replies.call(shard), CallerTime::new(now));
+    let run = |script, notes| {
+        let call = &call;
+        let fill = move |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, notes, &call.named(sending));
+        calls.on_shard_confirmed("cancel messages", script, shard, present, Some(call), fill)
+    };
+    let is_noted = matches!(part[0], Edit::Cancel(_)) && shard.memory.is_on();
+    let (reply, reached) = if is_noted {
+        match run(&calls.scripts.cancel_noting, Notes::Written).await {
+            // What is there is cancelled all the same; whether an earlier sending was carried out is asked first.
+            Err(StoreError::Full(_)) => run(&calls.scripts.home.cancel, Notes::Refused).await?,
+            done => done?,
+        }
+    } else {
+        run(&calls.scripts.home.cancel, Notes::None).await?
+    };
     read_cancelled(part.len(), reply, answers)?;
     Ok(reached)
 }
@@ -102,10 +112,25 @@ pub(crate) fn name_moments(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[
     }
 }
 
-/// Adds the arguments of the cancel script behind the epoch. `notes`: ids that are unknown are noted.
-pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], notes: bool, named: &Named) {
+/// What a cancel does with an id that is unknown, where the shard remembers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notes {
+    /// Nothing.
+    None,
+    /// It is noted.
+    Written,
+    /// It is to be noted and there is no room for it.
+    Refused,
+}
+
+/// Adds the arguments of the cancel script behind the epoch.
+pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], notes: Notes, named: &Named) {
     named.add(cmd);
-    cmd.arg(if notes { "1" } else { "" });
+    cmd.arg(match notes {
+        Notes::None => "",
+        Notes::Written => "1",
+        Notes::Refused => "f",
+    });
     for edit in part {
         cmd.arg(edit.id().as_str());
     }
@@ -143,6 +168,7 @@ pub(crate) fn read_cancelled(count: usize, reply: Value, answers: &mut Vec<Edite
                 answers.push(match one {
                     Value::Int(0) => Edited::Cancelled,
                     Value::Int(1) => Edited::InFlight,
+                    Value::Int(3) => Edited::Full,
                     Value::Int(_) => Edited::Unknown,
                     became => outcome(&became)?.map_or(Edited::Unknown, Edited::Gone),
                 });

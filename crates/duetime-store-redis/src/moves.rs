@@ -16,7 +16,7 @@ use crate::caller_time::{CallerTime, HINT_WITHIN, millis};
 use crate::calls::Calls;
 use crate::keys::{Keys, wake_stem};
 use crate::record::{name, nonce_text, outbox};
-use crate::reply::{array, id, int, score, text, tuple, unexpected_reply};
+use crate::reply::{array, count, id, int, score, text, tuple, unexpected_reply};
 use crate::retry::run_until_answered;
 use crate::shard_creation::FenceMode;
 use crate::{catalog, look, seal, shard_creation};
@@ -120,7 +120,7 @@ pub(crate) async fn scan_shard(
             (first, part, at) = (true, "l".to_owned(), "0".to_owned());
             continue;
         }
-        let [next, pairs] = tuple(reply)?;
+        let [next, pairs, revived] = tuple(reply)?;
         let next = text(next).ok_or_else(|| unexpected_reply("a cursor was expected"))?;
         let mut found = Vec::new();
         for pair in array(pairs)?.chunks_exact(2) {
@@ -138,7 +138,7 @@ pub(crate) async fn scan_shard(
             ("0", _) => None,
             (next, part) => Some(format!("{} {part} {next}", backing.server)),
         };
-        return Ok(ScanPage { first, found, next: next.map(Cursor) });
+        return Ok(ScanPage { first, found, next: next.map(Cursor), revived: count(&revived)? });
     }
 }
 

@@ -174,6 +174,11 @@ impl CachedCall<'_> {
         self.asks.store(true, Ordering::Relaxed);
     }
 
+    /// Marks the call as under way, again where another script goes on with it.
+    pub(crate) fn begins(&self) {
+        self.over.store(false, Ordering::Relaxed);
+    }
+
     /// Marks the call finished: no copy of it can still execute.
     pub(crate) fn is_over(&self) {
         self.over.store(true, Ordering::Relaxed);

@@ -35,6 +35,9 @@ pub(crate) async fn run_until_answered<A, F>(
 where
     F: Future<Output = Result<A, LinkError>>,
 {
+    if let Some(call) = call {
+        call.begins();
+    }
     let (began, mut stalls, mut asks) = (Instant::now(), 0, 0);
     let (mut known, mut stale) = (shard.record(), None);
     let answer = loop {

@@ -14,6 +14,7 @@ const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
 const BACKOFF: &str = include_str!("../lua/backoff.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
+const MAX_ATTEMPTS: &str = include_str!("../lua/max_attempts.lua");
 const BODY: &str = include_str!("../lua/body.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
@@ -137,6 +138,8 @@ const CANCEL: Operation = Operation {
     slot_at: 3,
     items: ScriptItems { first: 6, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
 };
+/// As [`CANCEL`], which a full server refuses: where ids that are unknown are noted.
+const CANCEL_NOTING: Operation = Operation { name: "cancel_noting", allow_oom: false, ..CANCEL };
 const CANCEL_IF: Operation = Operation {
     name: "cancel_if",
     name_at_source: "cancel_if_at_source",
@@ -208,6 +211,8 @@ pub(crate) struct Scripts {
     pub(crate) home: IdScripts,
     /// Where it was, before the shard count changed.
     pub(crate) source: IdScripts,
+    /// `home.cancel`, which a full server refuses.
+    pub(crate) cancel_noting: Script,
     pub(crate) claim: Script,
     pub(crate) hand_over: Script,
     pub(crate) ack: Script,
@@ -236,10 +241,23 @@ impl Scripts {
         Self {
             home: IdScripts::new(Operation::at_home),
             source: IdScripts::new(Operation::at_source),
+            cancel_noting: CANCEL_NOTING.at_home(),
             claim: Script::new(
                 "claim",
                 true,
-                &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, DEADLINE, RING, BACKOFF, include_str!("../lua/claim.lua")],
+                &[
+                    PRELUDE,
+                    PRESENT,
+                    LAYOUT,
+                    PAST,
+                    DEAD,
+                    DEADLINE,
+                    RING,
+                    BACKOFF,
+                    BODY,
+                    MAX_ATTEMPTS,
+                    include_str!("../lua/claim.lua"),
+                ],
             ),
             hand_over: Script::new(
                 "hand_over",

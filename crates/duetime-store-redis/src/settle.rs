@@ -27,6 +27,7 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
     cmd.arg(item.id.as_str()).arg(item.score.raw());
     match &item.action {
         Settlement::Ack => cmd.arg("a").arg("").arg(""),
+        Settlement::Remove => cmd.arg("t").arg("").arg(""),
         Settlement::Nack(delay) => cmd.arg("n").arg(millis(*delay)).arg(""),
         Settlement::Defer(delay) => cmd.arg("d").arg(millis(*delay)).arg(""),
         Settlement::Unanswered { wait, charged } => {

@@ -125,7 +125,7 @@ pub(crate) async fn change_at_source(
             };
             let fill = |cmd: &mut Cmd, named: &Named| match part[0] {
                 // A note is for the home.
-                Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, false, named),
+                Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, edit::Notes::None, named),
                 Edit::CancelIf { .. } => edit::name_versions(cmd, part, named),
                 Edit::Reschedule(..) => edit::name_moments(calls, cmd, shard, part, named),
             };

@@ -19,6 +19,10 @@ pub struct ConfigFlags {
     /// Where to listen. [default: 127.0.0.1:3830]
     #[arg(long, value_name = "ADDR", env = "DUETIME_LISTEN")]
     pub listen: Option<String>,
+    /// Where the other nodes ask this one for its figures: http://HOST:PORT, or an IP address. [default: where it listens,
+    /// if that is one address]
+    #[arg(long, value_name = "URL", env = "DUETIME_ADVERTISE")]
+    pub advertise: Option<String>,
     /// Who shares the shards. [default: solo]
     #[arg(long, value_enum, value_name = "MODE", env = "DUETIME_OWNERSHIP")]
     pub ownership: Option<OwnershipMode>,
@@ -47,6 +51,7 @@ impl ConfigFlags {
             ("--store", ("store", "url"), self.store.clone()),
             ("--namespace", ("store", "namespace"), self.namespace.clone()),
             ("--listen", ("node", "listen"), self.listen.clone()),
+            ("--advertise", ("node", "advertise"), self.advertise.clone()),
             ("--ownership", ("ownership", "mode"), self.ownership.map(word)),
             ("--node-id", ("node", "id"), self.node_id.clone()),
             ("--shutdown-grace", ("node", "shutdown_grace"), self.shutdown_grace.clone()),

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use duetime_core::Clock as _;
-use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Shares, Tls, TlsFiles, certificate_ends};
+use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Peers, Shares, Tls, TlsFiles, certificate_ends};
 use duetime_metrics::Meters;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -132,6 +132,7 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
             .map(Tls::load)
             .transpose()
             .map_err(|(key, fault)| anyhow!(lines.complaint_at(&["node", "tls"], Some(key), fault)))?,
+        peers: Peers::new(&node.peer_tls).map_err(of("peer_tls"))?,
         topics: Arc::new(config.topics.clone()),
         first_messages: Arc::new(config.first_messages()),
         ..HttpOptions::default()
@@ -146,7 +147,12 @@ pub fn client_certificates(config: &Config) -> Vec<([&'static str; 3], &Path)> {
     };
     let is_etcd = config.ownership.mode == OwnershipMode::Etcd;
     let etcd = config.ownership.etcd.tls.cert_file.as_ref().filter(|_| is_etcd);
-    let all = [(["store", "tls", "cert_file"], store), (["ownership", "etcd_tls", "cert_file"], etcd)];
+    let peers = config.node.peer_tls.cert_file.as_ref();
+    let all = [
+        (["store", "tls", "cert_file"], store),
+        (["ownership", "etcd_tls", "cert_file"], etcd),
+        (["node", "peer_tls", "cert_file"], peers),
+    ];
     all.into_iter().filter_map(|(path, file)| Some((path, file?.path()))).collect()
 }
 

@@ -173,9 +173,11 @@ struct NodeEngine {
 fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> anyhow::Result<NodeEngine> {
     let NodeBase { clock, meters, supervisor, .. } = base;
     let (store, catalog) = (&opened.store, &routing.catalog);
+    let node = &base.config.node;
     let me = Member {
         id: base.config.node_id(),
         address: base.address.to_string(),
+        advertise: duetime_http::advertised(node.advertise.as_deref(), base.address, node.tls.is_some()),
         version: version::VERSION.to_owned(),
         since_ms: clock.now().as_millis(),
         ..Member::default()
@@ -198,7 +200,6 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
         store: routed,
         schedule: store.clone(),
         topics: catalog.watch(),
-        owned: ownership.owned(),
         ownership: ownership.clone(),
         sinks: routing.sinks.clone(),
         clock: clock.clone(),
@@ -286,7 +287,8 @@ fn serve_http(
     meters.build_info([version::VERSION, version::COMMIT, version::features()], opened.kind, parts.node.mode);
     info!(%address, node = %parts.node.id, store = %opened.shown, "node is serving");
     let listening = Listening::of(&parts);
-    let pages = duetime_console::routes(config.console.mode());
+    let label = config.console.label();
+    let pages = duetime_console::routes(config.console.mode(), &label);
     let console = match console {
         Some(own) => {
             let address = own.local_addr().context("asking where the console listens")?;
@@ -301,7 +303,7 @@ fn serve_http(
     };
     let has_page = config.console.mode() != duetime_console::Mode::Off;
     let shown_at = has_page.then(|| console.as_ref().map_or(*address, |(_, address)| *address));
-    let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off) } else { pages };
+    let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off, &label) } else { pages };
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     // Before the first request is answered: who waits for that finds it printed.
     if config.node.log_format == LogFormat::Text {

@@ -26,6 +26,8 @@ pub(super) struct NewMessage {
     pub on_conflict: OnConflict,
     /// Few nonces, so that enqueues are repeated: the message's content goes with it.
     pub nonce: u64,
+    /// How many deliveries it may have, where it says so.
+    pub max_attempts: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -107,11 +109,13 @@ fn new_message() -> impl Strategy<Value = NewMessage> {
         1 => Just(OnConflict::Latest),
     ];
     let nonce = prop_oneof![3 => any::<u64>(), 1 => 1u64..4];
-    (0..IDS, when(), on_conflict, nonce).prop_map(|(id, when, on_conflict, nonce)| NewMessage {
+    let own = prop_oneof![2 => Just(None), 1 => (1u8..6).prop_map(Some)];
+    (0..IDS, when(), on_conflict, nonce, own).prop_map(|(id, when, on_conflict, nonce, max_attempts)| NewMessage {
         id,
         when,
         on_conflict,
         nonce,
+        max_attempts,
     })
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement};
 use duetime_core::{
     DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, Store, StoredMessage, Timestamp,
-    TopicRecord,
+    TopicRecord, max_attempts,
 };
 
 use super::moves::show_batch;
@@ -236,10 +236,11 @@ pub(super) fn edits(case: &Case, number: usize, batch: &[Change]) -> Vec<Edit> {
 
 pub(super) fn made(case: &Case, operation: usize, item: usize, one: &NewMessage) -> Enqueue {
     let header = ("nonce".to_owned(), one.nonce.to_string());
+    let headers = Headers::new(vec![header]).expect("a good header");
     Enqueue {
         id: id(one.id),
         due: Due::At(case.due(one.when, operation, item)),
-        headers: Headers::new(vec![header]).expect("a good header"),
+        headers: one.max_attempts.map_or_else(|| headers.clone(), |most| max_attempts::kept_in(most, &headers)),
         payload: Bytes::from(format!("payload {operation}-{item}")),
         on_conflict: one.on_conflict,
         nonce: Nonce(one.nonce),

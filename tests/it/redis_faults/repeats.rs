@@ -211,6 +211,43 @@ async fn a_settlement_whose_answer_is_lost_is_answered_as_done() {
 }
 
 #[tokio::test]
+async fn a_removal_is_done_only_by_the_call_that_removed() {
+    let world = World::new().await;
+    world.put(&["mine", "taken", "cancelled", "forgotten"]).await;
+    let held = world.claim().await;
+    let remove = |text: &str| {
+        let one = held.iter().find(|one| one.id.as_str() == text).unwrap();
+        Settle { id: one.id.clone(), score: one.score, action: Settlement::Remove }
+    };
+    // Loads the script.
+    let nobody = [Settle { id: id("nobody"), ..remove("mine") }];
+    assert_eq!(world.store.settle(&world.shard, now(), &nobody).await.unwrap(), [Settled::Expired]);
+    let mine = [remove("mine")];
+    assert_eq!(world.losing(world.store.settle(&world.shard, now(), &mine)).await.unwrap(), [Settled::Ok]);
+    // The first sending never arrives, and then both are gone.
+    world.way.cut(true);
+    let both = [remove("taken"), remove("cancelled")];
+    let others = async {
+        let_pass(Duration::from_millis(300), Because::Fault).await;
+        let taken = [remove("taken")];
+        assert_eq!(world.other.settle(&world.shard, now(), &taken).await.unwrap(), [Settled::Ok]);
+        assert_eq!(world.edit_there(Edit::Cancel(id("cancelled"))).await, Edited::InFlight);
+        world.way.cut(false);
+    };
+    let (answers, ()) = tokio::join!(world.store.settle(&world.shard, now(), &both), others);
+    assert_eq!(answers.unwrap(), [Settled::Expired, Settled::Expired]);
+    // It arrives, and another's call overwrites its answer.
+    let config = RedisStoreConfig { first_reply_slot: Some(0), ..RedisStoreConfig::default() };
+    let config = RedisStoreConfig { url: world.server.url().into(), ..config };
+    let rival = RedisStore::connect(config, Arc::new(Meters::new())).await.unwrap();
+    let (forgotten, item) = ([remove("forgotten")], [world.message("another")]);
+    let between = rival.enqueue(&world.shard, now(), &item);
+    let (answers, _) = world.losing_and(world.store.settle(&world.shard, now(), &forgotten), between).await;
+    assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
+    assert_eq!(world.get("forgotten").await, None);
+}
+
+#[tokio::test]
 async fn an_extension_whose_answer_is_lost_answers_the_receipt_it_made() {
     let world = World::new().await;
     world.put(&["a"]).await;

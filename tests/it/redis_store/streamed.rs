@@ -8,7 +8,7 @@ use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, Frozen, FrozenSta
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
     ClaimStore as _, Expiry, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, OnExpiry, Score, StreamTransfer,
-    Streamed, Timestamp, envelope,
+    Streamed, Timestamp, envelope, max_attempts,
 };
 use duetime_testkit::wait::{Because, let_pass};
 
@@ -108,7 +108,8 @@ async fn what_has_expired_is_removed_or_a_dead_letter_and_never_in_the_stream() 
     for (on_expiry, dead) in [(OnExpiry::Drop, 0), (OnExpiry::Dead, 3)] {
         let world = World::new().await;
         world.put(&["first"]).await;
-        let expiring = |expiry: Expiry| expiry.kept_in(&Headers::new(vec![("shop".into(), "7".into())]).unwrap());
+        let given = max_attempts::kept_in(1, &Headers::new(vec![("shop".into(), "7".into())]).unwrap());
+        let expiring = |expiry: Expiry| expiry.kept_in(&given);
         let soon = Timestamp::from_millis(now().as_millis() - 1);
         world.put_with("after", &expiring(Expiry::After(Duration::ZERO))).await;
         world.put_with("at", &expiring(Expiry::At(soon))).await;
@@ -131,7 +132,8 @@ async fn what_has_expired_is_removed_or_a_dead_letter_and_never_in_the_stream() 
         let all = ask(&world.server, &format!("XRANGE {}:stream - +", world.key)).await.unwrap();
         let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
         let fields = |at: usize| all[at].1.join(" ");
-        assert!(fields(1).contains("header.shop 7") && !fields(1).contains("expires"), "{}", fields(1));
+        let is_shown = |name: &str| fields(1).contains(name);
+        assert!(is_shown("header.shop 7") && !is_shown("expires") && !is_shown("attempts"), "{}", fields(1));
         let letters = world.store.dead_letters(&world.shard, None, 10).await.unwrap().messages;
         let reasons = letters.iter().map(|letter| letter.death.as_ref().unwrap().reason.as_str());
         assert!(reasons.clone().all(|reason| reason.starts_with("expired: ")), "{:?}", reasons.collect::<Vec<_>>());

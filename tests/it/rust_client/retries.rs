@@ -151,6 +151,30 @@ async fn the_last_error_is_returned_when_the_time_for_retries_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_id_of_a_request_is_the_same_for_all_tries_and_its_errors_name_it() {
+    let rig = Rig::made(0, json!({})).await;
+    let client = rig.client.clone().request_id("shop-1");
+    rig.fault("/messages", busy());
+    client.enqueue(TOPIC, &message("a").due(LATER)).await.unwrap();
+    let sent = rig.requests("/messages");
+    assert_eq!(sent.iter().map(|request| request.header("x-request-id")).collect::<Vec<_>>(), ["shop-1"; 2]);
+    let refused = client.enqueue("nowhere", &message("a")).await.unwrap_err();
+    assert_eq!(refused.request_id(), Some("shop-1"));
+    assert!(refused.to_string().ends_with(" (unknown_topic, request shop-1)"), "{refused}");
+    rig.fault("/messages", Fault::CutAnswer);
+    let lost = client.clone().retrying(Duration::ZERO).enqueue(TOPIC, &message("b")).await.unwrap_err();
+    assert!(lost.request_id() == Some("shop-1") && lost.to_string().ends_with("; request shop-1"), "{lost}");
+    let Answer::Refused(item) = client.cancel_many(TOPIC, &[String::new()]).await.unwrap().remove(0) else {
+        panic!("an empty id is refused");
+    };
+    assert!(item.error.to_string().ends_with(", request shop-1)"), "{}", item.error);
+    for strange in ["", "shop 1", "a\nb", "\u{e9}", &"x".repeat(65)] {
+        rig.client.clone().request_id(strange).message(TOPIC, "a").await.unwrap();
+        assert_eq!(rig.requests("/messages/a").last().unwrap().header("x-request-id"), "", "{strange:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_was_lost_once_leaves_open_whether_it_was_done_and_the_error_says_so() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -19,6 +19,7 @@ use super::rig::answer;
 
 const CALLS: &str = include_str!("../../../clients/vectors/calls.json");
 const PROBLEMS: &str = include_str!("../../../clients/vectors/problems.json");
+const ADDRESSES: &str = include_str!("../../../clients/vectors/addresses.json");
 const HOMES: &str = include_str!("../../../clients/vectors/homes.json");
 const SHAPES: &str = include_str!("../../../clients/vectors/shapes.json");
 
@@ -56,6 +57,7 @@ fn message(args: &Value) -> NewMessage {
         headers: headers.into_iter().map(|(name, value)| (name, value.as_str().unwrap().to_owned())).collect(),
         on_conflict: serde_json::from_value(args["on_conflict"].clone()).unwrap_or(OnConflict::Reject),
         expires: millis(args, "expires_ms").map(Expiry::After).or(moment(args, "expires_at").map(Expiry::At)),
+        max_attempts: args["max_attempts"].as_u64().map(|most| u8::try_from(most).unwrap()),
         ..NewMessage::new(payload)
     }
 }
@@ -110,7 +112,8 @@ fn only(found: &Value, names: &[&str]) -> Value {
 }
 
 /// What the vectors have of what was read: payloads as base64, of topics and problems the fields that all clients have.
-fn as_recorded(op: &str, found: Result<Value, ClientError>, wanted: &Value) -> Value {
+fn as_recorded(op: &str, found: Result<Value, ClientError>, vector: &Value) -> Value {
+    let wanted = &vector["result"];
     let mut found = match found {
         Ok(found) => found,
         // In Rust these two are refusals with a code.
@@ -122,6 +125,9 @@ fn as_recorded(op: &str, found: Result<Value, ClientError>, wanted: &Value) -> V
                 let mut fields = only(&shown(problem), &["status", "code", "detail", "field"]);
                 if let Some(seconds) = problem.retry_after {
                     fields["retry_after"] = seconds.into();
+                }
+                if let Some(id) = vector["request_id"].as_str().and(error.request_id()) {
+                    fields["request_id"] = id.into();
                 }
                 return json!({ "error": fields });
             }
@@ -205,12 +211,14 @@ async fn a_call_sends_and_reads_what_was_recorded() {
         let status = u16::try_from(recorded["status"].as_u64().unwrap()).unwrap();
         let method: Method = wanted["method"].as_str().unwrap().parse().unwrap();
         proxy.fault(method.clone(), "/", answer(status, &headers, recorded["body"].clone()), 1);
-        let found = ask(&client, op, &vector["args"]).await;
+        let given = vector["request_id"].as_str().unwrap_or_default();
+        let found = ask(&client.clone().request_id(given), op, &vector["args"]).await;
         let sent = proxy.seen("");
         assert_eq!(sent.len(), at + 1, "{name}: one request");
         let sent = &sent[at];
         assert_eq!((&sent.method, &*sent.path), (&method, wanted["path"].as_str().unwrap()), "{name}");
         assert_eq!(sent.header("authorization"), "Bearer secret", "{name}");
+        assert_eq!(sent.header("x-request-id"), given, "{name}");
         assert_eq!(sent.header("duetime-not-after").is_empty(), method == Method::GET, "{name}");
         let body = wanted.get("body").map(|body| match (op, body) {
             ("enqueue", message) => of_rust(message),
@@ -218,10 +226,19 @@ async fn a_call_sends_and_reads_what_was_recorded() {
             _ => body.clone(),
         });
         assert_eq!(sent.json(), body.unwrap_or_default(), "{name}");
-        assert_eq!(as_recorded(op, found, &vector["result"]), vector["result"], "{name}");
+        assert_eq!(as_recorded(op, found, vector), vector["result"], "{name}");
         ops.insert(op);
     }
     assert_eq!(ops.len(), 14, "{ops:?}");
+}
+
+#[test]
+fn the_paths_of_the_api_are_below_what_is_given_as_the_address() {
+    for vector in read::<Vec<Value>>(ADDRESSES) {
+        let found = Client::new(vector["address"].as_str().unwrap(), None);
+        let base = found.as_ref().ok().map(Client::base);
+        assert_eq!(base, vector["base"].as_str(), "{}", vector["name"]);
+    }
 }
 
 #[test]

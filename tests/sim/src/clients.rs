@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome};
-use duetime_core::{Clock as _, Due, Headers, MessageId, Nonce, OnConflict, TopicName};
+use duetime_core::{Clock as _, Due, Headers, MessageId, Nonce, OnConflict, TopicName, max_attempts};
 use duetime_router::{Catalog, RoutedStore, Router};
 use duetime_testkit::TokioClock;
 use duetime_testkit::history::{Change, Recorder, What, digest};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::draw::Dice;
 use crate::mutation::Mutation;
 use crate::net::{NodeNet, Weather};
-use crate::producers::{EXPIRY, FLEETING};
+use crate::producers::{EXPIRY, FLEETING, SCARCE, SCARCE_MAX};
 use crate::witness::{Masterwise, id_of};
 
 /// Ahead of every end.
@@ -71,6 +71,8 @@ pub struct Shared {
     pub holds: Mutex<std::collections::BTreeMap<MessageId, Option<u64>>>,
     /// Messages whose delivery had no answer, each with the number of faults that had begun when it was claimed.
     pub unanswered: Mutex<std::collections::BTreeMap<MessageId, u64>>,
+    /// Messages that were removed to be handed out, by id and nonce, each with the number of upsets by then.
+    pub removed: Mutex<std::collections::BTreeMap<(MessageId, u64), u64>>,
     /// Messages that a client asked to remove because they live elsewhere.
     pub moved: Mutex<BTreeSet<MessageId>>,
     /// Due times of messages as they were acknowledged last, by topic and id.
@@ -161,7 +163,11 @@ impl Client {
         let mut open = Vec::new();
         for (place, id) in ids.iter().enumerate() {
             self.note(id, What::Invoked(change));
-            let headers = if text == FLEETING { EXPIRY.kept_in(&Headers::default()) } else { Headers::default() };
+            let headers = match text {
+                FLEETING => EXPIRY.kept_in(&Headers::default()),
+                SCARCE => max_attempts::kept_in(SCARCE_MAX, &Headers::default()),
+                _ => Headers::default(),
+            };
             let payload = text.to_owned().into();
             let item = Enqueue { id: id.clone(), due, headers, payload, on_conflict, nonce: Nonce(self.dice().next()) };
             open.push((place, item));
@@ -240,6 +246,7 @@ impl Client {
                     Edited::Dead => "dead",
                     Edited::Unknown | Edited::Gone(_) => "unknown",
                     Edited::Changed => "changed",
+                    Edited::Full => unreachable!("the router answers an error"),
                 };
                 match edited {
                     Edited::Rescheduled(at) => self.new_due(id_of(edit), Some(at.as_millis())),

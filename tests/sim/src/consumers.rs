@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
 use duetime_core::{
-    ClaimStore as _, Clock as _, DeliveryMode, Expiry, LeaseClass, Receipt, RetryPolicy, Shard, Timestamp,
+    ClaimStore as _, Clock as _, DeliveryMode, Expiry, LeaseClass, Receipt, RetryPolicy, Score, Shard, Timestamp,
+    max_attempts,
 };
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::at_home::SettledAtHome as _;
@@ -14,7 +15,7 @@ use duetime_testkit::history::{Change, Outcome, What, digest};
 use tokio::time::Instant;
 
 use crate::clients::Client;
-use crate::producers::{POISON, SLOW};
+use crate::producers::{POISON, SCARCE, SLOW};
 
 /// Attempts a message has.
 pub const ATTEMPTS_MAX: u8 = 90;
@@ -66,6 +67,10 @@ impl Client {
                 self.check_deadlines(&claim, &request, sent);
             }
             // Somebody else may have it by now: what comes too late is thrown away, as the engine does.
+            for message in &claim.messages {
+                let most = request.retry.attempts_of(&message.headers);
+                assert!(message.attempt <= most, "I8: {} has attempt {} of {most}", message.id, message.attempt);
+            }
             let in_time = |message: &ClaimedMessage| self.shared.clock.now() < message.score.visible_at();
             let held: Vec<_> = claim.messages.into_iter().filter(in_time).collect();
             let has_passed = |message: &ClaimedMessage| Expiry::has_passed(&message.headers, message.due_at, claim.now);
@@ -139,6 +144,20 @@ impl Client {
         }
     }
 
+    /// A message is removed to be handed out by one consumer alone, but for a failover or a restore that brings it back.
+    fn hand_out_once(&self, message: &ClaimedMessage) {
+        let upsets = self.shared.upsets.load(Ordering::Relaxed);
+        let before = self.shared.removed.lock().insert((message.id.clone(), message.nonce.0), upsets);
+        let once = before.is_none_or(|before| before != upsets) || !self.shared.deadlines_hold;
+        assert!(once, "{} was removed to be handed out, and again", message.id);
+    }
+
+    /// As a node gives it with the message.
+    fn receipt(&self, shard: &Shard, message: &ClaimedMessage, score: Score) -> Receipt {
+        Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score)
+            .of_attempts(max_attempts::of(&message.headers))
+    }
+
     async fn settle(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {
         if message.payload == SLOW.as_bytes() {
             return self.leave_open(shard, message, upsets).await;
@@ -147,19 +166,23 @@ impl Client {
             self.dice().pause(HELD_MS_MAX).await;
         }
         let shared = &self.shared;
-        let poisoned = message.payload == POISON.as_bytes() && !shared.healed.lock().contains(&message.id);
+        let is_ill = |text: &str| message.payload == text.as_bytes() && !shared.healed.lock().contains(&message.id);
+        let (poisoned, scarce) = (is_ill(POISON), is_ill(SCARCE));
         let may_give_back = message.attempt < GIVEN_BACK_MAX;
         let (ask, outcome) = match self.dice().below(20) {
+            n if scarce && n < 10 => (Ask::Engine(Settlement::Nack(NACKED_FOR)), Outcome::Retry),
+            _ if scarce => (Ask::Consumer(SettleAsk::Nack(Some(NACKED_FOR), None)), Outcome::Retry),
             _ if poisoned => (Ask::Engine(Settlement::Bury("refused for good".to_owned())), Outcome::Rejected),
             0..=2 if may_give_back => (Ask::Consumer(SettleAsk::Nack(Some(NACKED_FOR), None)), Outcome::Retry),
             3 if may_give_back => (Ask::Engine(Settlement::Nack(NACKED_FOR)), Outcome::Retry),
-            4..=9 => (Ask::Engine(Settlement::Ack), Outcome::Accepted),
+            4..=6 => (Ask::Engine(Settlement::Ack), Outcome::Accepted),
+            7..=9 => (Ask::Engine(Settlement::Remove), Outcome::Accepted),
             _ => (Ask::Consumer(SettleAsk::Ack), Outcome::Accepted),
         };
         let mut score = message.score;
         if self.dice().permille(100) {
             let longer = Duration::from_millis(shared.visibility_ms.load(Ordering::Relaxed)) + HELD_MS_MAX_EXTRA;
-            let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
+            let receipt = self.receipt(shard, message, score);
             let ask = SettleAsk::Extend(Some(longer));
             match self.door().await.router.settle(&self.topic, vec![(receipt, ask)]).await.pop() {
                 Some(Ok((SettleAnswer::Extended(receipt), _))) => score = receipt.score,
@@ -187,7 +210,7 @@ impl Client {
             let before = door.net.disturbed.load(Ordering::Relaxed);
             let settled = match &ask {
                 Ask::Consumer(ask) => {
-                    let receipt = Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score);
+                    let receipt = self.receipt(shard, message, score);
                     let answer = door.router.settle(&self.topic, vec![(receipt, ask.clone())]).await.pop();
                     answer
                         .and_then(Result::ok)
@@ -203,7 +226,12 @@ impl Client {
             let calm = shared.upsets.load(Ordering::Relaxed) == upsets && self.topic.as_str() == crate::world::ORDERS;
             let in_time = shared.clock.now() < score.visible_at();
             match settled {
-                Some(true) => return note_refused(),
+                Some(true) => {
+                    if matches!(ask, Ask::Engine(Settlement::Remove)) {
+                        self.hand_out_once(message);
+                    }
+                    return note_refused();
+                }
                 Some(false) => {
                     assert!(repeated || !calm || !in_time, "a valid receipt of {} was refused", message.id);
                     // An earlier try may have done it.

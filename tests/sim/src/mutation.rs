@@ -131,6 +131,9 @@ mutations! {
     "claims-forgotten", "a claim knows its repetition": [
         piece(CLAIM, "local known = recall(request)", "local known"),
     ];
+    "the-attempts-of-a-message-forgotten", "a message has the attempts that it says, whatever its topic says": [
+        piece(CLAIM, "own_most(id) or usual", "usual"),
+    ];
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),
     ];

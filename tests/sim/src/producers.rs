@@ -22,6 +22,10 @@ pub const SLOW: &str = "slow";
 pub const FLEETING: &str = "fleeting";
 /// How long that is.
 pub const EXPIRY: Expiry = Expiry::After(Duration::from_millis(300));
+/// What consumers give back again and again, until it is redriven.
+pub const SCARCE: &str = "scarce";
+/// How many deliveries that may have, fewer than its topic says.
+pub const SCARCE_MAX: u8 = 2;
 /// Longest wait of a producer between two ids.
 const PAUSE_MS_MAX: u64 = 3_500;
 /// Longest wait between two changes of one id.
@@ -49,7 +53,7 @@ impl Client {
     pub async fn produce(self, stem: String, lives: u64) {
         for life in 0..lives {
             let name = format!("{stem}-{life}");
-            match self.dice().below(18) {
+            match self.dice().below(19) {
                 0 => self.cancelled_twice(&id(&name)).await,
                 1 => self.moved(&id(&name)).await,
                 2 => self.replaced(&id(&name)).await,
@@ -58,7 +62,7 @@ impl Client {
                 5 => self.in_a_while(&id(&name)).await,
                 6 => self.many(&name).await,
                 7 => self.mixed(&name).await,
-                8 => self.refused(&id(&name)).await,
+                8 => self.refused(&id(&name), POISON).await,
                 9 => self.replaced_and_cancelled(&id(&name)).await,
                 10 => self.left_alone(&id(&name)).await,
                 11 => self.left_open(&id(&name)).await,
@@ -67,6 +71,7 @@ impl Client {
                     self.enqueue(&id(&name), self.near(), false, FLEETING, OnConflict::Reject).await;
                 }
                 14 => self.by_due_time(&id(&name)).await,
+                15 => self.refused(&id(&name), SCARCE).await,
                 _ => {
                     let near = self.near();
                     let word = self.enqueue(&id(&name), near, false, "first", OnConflict::Reject).await;
@@ -248,9 +253,9 @@ impl Client {
         self.edit_all(&changes).await;
     }
 
-    /// Refused for good by its consumer, then redriven or purged.
-    async fn refused(&self, id: &MessageId) {
-        self.enqueue(id, self.near(), false, POISON, OnConflict::Reject).await;
+    /// Refused for good by its consumer, or given back until it is out of attempts; then redriven or purged.
+    async fn refused(&self, id: &MessageId, text: &str) {
+        self.enqueue(id, self.near(), false, text, OnConflict::Reject).await;
         let began = Instant::now();
         let mut upsets;
         let dead = loop {

@@ -162,7 +162,7 @@ impl Witness for Masterwise {
             Kind::Ack => Pending::Acks(acks(db, call)),
             Kind::Settle { at_source } => {
                 let items = args.get(5 + shift(at_source)..).unwrap_or_default().chunks_exact(5);
-                let acks = items.filter(|item| item[2].as_ref() == b"a").filter_map(|item| {
+                let acks = items.filter(|item| matches!(item[2].as_ref(), b"a" | b"t")).filter_map(|item| {
                     let score = number::<f64>(Some(&item[1]))?;
                     (db.score_of(messages, &item[0]) == Some(score)).then(|| (item[0].clone(), attempt(score)))
                 });

@@ -356,6 +356,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         excused: Mutex::default(),
         deadlines_hold: !trouble.failovers && !trouble.clocks,
         unanswered: Mutex::default(),
+        removed: Mutex::default(),
         moved: Mutex::default(),
         holds: Mutex::default(),
         due: Mutex::default(),

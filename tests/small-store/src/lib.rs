@@ -66,6 +66,11 @@ impl SmallStore {
         self.server.cut_replicas(cut);
     }
 
+    /// Makes the server full, or not.
+    pub fn set_full(&self, full: bool) {
+        self.server.set_maxmemory(usize::from(full));
+    }
+
     /// Removes all that the server has of a shard.
     pub fn lose_shard(&self, shard: &Shard) {
         let of_shard = self.store.locate(shard).key.expect("a shard on Redis has a key");

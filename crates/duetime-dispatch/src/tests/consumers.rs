@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::node::{TestNode, ids, ms, name, secs, with_sink, without_sink};
 
 fn ask(max: usize, wait: Duration) -> ClaimAsk {
-    ClaimAsk { max, wait, visibility: None }
+    ClaimAsk { max, wait, visibility: None, may_remove: true }
 }
 
 fn count(handed: &[ClaimedBatch]) -> usize {

@@ -325,6 +325,8 @@ impl ScheduleStore for WiredStore {
 #[derive(Debug, Default)]
 pub struct HandedOwnership {
     pub owned: watch::Sender<Arc<OwnedShards>>,
+    /// Nodes take turns.
+    pub in_turns: bool,
     pub settled: Mutex<Vec<u32>>,
 }
 
@@ -339,7 +341,7 @@ impl HandedOwnership {
 #[async_trait]
 impl Ownership for HandedOwnership {
     fn mode(&self) -> &'static str {
-        "handed"
+        if self.in_turns { "round-robin" } else { "handed" }
     }
     async fn demand(&self, _: Demand) {}
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use duetime_core::{ClaimAsk, Clock as _, DeliveryMode, Expiry, Headers, OnExpiry, TopicConfig, Verdict};
 use duetime_metrics::Event;
+use tokio::time::Instant;
 
 use super::doubles::each;
 use super::node::{TestNode, ids, ms, name, secs, with_sink, without_sink};
@@ -38,7 +39,7 @@ async fn nobody_is_handed_what_has_expired_and_the_rest_is_not_kept_waiting() {
 async fn what_is_in_time_is_delivered_and_what_was_handed_over_does_not_expire() {
     let node = TestNode::new(without_sink()).await;
     put(&node, secs(60)).await;
-    let ask = || ClaimAsk { max: 256, wait: ms(0), visibility: Some(secs(90)) };
+    let ask = || ClaimAsk { max: 256, wait: ms(0), visibility: Some(secs(90)), may_remove: true };
     let handed = node.engine.consumers().claim(&name(), ask()).await.unwrap();
     assert_eq!(handed.iter().map(|batch| batch.messages.len()).sum::<usize>(), 40);
     handed.into_iter().for_each(|batch| batch.release.unless_sent().sent());
@@ -96,8 +97,27 @@ async fn a_consumer_that_asks_for_one_message_is_given_the_first_that_has_not_ex
     node.pass(secs(61)).await;
     node.set_topic(without_sink()).await;
     node.pass(ms(10)).await;
-    let one = ClaimAsk { max: 1, wait: ms(0), visibility: None };
+    let one = ClaimAsk { max: 1, wait: ms(0), visibility: None, may_remove: true };
     let handed = node.engine.consumers().claim(&name(), one).await.unwrap();
     let messages: Vec<_> = handed.iter().flat_map(|batch| batch.messages.iter()).collect();
     assert!(matches!(&messages[..], [one] if one.id.as_str().starts_with("stays")), "{messages:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_does_not_wait_does_not_go_through_all_that_has_expired() {
+    const BATCHES: usize = 40;
+    let node = TestNode::new(TopicConfig { paused: true, ..without_sink() }).await;
+    let (record, expiring) = (node.record().await, Expiry::After(secs(60)).kept_in(&Headers::default()));
+    for part in 0..BATCHES {
+        node.put_in(&record, &ids(&format!("expires-{part}"), 250), &expiring, &Bytes::from_static(b"late")).await;
+    }
+    node.pass(secs(61)).await;
+    *node.store.delay.lock() = ms(20);
+    node.set_topic(without_sink()).await;
+    node.pass(ms(100)).await;
+    let (one, began) = (ClaimAsk { max: 1, wait: ms(0), visibility: None, may_remove: true }, Instant::now());
+    assert!(node.engine.consumers().claim(&name(), one).await.unwrap().is_empty());
+    assert!(began.elapsed() < ms(400), "{:?}", began.elapsed());
+    let expired = counted(&node).0;
+    assert!((250..10_000).contains(&expired), "whole batches, but not all: {expired}");
 }

@@ -101,7 +101,7 @@ async fn what_consumers_are_given_counts_until_their_answer_is_made_and_is_bound
     let node = TestNode::new(without_sink()).await;
     let payload = Bytes::from(vec![7; 3 << 20]);
     node.put_in(&node.record().await, &ids("m", 20), &Headers::default(), &payload).await;
-    let ask = duetime_core::ClaimAsk { max: 256, wait: ms(0), visibility: None };
+    let ask = duetime_core::ClaimAsk { max: 256, wait: ms(0), visibility: None, may_remove: true };
     let (mut answers, mut got) = (0, 0);
     while got < 20 {
         let handed = node.engine.consumers().claim(&name(), ask).await.unwrap();

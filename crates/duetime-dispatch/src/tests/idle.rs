@@ -125,9 +125,10 @@ async fn consumers_who_wait_share_their_polls_and_one_who_does_not_has_its_own()
     node.store.take_calls();
     let claim = |wait| {
         let consumers = node.engine.consumers();
-        tokio::spawn(
-            async move { consumers.claim(&name(), ClaimAsk { max: 10, wait, visibility: None }).await.unwrap() },
-        )
+        tokio::spawn(async move {
+            let ask = ClaimAsk { max: 10, wait, visibility: None, may_remove: true };
+            consumers.claim(&name(), ask).await.unwrap()
+        })
     };
     let waiting: Vec<_> = (0..50).map(|_| claim(secs(20))).collect();
     node.pass(ms(200)).await;

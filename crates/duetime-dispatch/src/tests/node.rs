@@ -85,7 +85,6 @@ impl TestNode {
             store: store.clone(),
             schedule: store.clone(),
             topics: watched,
-            owned: ownership.owned(),
             ownership,
             sinks: binder.clone(),
             clock: clock.clone(),

@@ -13,7 +13,7 @@ fn paused(config: TopicConfig) -> TopicConfig {
 }
 
 fn ask(wait: Duration) -> ClaimAsk {
-    ClaimAsk { max: 100, wait, visibility: None }
+    ClaimAsk { max: 100, wait, visibility: None, may_remove: true }
 }
 
 #[tokio::test(start_paused = true)]

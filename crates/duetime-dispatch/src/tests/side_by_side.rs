@@ -13,7 +13,7 @@ use super::node::{TestNode, ids, ms, name, secs, without_sink};
 const SHARDS: u32 = 8;
 
 fn ask(max: usize, wait: Duration) -> ClaimAsk {
-    ClaimAsk { max, wait, visibility: None }
+    ClaimAsk { max, wait, visibility: None, may_remove: true }
 }
 
 fn count(handed: &[ClaimedBatch]) -> usize {

@@ -150,7 +150,7 @@ async fn the_gauges_of_the_others_are_taken_while_one_is_silent() {
 
 fn ask(wait: Duration) -> ClaimAsk {
     // Longer than any of these tests: nobody acks.
-    ClaimAsk { max: 50, wait, visibility: Some(secs(300)) }
+    ClaimAsk { max: 50, wait, visibility: Some(secs(300)), may_remove: true }
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,7 +202,7 @@ async fn consumers_get_what_is_due_on_the_others_at_its_time() {
     let of_others = all.iter().filter(|(_, _, silent)| !silent);
     let late = of_others.map(|(id, due, _)| got[id].saturating_duration_since(*due)).max().unwrap();
     // At the moment it falls silent nobody knows yet: a consumer that has something already waits a little.
-    assert!(late <= crate::consumers::GATHER_MAX, "{late:?} late");
+    assert!(late <= crate::asker::GATHER_MAX, "{late:?} late");
 }
 
 #[tokio::test(start_paused = true)]

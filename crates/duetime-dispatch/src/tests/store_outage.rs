@@ -1,11 +1,14 @@
 //! A store that is away, slow, or loses its answers.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use duetime_core::Verdict;
+use duetime_core::{TopicConfig, Verdict};
+use duetime_metrics::Meters;
 
-use super::doubles::{each, retry, slow};
-use super::node::{TestNode, ids, ms, secs, with_sink};
+use super::doubles::{HandedOwnership, TestSink, WiredStore, each, retry, slow};
+use super::node::{TestNode, ids, ms, name, secs, with_sink};
+use crate::DispatchConfig;
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_was_lost_costs_no_attempt_and_no_time_to_speak_of() {
@@ -121,4 +124,31 @@ async fn a_slow_store_slows_down_and_loses_nothing() {
     let times = node.sink.times();
     assert!(times.len() == 300 && times.values().all(|times| *times == 1));
     assert_eq!(node.survey().await, Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nodes_take_turns_what_waits_is_shown_while_the_store_is_away_and_gives_no_turn() {
+    for in_turns in [true, false] {
+        let ownership = Arc::new(HandedOwnership { in_turns, ..HandedOwnership::default() });
+        let (store, sink, meters) = (WiredStore::new().await, TestSink::new(4, 16), Arc::new(Meters::new()));
+        let node = TestNode::owning(store, sink, DispatchConfig::default(), meters, ownership.clone());
+        node.set_topic(TopicConfig::default()).await;
+        let all: Vec<u32> = (0..node.record().await.routing.shards).collect();
+        ownership.hand(&name(), &all);
+        node.put_all(&ids("o", 5), ms(0)).await;
+        node.pass(secs(12)).await;
+        assert_eq!(node.counts().due.get(), 5);
+        node.store.away.store(true, Ordering::SeqCst);
+        node.pass(secs(8)).await;
+        ownership.hand(&name(), &[]);
+        node.pass(secs(30)).await;
+        let shown = (node.counts().due.get(), node.counts().shards_unreachable.get());
+        // Else the shards are another node's.
+        assert_eq!(shown, if in_turns { (5, i64::try_from(all.len()).unwrap()) } else { (0, 0) });
+        assert_eq!(node.counts().oldest_due_age.get() > 35.0, in_turns);
+        node.store.away.store(false, Ordering::SeqCst);
+        node.pass(secs(8)).await;
+        let counts = node.counts();
+        assert_eq!((counts.due.get(), counts.shards_unreachable.get(), counts.oldest_due_age.get()), (0, 0, 0.0));
+    }
 }

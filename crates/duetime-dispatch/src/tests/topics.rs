@@ -45,7 +45,7 @@ async fn a_topic_that_loses_its_sink_is_open_to_consumers() {
     let node = TestNode::new(with_sink()).await;
     node.set_topic(without_sink()).await;
     node.put("o-1", ms(100)).await;
-    let ask = duetime_core::ClaimAsk { max: 1, wait: secs(5), visibility: None };
+    let ask = duetime_core::ClaimAsk { max: 1, wait: secs(5), visibility: None, may_remove: true };
     let handed = node.engine.consumers().claim(&name(), ask).await.unwrap();
     assert_eq!(handed.len(), 1);
 }
@@ -142,6 +142,6 @@ async fn a_shard_that_is_given_up_while_it_is_taken_is_reported_when_nothing_was
 async fn a_consumer_may_ask_for_a_topic_the_moment_it_is_created() {
     let node = TestNode::new(with_sink()).await;
     node.set_topic(without_sink()).await;
-    let ask = duetime_core::ClaimAsk { max: 1, wait: ms(0), visibility: None };
+    let ask = duetime_core::ClaimAsk { max: 1, wait: ms(0), visibility: None, may_remove: true };
     assert!(node.engine.consumers().claim(&name(), ask).await.is_ok());
 }

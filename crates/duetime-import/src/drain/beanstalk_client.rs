@@ -81,7 +81,11 @@ impl Client {
         let place = place.ok_or_else(|| SourceError::Option("write the URL as beanstalkd://host:11300".to_owned()))?;
         let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let place = if has_port { place.to_owned() } else { format!("{place}:{PORT}") };
-        Ok(Self { stream: BufReader::new(in_time(TcpStream::connect(place)).await?) })
+        let stream = in_time(TcpStream::connect(&place)).await.map_err(|error| match error {
+            SourceError::Peer(why) => SourceError::Peer(format!("{place}: {why}")),
+            other => other,
+        })?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sends commands; each has one answer, in their order. All of them must fit what a socket takes without a reader.

@@ -75,7 +75,11 @@ impl RabbitMq {
         })?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let properties = ConnectionProperties::default().with_connection_name("duetime import".into());
-        let connection = answer(&redactor, Connection::connect_uri(uri, properties)).await?;
+        let connected = answer(&redactor, Connection::connect_uri(uri, properties)).await;
+        let connection = connected.map_err(|error| match error {
+            SourceError::Peer(why) => SourceError::Peer(format!("{target}: {why}")),
+            other => other,
+        })?;
         let mut channels = Vec::with_capacity(CHANNELS);
         for _ in 0..CHANNELS {
             channels.push(answer(&redactor, connection.create_channel()).await?);

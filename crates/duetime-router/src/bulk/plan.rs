@@ -135,7 +135,8 @@ impl ItemOutcome {
         match edited {
             Edited::Cancelled | Edited::Rescheduled(_) => Self::Done,
             Edited::InFlight => Self::InFlight,
-            Edited::Dead | Edited::Unknown | Edited::Changed | Edited::Gone(_) => Self::Unchanged,
+            // Of a cancel without room the router answers an error.
+            Edited::Dead | Edited::Unknown | Edited::Changed | Edited::Gone(_) | Edited::Full => Self::Unchanged,
         }
     }
 }

@@ -244,7 +244,7 @@ impl Op for EditOp {
                 Edited::Cancelled => CancelVerdict::Cancelled,
                 Edited::InFlight => CancelVerdict::InFlight,
                 Edited::Unknown | Edited::Gone(_) => CancelVerdict::Unknown,
-                Edited::Changed | Edited::Dead | Edited::Rescheduled(_) => continue,
+                Edited::Changed | Edited::Dead | Edited::Rescheduled(_) | Edited::Full => continue,
             };
             verdicts[verdict as usize] += 1;
         }
@@ -364,7 +364,7 @@ impl Op for SettleOp {
         let happened =
             done(items, &called.answers).filter_map(|(settle, (answer, _))| match (&settle.action, answer) {
                 (_, Settled::Expired | Settled::Already) => None,
-                (Settlement::Ack, _) => Some(Event::Delivered),
+                (Settlement::Ack | Settlement::Remove, _) => Some(Event::Delivered),
                 (Settlement::Nack(wait), _) => {
                     meters.retry_later(now, *wait, 1);
                     Some(Event::Retried)

@@ -4,6 +4,7 @@ use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::{DeadAction, DeadKept, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
 use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
 
+use crate::edit::Notes;
 use crate::enqueue::Ready;
 use crate::job::CommitMode;
 use crate::write_context::WriteContext;
@@ -34,10 +35,29 @@ impl EmbeddedStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<Vec<Edited>, StoreError> {
+        let is_noted = shard.memory.is_on() && batch.iter().any(|item| matches!(item, Edit::Cancel(_)));
+        if is_noted {
+            match self.edit_with(shard, now, batch, (Notes::Written, CommitMode::NewMessages)).await {
+                // What is there is changed all the same.
+                Err(StoreError::Full(_)) => {}
+                done => return done,
+            }
+        }
+        self.edit_with(shard, now, batch, (Notes::Refused, CommitMode::Synced)).await
+    }
+
+    async fn edit_with(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        batch: &[Edit],
+        (notes, mode): (Notes, CommitMode),
+    ) -> Result<Vec<Edited>, StoreError> {
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
-        let act =
-            move |ctx: &mut WriteContext| ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, &batch)?));
-        self.ask("change messages", CommitMode::Synced, size, act).await
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(edit::edit(conn, state, now, (&batch, notes))?))
+        };
+        self.ask("change messages", mode, size, act).await
     }
 
     pub(super) async fn get_at_home(
@@ -83,7 +103,7 @@ impl EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<Settled>, StoreError> {
-        let ends = |item: &Settle| matches!(item.action, Settlement::Ack | Settlement::Expire | Settlement::Bury(_));
+        let ends = |item: &Settle| item.action.end().is_some() || matches!(item.action, Settlement::Bury(_));
         let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
         let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
         let act = move |ctx: &mut WriteContext| {

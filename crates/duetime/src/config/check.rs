@@ -21,6 +21,9 @@ const CONNECTIONS_MAX: usize = 1_000_000;
 /// Least memory for requests: twice the largest body.
 const REQUEST_MEMORY_MIN: u64 = 64 << 20;
 
+/// Most characters of what the console calls the cluster.
+const CONSOLE_NAME_CHARS_MAX: usize = 40;
+
 /// A fault, and the key below its path that has to be changed, where that is known.
 pub type KeyedFault = (ConfigFault, Option<&'static str>);
 
@@ -130,6 +133,12 @@ impl ConfigRules<'_> {
         if let Some(Err((key, fault))) = node.tls.as_ref().map(duetime_http::Tls::load) {
             self.add_at(&["node", "tls"], Some(key), fault);
         }
+        if let Some(fault) = node.advertise.as_deref().and_then(duetime_http::advertise_fault) {
+            self.add(&["node", "advertise"], fault);
+        }
+        if let Err(fault) = duetime_http::Peers::new(&node.peer_tls) {
+            self.add(&["node", "peer_tls"], fault);
+        }
         for (at, fault) in self.config.auth.faults() {
             self.add(&["auth", "tokens", &at.to_string()], fault);
         }
@@ -160,6 +169,13 @@ impl ConfigRules<'_> {
 
     fn console(&mut self) {
         let (config, path) = (self.config, ["console", "listen"]);
+        let is_short = |name: &String| name.chars().count() <= CONSOLE_NAME_CHARS_MAX;
+        let is_text = |name: &String| !name.trim().is_empty() && !name.chars().any(char::is_control);
+        if config.console.name.as_ref().is_some_and(|name| !is_short(name) || !is_text(name)) {
+            let fault =
+                format!("must be one line of 1 to {CONSOLE_NAME_CHARS_MAX} characters; leave it out for no name");
+            self.add(&["console", "name"], fault);
+        }
         let Some(listen) = config.console.address() else { return };
         let is_open = config.auth.tokens.is_empty() && self.is_sound(&["auth"]);
         match listen.parse::<SocketAddr>() {

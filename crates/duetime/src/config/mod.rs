@@ -21,6 +21,7 @@ use duetime_core::TopicConfig;
 use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
+use duetime_settings::ClientTls;
 use duetime_sinks::SinkConfig;
 use serde::Deserialize;
 
@@ -39,6 +40,15 @@ pub struct NodeConfig {
     pub id: Option<String>,
     /// Where it listens. Default `127.0.0.1:3830`; other than loopback only with tokens.
     pub listen: String,
+    /// Where the other nodes ask this one for figures of its own: `http://HOST:PORT` or `https://HOST:PORT`, or an IP
+    /// address alone, with the port of `listen`. Default: `listen`, unless that is all addresses of the machine
+    /// (`0.0.0.0`): then it publishes none.
+    ///
+    /// Set it where several nodes share shards and listen on all addresses.
+    pub advertise: Option<String>,
+    /// `{ ca_file = "PATH", cert_file = "PATH", key_file = "PATH" }`: how this node asks the others where they have TLS.
+    /// Default: it trusts the public authorities, and shows no certificate.
+    pub peer_tls: ClientTls,
     /// Names that requests may call this node by, besides addresses and `localhost`: `duetime.example`,
     /// `*.duetime.svc`, or `*` for all, which only a node with tokens may have. Default: none.
     ///
@@ -76,6 +86,8 @@ impl Default for NodeConfig {
         Self {
             id: None,
             listen: "127.0.0.1:3830".to_owned(),
+            advertise: None,
+            peer_tls: ClientTls::default(),
             hosts: Vec::new(),
             connections: 8192,
             connections_per_address: 2048,
@@ -156,6 +168,30 @@ pub struct ConsoleConfig {
     /// An address of its own: the page is served there and not at that of the node; the API answers at both.
     /// Default: none.
     pub listen: Option<String>,
+    /// What the page calls this cluster, 40 characters at most: `production`. Default: nothing.
+    ///
+    /// Give each cluster its name where people have the pages of several open.
+    pub name: Option<String>,
+    /// The colour of the page's upper edge: `grey`, `red`, `orange`, `green`, `blue` or `purple`. Default: none.
+    pub colour: Option<ConsoleColour>,
+}
+
+/// See [`ConsoleConfig::colour`].
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsoleColour {
+    /// A test cluster, for example.
+    Grey,
+    /// Production, for example.
+    Red,
+    /// Another one.
+    Orange,
+    /// Another one.
+    Green,
+    /// Another one.
+    Blue,
+    /// Another one.
+    Purple,
 }
 
 /// See [`ConsoleConfig::mode`].
@@ -176,6 +212,20 @@ impl ConsoleConfig {
     #[must_use]
     pub fn address(&self) -> Option<String> {
         self.listen.as_deref().filter(|_| !matches!(self.mode, ConsoleMode::Off)).map(address)
+    }
+
+    /// What the page calls itself.
+    #[must_use]
+    pub fn label(&self) -> duetime_console::Label {
+        let colour = self.colour.map_or("", |colour| match colour {
+            ConsoleColour::Grey => "grey",
+            ConsoleColour::Red => "red",
+            ConsoleColour::Orange => "orange",
+            ConsoleColour::Green => "green",
+            ConsoleColour::Blue => "blue",
+            ConsoleColour::Purple => "purple",
+        });
+        duetime_console::Label { name: self.name.clone().unwrap_or_default(), colour }
     }
 
     /// As the console takes it.

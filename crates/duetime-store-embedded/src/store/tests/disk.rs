@@ -144,6 +144,21 @@ async fn a_full_disk_heals_by_draining_in_every_order_of_reader_cancels_and_kill
 }
 
 #[tokio::test]
+async fn a_full_disk_cancels_what_is_there_and_notes_nothing() {
+    let Some(disk) = SmallDisk::mount(80) else {
+        return cannot_run(NOT_ROOT);
+    };
+    let store = with_topic(&disk.store()).await;
+    fill(&store).await;
+    let window = Duration::from_secs(3600);
+    let shard = Shard { memory: duetime_core::Memory { window, since: 1 }, ..shard() };
+    let edits = ["x", "order-0-0", "y"].map(|name| Edit::Cancel(MessageId::new(name).unwrap()));
+    assert_eq!(store.edit(&shard, NOW, &edits).await.unwrap(), [Edited::Full, Edited::Cancelled, Edited::Full]);
+    // Nothing is to be noted in one that does not remember.
+    assert_eq!(store.edit(&super::shard(), NOW, &edits[..1]).await.unwrap(), [Edited::Unknown]);
+}
+
+#[tokio::test]
 async fn a_full_disk_heals_by_deleting_a_topic_too() {
     let Some(disk) = SmallDisk::mount(80) else {
         return cannot_run(NOT_ROOT);

@@ -6,9 +6,9 @@ use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duetime_core::resize_store::{ApplyOutcome, BatchId, FrozenState};
+use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, Frozen, FrozenState};
 use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Settled, Settlement};
-use duetime_core::{Due, MessageId, MessageState, Score, Timestamp};
+use duetime_core::{Due, Headers, MessageId, MessageState, Score, Timestamp, max_attempts};
 
 use super::world::{LONG, SHORT, World};
 use crate::conformance::StoreFactory;
@@ -124,6 +124,32 @@ pub async fn a_moved_message_is_as_it_was(factory: &dyn StoreFactory) {
     let letters = world.store.dead_letters(&world.shard(3), None, 10).await.unwrap().messages;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].death.as_ref().unwrap().reason, "dead was refused");
+}
+
+pub async fn a_moved_message_has_the_attempts_that_it_says(factory: &dyn StoreFactory) {
+    let world = World::moving(factory).await;
+    // The topic's are ten.
+    for (text, most) in [("fewer", 2), ("more", 12)] {
+        let headers = max_attempts::kept_in(most, &Headers::default());
+        let own = Enqueue { headers, ..message(text, world.ago(1000)) };
+        world.store.enqueue(&world.shard(0), world.now(), &[own]).await.unwrap();
+    }
+    for one in world.claim(0, 10).await.messages {
+        world.settle(0, &one, Settlement::Nack(Duration::ZERO)).await;
+    }
+    world.carry(0, 3, &["fewer", "more"]).await;
+    let mut last = BTreeMap::new();
+    loop {
+        let claim = world.claim(3, 10).await;
+        if claim.messages.is_empty() {
+            break;
+        }
+        for one in &claim.messages {
+            last.insert(one.id.clone(), one.attempt);
+            world.settle(3, one, Settlement::Nack(Duration::ZERO)).await;
+        }
+    }
+    assert_eq!(last, BTreeMap::from([(id("fewer"), 2), (id("more"), 12)]));
 }
 
 pub async fn a_receipt_stays_good_across_a_move(factory: &dyn StoreFactory) {
@@ -311,6 +337,39 @@ pub async fn dead_letters_that_died_in_one_moment_are_read_in_pages_each_once(fa
     }
     texts.sort();
     assert_eq!(texts, ["first", "own", "second"]);
+}
+
+pub async fn dead_letters_find_the_free_places_of_a_run_and_behind_it(factory: &dyn StoreFactory) {
+    let world = World::moving(factory).await;
+    let first = world.now().as_millis() * 1000;
+    let letters = |number, texts: &str, places: Vec<i64>| Batch {
+        name: BatchId { number, nonce: number },
+        from: 0,
+        to: 3,
+        messages: places
+            .into_iter()
+            .enumerate()
+            .map(|(n, at)| Frozen {
+                id: id(&format!("{texts}{n}")),
+                state: FrozenState::Dead { at, attempts: 1, reason: "refused".to_owned() },
+                body: None,
+            })
+            .collect(),
+    };
+    let run = (0..200).filter(|n| *n != 150).map(|n| first + n).collect();
+    assert_eq!(world.put_batch(&letters(1, "run-", run)).await, 199);
+    // The earliest death comes last.
+    let late = (0..20).rev().map(|n| first + 100 + n).collect();
+    assert_eq!(world.put_batch(&letters(2, "late-", late)).await, 20);
+    assert_eq!(world.put_batch(&letters(3, "same-", vec![first + 7; 30])).await, 30);
+    let texts = [("run-", 199), ("late-", 20), ("same-", 30)];
+    let ids: Vec<MessageId> =
+        texts.iter().flat_map(|(text, count)| (0..*count).map(move |n| id(&format!("{text}{n}")))).collect();
+    let taken = world.store.freeze_batch(&world.shard(3), 0, &ids, 1).await.unwrap().unwrap();
+    let place = |one: &Frozen| if let FrozenState::Dead { at, .. } = one.state { at - first } else { -1 };
+    let mut places: Vec<i64> = taken.messages.iter().map(place).collect();
+    places.sort_unstable();
+    assert_eq!(places, (0..249).collect::<Vec<i64>>());
 }
 
 pub async fn a_sooner_head_that_is_brought_is_hinted(factory: &dyn StoreFactory) {

@@ -244,6 +244,43 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory)
     assert_eq!(world.get(0, "second").await, None);
 }
 
+pub async fn a_scan_says_that_a_dead_letter_lives_again_behind_it(factory: &dyn StoreFactory) {
+    for replaced in [false, true] {
+        let world = World::moving(factory).await;
+        world.put_dead(0, "dead").await;
+        world.put(0, "a", Due::In(Duration::from_secs(3600))).await;
+        let shard = world.shard(0);
+        let first = world.store.scan(&shard, None, 1).await.unwrap();
+        let mut met = first.found.iter().any(|one| one.id == id("dead"));
+        let mut next = first.next.clone();
+        if replaced {
+            let anew = [replacement("dead", world.ago(5))];
+            let answers = world.store.enqueue_at(&shard, Role::Source, world.now(), &anew).await.unwrap();
+            assert!(matches!(&answers[0], Lookup::Found(one) if one.outcome == EnqueueOutcome::Replaced));
+        } else {
+            let (now, redrive) = (world.now(), DeadAction::Redrive);
+            let answers =
+                world.store.resolve_dead_letters_at(&shard, Role::Source, now, &ids(&["dead"]), redrive).await;
+            assert_eq!(answers.unwrap().answers, [Lookup::Found(true)]);
+        }
+        let mut last = first.revived;
+        while next.is_some() {
+            let page = world.store.scan(&shard, next.as_ref(), 1).await.unwrap();
+            met |= page.found.iter().any(|one| one.id == id("dead"));
+            (next, last) = (page.next, page.revived);
+        }
+        assert!(
+            met || last > first.revived,
+            "it was there all the time, and nothing says that it may have been missed"
+        );
+        // What only lives, or dies, is met.
+        let before = world.store.scan(&shard, None, 10).await.unwrap().revived;
+        world.claim_one(0).await;
+        world.store.edit_at(&shard, Role::Source, world.now(), &[Edit::Cancel(id("a"))]).await.unwrap();
+        assert_eq!(world.store.scan(&shard, None, 10).await.unwrap().revived, before);
+    }
+}
+
 pub async fn an_empty_batch_there_is_answered_with_nothing(factory: &dyn StoreFactory) {
     let (world, _) = source_shard(factory).await;
     let (shard, now) = (world.shard(0), world.now());

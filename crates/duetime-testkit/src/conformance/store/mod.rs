@@ -4,6 +4,7 @@
 //! named test for each sentence. Sentences that need time to pass move it where the factory can,
 //! and else wait for real, a fraction of a second.
 
+pub mod attempts;
 pub mod claim;
 pub mod conflict;
 pub mod content;
@@ -48,6 +49,15 @@ macro_rules! store_conformance {
     };
     (@list $($then:tt)*) => {
         $crate::store_conformance! { $($then)*
+            attempts::a_message_has_as_many_attempts_as_it_says_fewer_or_more_than_its_topic,
+            attempts::beside_it_the_others_have_those_of_their_topic,
+            attempts::a_claim_that_runs_out_for_the_last_time_that_it_says_is_its_end,
+            attempts::what_is_given_back_for_nothing_costs_none_of_its_own_attempts,
+            attempts::a_redrive_gives_it_as_many_attempts_again,
+            attempts::a_replacement_has_the_number_that_it_says_itself,
+            attempts::a_suspect_that_has_one_of_its_own_attempts_left_is_claimed_alone,
+            attempts::at_most_once_what_has_had_its_own_attempts_is_dead_and_what_has_not_goes,
+            attempts::what_is_no_number_counts_as_none,
             claim::only_what_is_due_is_claimed,
             claim::a_message_is_claimed_once_its_time_has_come,
             claim::an_empty_shard_has_nothing_and_waits_for_nothing,

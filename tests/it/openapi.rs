@@ -14,6 +14,18 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// Far more than the examples take, far less than nobody would notice.
 const PATIENCE: Duration = Duration::from_secs(280);
 
+/// How lines are sent: else an example of some is an error of its own.
+const LINES: &str = r#"
+import json
+import schemathesis
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(context, value):
+    if isinstance(value, (bytes, str)):
+        return value if isinstance(value, bytes) else value.encode(errors="replace")
+    return json.dumps(value, default=str).encode()
+"#;
+
 /// Requests that are made up for each operation, beside those of its examples and of its limits.
 fn examples() -> u32 {
     if is_long() { 100 } else { 10 }
@@ -26,10 +38,7 @@ async fn schemathesis(node: &Node, topic: &str, operations: &[&str], examples: u
     let checks = "[checks]\nnot_a_server_error.expected-statuses = [\"2xx\", \"3xx\", \"4xx\", \"507\"]\n";
     let config = format!("{checks}[parameters]\n\"path.topic\" = {topic:?}\n");
     std::fs::write(folder.path().join("schemathesis.toml"), config).unwrap();
-    // Else an example of lines is an error of its own.
-    let lines = "import schemathesis\n\n@schemathesis.serializer('application/x-ndjson')\ndef lines(context, value):\n    \
-                 return value.encode() if isinstance(value, str) else value\n";
-    std::fs::write(folder.path().join("lines.py"), lines).unwrap();
+    std::fs::write(folder.path().join("lines.py"), LINES).unwrap();
     let mut command = Command::new("schemathesis");
     command
         .current_dir(folder.path())

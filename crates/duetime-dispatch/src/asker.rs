@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Permit;
 use crate::config::{CLAIMS_IN_FLIGHT, STALLED_AFTER};
-use crate::consumer_claim::{ConsumerBatch, ask};
+use crate::consumer_claim::{Brought, ConsumerBatch, ask};
 use crate::schedule::Taken;
 use crate::server_load::{Bounds, SLOW_AFTER};
 use crate::work::{Work, bytes_of};
@@ -54,7 +54,7 @@ pub(crate) struct UnderWay {
 /// What came of the claim with this number.
 pub(crate) struct AskedClaim {
     number: u64,
-    pub(crate) answer: Result<Option<ConsumerBatch>, StoreError>,
+    pub(crate) answer: Result<Brought, StoreError>,
 }
 
 /// One consumer's claim: what it has and what it waits for.

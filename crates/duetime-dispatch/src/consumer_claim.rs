@@ -170,8 +170,15 @@ fn release_in_background(
     });
 }
 
-/// Claims in the background, whether or not the consumer waits for it. Returns what the claim brings until `longest`;
-/// `None`: nothing.
+/// What a claim brings a consumer.
+pub(crate) enum Brought {
+    Messages(ConsumerBatch),
+    /// What was due had expired, or had used up its attempts.
+    Unfit,
+    Nothing,
+}
+
+/// Claims in the background, whether or not the consumer waits for it. Returns what the claim brings until `longest`.
 pub(crate) fn ask(
     work: Work,
     tracker: TaskTracker,
@@ -179,7 +186,7 @@ pub(crate) fn ask(
     permit: Permit,
     visibility: Option<Duration>,
     longest: Instant,
-) -> impl Future<Output = Result<Option<ConsumerBatch>, StoreError>> + Send {
+) -> impl Future<Output = Result<Brought, StoreError>> + Send {
     let (to, answer) = oneshot::channel();
     tracker.clone().spawn(async move {
         // The caller may have gone: what it does not receive is dropped, and so released.
@@ -189,7 +196,7 @@ pub(crate) fn ask(
         match tokio::time::timeout_at(longest, answer).await {
             Ok(Ok(answer)) => answer,
             // The node stops.
-            Ok(Err(_)) => Ok(None),
+            Ok(Err(_)) => Ok(Brought::Nothing),
             Err(_) => {
                 Err(StoreError::Unavailable { doing: "claim", source: "no answer from the shard in time".into() })
             }
@@ -203,7 +210,7 @@ async fn claim(
     mut taken: Taken,
     mut permit: Permit,
     visibility: Option<Duration>,
-) -> Result<Option<ConsumerBatch>, StoreError> {
+) -> Result<Brought, StoreError> {
     let tokens = permit.messages();
     // A claim whose answer was lost was another consumer's: its messages are released and claimed again.
     // A claim from before the topic lost its sink may remove what it brings.
@@ -229,10 +236,16 @@ async fn claim(
     work.rate.give_back(tokens.saturating_sub(brought));
     work.rate.take(brought.saturating_sub(tokens));
     permit.set(brought, bytes);
-    let shard = taken.shard.clone();
+    let (shard, was_unfit) = (taken.shard.clone(), taken.was_unfit);
     let guard = Some(InFlightGuard::new(work.schedule.clone(), shard.index, permit));
     let batch = ConsumerBatch { work, tracker, shard, messages, guard, now, later, sent };
-    Ok((brought > 0 && !is_repeated).then_some(batch))
+    Ok(match brought {
+        0 if was_unfit => Brought::Unfit,
+        0 => Brought::Nothing,
+        // What is dropped goes back.
+        _ if is_repeated => Brought::Nothing,
+        _ => Brought::Messages(batch),
+    })
 }
 
 fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> ClaimRequest {

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::asker::{Asker, HELD_SHARE, too_late};
 use crate::budget::Permit;
 use crate::config::CLAIMS_IN_FLIGHT;
+use crate::consumer_claim::Brought;
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
 use crate::server_load::Bounds;
@@ -123,8 +124,9 @@ impl EngineConsumers {
                 () = self.stop.cancelled() => return Ok(()),
                 Some(asked) = asker.asking.next() => {
                     asker.heard(&asked);
+                    asker.found_none = matches!(asked.answer, Ok(Brought::Unfit));
                     match asked.answer {
-                        Ok(Some(more)) => {
+                        Ok(Brought::Messages(more)) => {
                             asker.take_in(more);
                             if asker.is_full() {
                                 return Ok(());
@@ -134,7 +136,7 @@ impl EngineConsumers {
                                 return Err(too_late());
                             }
                         }
-                        Ok(None) => (asker.answered, asker.found_none) = (true, true),
+                        Ok(Brought::Unfit | Brought::Nothing) => asker.answered = true,
                         // What was claimed already goes out; the error shows in the next claim.
                         Err(_) if !asker.given.is_empty() => return Ok(()),
                         Err(error) if work.schedule.servers() == 1 || !error.is_transient() => return Err(error),

@@ -54,6 +54,8 @@ pub(crate) struct Taken {
     pub(crate) is_doubtful: bool,
     /// The last claim left messages that were due.
     pub(crate) has_left: bool,
+    /// Something was due, and nothing of it can be handed out: it had expired, or had used up its attempts.
+    pub(crate) was_unfit: bool,
 }
 
 impl Drop for Taken {
@@ -240,7 +242,7 @@ impl TopicSchedule {
             self.due.notify_one();
         }
         let (schedule, is_doubtful) = (self.clone(), readiness != ServerReadiness::Now);
-        Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful, has_left })
+        Some(Taken { schedule, is_open: true, shard, repeat, permits, is_doubtful, has_left, was_unfit: false })
     }
 
     /// Sets how many permits the claim on shard `index` holds.
@@ -300,6 +302,7 @@ impl TopicSchedule {
     pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim, had_expired: bool) {
         let (messages, now) = (claim.messages.len(), claim.now);
         let progress = messages > 0 || claim.buried > 0 || claim.expired > 0 || had_expired;
+        taken.was_unfit = progress && messages == 0;
         let (next_due, due_left) = (claim.next_due, claim.due_left);
         self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
     }

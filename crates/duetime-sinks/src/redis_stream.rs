@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{Delivery, Namespace, Sink, TopicName, Verdict};
+use duetime_core::max_attempts::MAX_ATTEMPTS;
+use duetime_core::{Delivery, EXPIRES, Namespace, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
 use duetime_settings::{ClientTls, Redactor, TargetUrl};
 use parking_lot::Mutex;
@@ -254,7 +255,9 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
             None => add.arg(format!("header.{name}")).arg(value),
         };
     }
-    for (name, value) in message.headers.iter().filter(|(name, _)| !own_headers::replaces(message, name)) {
+    // As delivery in place shows them.
+    let is_shown = |name: &str| !(name == EXPIRES || name == MAX_ATTEMPTS || own_headers::replaces(message, name));
+    for (name, value) in message.headers.iter().filter(|(name, _)| is_shown(name)) {
         add.arg(format!("header.{name}")).arg(value);
     }
     add.arg("payload").arg(message.payload.as_ref());
@@ -352,6 +355,16 @@ mod tests {
     fn target(namespace: &str) -> Arc<RedisStreamTarget> {
         let config: RedisStreamConfig = toml::from_str("url = \"redis://127.0.0.1:1\"").unwrap();
         Arc::new(RedisStreamTarget::new(&config, &Namespace::new(namespace).unwrap()).map_err(|f| f.text).unwrap())
+    }
+
+    #[test]
+    fn what_a_message_says_of_its_own_end_is_not_shown() {
+        let mut message = duetime_testkit::conformance::sink::message("a", "");
+        let pair = |name: &str| (name.to_owned(), "5".to_owned());
+        message.headers = duetime_core::Headers::from_stored(["tenant", EXPIRES, MAX_ATTEMPTS].map(pair).to_vec());
+        let sent = entry("orders", None, &message).get_packed_command();
+        let sent = String::from_utf8_lossy(&sent);
+        assert!(sent.contains("header.tenant") && !sent.contains("header.duetime-"), "{sent}");
     }
 
     #[tokio::test]

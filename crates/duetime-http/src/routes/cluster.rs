@@ -152,7 +152,11 @@ async fn total<V: ClusterView>(
 ) -> V {
     let mut sum = V::none(&app.node.id);
     let mut nodes: Vec<NodeAnswer> = Vec::new();
-    let mut missing: Vec<(&str, Option<String>)> = others.iter().map(|member| (member.id.as_str(), None)).collect();
+    // By its place in `others`: why its figures are missing, until they are there.
+    let too_many = format!("is beyond the {NODES_MAX} nodes that are asked");
+    let late = || "was not reached in time".to_owned();
+    let why = |at: usize| if at < NODES_MAX { late() } else { too_many.clone() };
+    let mut missing: Vec<Option<String>> = (0..others.len()).map(|at| Some(why(at))).collect();
     if let Some(own) = own {
         sum.add(own);
         nodes.push(NodeAnswer { name: app.node.id.clone(), answered: true, reason: None });
@@ -162,7 +166,6 @@ async fn total<V: ClusterView>(
         asked.map(|(at, member)| ask::<V>(app, member, question, token).map(move |answer| (at, answer))).collect();
     let deadline = tokio::time::sleep(ALL_WITHIN);
     tokio::pin!(deadline);
-    let mut answered = vec![false; others.len()];
     loop {
         let (at, answer) = tokio::select! {
             biased;
@@ -175,15 +178,17 @@ async fn total<V: ClusterView>(
         match answer {
             Ok(view) => {
                 sum.add(view);
-                answered[at] = true;
+                missing[at] = None;
             }
-            Err(reason) => missing[at].1 = Some(reason),
+            Err(reason) => missing[at] = Some(reason),
         }
     }
-    for ((name, reason), answered) in missing.into_iter().zip(answered) {
-        let reason = (!answered).then(|| reason.unwrap_or_else(|| "was not reached in time".to_owned()));
-        nodes.push(NodeAnswer { name: name.to_owned(), answered, reason });
-    }
+    let of_others = others.iter().zip(missing);
+    nodes.extend(of_others.map(|(member, reason)| NodeAnswer {
+        name: member.id.clone(),
+        answered: reason.is_none(),
+        reason,
+    }));
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     sum.finish(nodes);
     sum

@@ -141,16 +141,13 @@ fn parts(wanted: f64, each: f64) -> u64 {
 pub fn plan(load: &SizingArgs) -> Sizing {
     let rate = load.rate as f64;
     let cancelled = rate * load.cancelled / 100.0;
-    let all = [
-        (rate, costs::enqueued(load.store)),
-        (cancelled, costs::cancelled(load.store)),
-        (rate - cancelled, costs::delivered(load.store, load.sink)),
-    ];
+    let delivered = costs::delivered(load.store, load.sink);
+    let all =
+        [(rate, costs::enqueued(load.store)), (cancelled, costs::cancelled(load.store)), (rate - cancelled, delivered)];
     let redis_us: f64 = all.iter().map(|(count, costs)| count * costs.redis.of(load.batch)).sum();
     let node_us: f64 = all.iter().map(|(count, costs)| count * costs.node.of(load.batch)).sum();
     let each = costs::bytes_besides_payload(load.store).saturating_add(load.payload);
     let pending_bytes = load.pending.saturating_mul(each);
-    let delivered = costs::delivered(load.store, load.sink);
     // A herd is claimed in batches, however it came.
     let herd_seconds = |us: f64| load.due_at_once.map(|herd| herd as f64 * us / 1e6);
     if load.store == StoreKind::Embedded {

@@ -10,7 +10,7 @@ use super::expected::Expected;
 use super::line;
 
 /// Messages of one table, of 64 bytes each. A source with more is compared in several rounds, each of which reads the
-/// source and the topic once.
+/// topic once, and the source once, or twice where the topic has not all of it as it is.
 const TABLE_MESSAGES_MAX: u64 = 2 << 20;
 /// So many messages of a topic are read in the time in which one is asked for by its id.
 const READ_IN_ONE_REQUEST: u64 = 10;

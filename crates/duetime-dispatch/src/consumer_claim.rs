@@ -172,7 +172,7 @@ fn release_in_background(
 
 /// What a claim brings a consumer.
 pub(crate) enum Brought {
-    Messages(ConsumerBatch),
+    Messages(Box<ConsumerBatch>),
     /// What was due had expired, or had used up its attempts.
     Unfit,
     Nothing,
@@ -244,7 +244,7 @@ async fn claim(
         0 => Brought::Nothing,
         // What is dropped goes back.
         _ if is_repeated => Brought::Nothing,
-        _ => Brought::Messages(batch),
+        _ => Brought::Messages(Box::new(batch)),
     })
 }
 

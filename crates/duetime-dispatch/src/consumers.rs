@@ -127,7 +127,7 @@ impl EngineConsumers {
                     asker.found_none = matches!(asked.answer, Ok(Brought::Unfit));
                     match asked.answer {
                         Ok(Brought::Messages(more)) => {
-                            asker.take_in(more);
+                            asker.take_in(*more);
                             if asker.is_full() {
                                 return Ok(());
                             }

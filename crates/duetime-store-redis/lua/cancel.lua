@@ -56,6 +56,8 @@ if not all and call('ZCARD', D) > 1 then
     end
   end
 end
+-- Of a note too the repetition has to know, also where there is no room any more.
+local noted = false
 if remembers then
   write_past()
   local gone, gone_at = {}, {}
@@ -71,7 +73,7 @@ if remembers then
       left = left or A[5] == '1' and notes_left() or 0
       if left > 0 then
         ended(CANCELLED_BEFORE, gone[k], nil, 0)
-        left = left - 1
+        left, noted = left - 1, true
       else
         out[i] = 3
       end
@@ -79,20 +81,20 @@ if remembers then
   end
   write_past(true)
 end
-if removed > 0 then
-  call('HDEL', B, unpack(A, 6))
+if removed > 0 then call('HDEL', B, unpack(A, 6)) end
+if removed > 0 or noted then
   call('HSET', B, slot, all and name or name .. ' ' .. cmsgpack.pack(out))
 end
 if gone > 0 then
   -- For the holders: SCORE ID in a line each, the last 16 KiB of them. Beside the bodies, as the reply cache: meta
   -- has no long field.
-  local noted, lines = call('HGET', B, '\0cancelled') or '', {}
+  local told, lines = call('HGET', B, '\0cancelled') or '', {}
   for i = 1, n do
     if held[i] and out[i] == 1 then lines[#lines + 1] = scores[i] .. ' ' .. A[i + 5] .. '\n' end
   end
-  noted = noted .. table.concat(lines)
-  if #noted > 16384 then noted = sub(noted, string.find(noted, '\n', -16384, true) + 1) end
-  call('HSET', B, '\0cancelled', noted)
+  told = told .. table.concat(lines)
+  if #told > 16384 then told = sub(told, string.find(told, '\n', -16384, true) + 1) end
+  call('HSET', B, '\0cancelled', told)
   call('HSET', M, 'in_flight', int(flight - gone))
 end
 return all and 0 or out

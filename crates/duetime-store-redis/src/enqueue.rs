@@ -16,6 +16,8 @@ use crate::keys::wake_stem;
 use crate::reply::{self, array, int, ints, tuple, unexpected_reply};
 use crate::reply_cache::Named;
 
+const DOING: &str = "enqueue messages";
+
 /// What the script gets for a whole batch.
 pub(crate) struct Summary {
     earliest_ms: i64,
@@ -83,8 +85,8 @@ pub(crate) async fn schedule(
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_batch(calls, cmd, shard, part, &all, &call.named(sending));
         let (script, present) = (&calls.scripts.home.enqueue, CallerTime::new(now));
-        let run = calls.on_shard_confirmed("enqueue messages", script, shard, present, Some(&call), fill);
-        let (reply, replicas) = run.await?;
+        let run = calls.on_shard_confirmed(DOING, script, shard, present, Some(&call), fill);
+        let (reply, replicas) = run.await.map_err(|error| call.judged(DOING, error))?;
         read(part.iter(), reply, replicas, &mut answers)?;
     }
     Ok(answers)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::limits::CLOCK_SKEW_MAX;
-use duetime_core::{Draw, Shard};
+use duetime_core::{Draw, Shard, StoreError};
 use duetime_redis::Sending;
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -167,6 +167,18 @@ impl CachedCall<'_> {
     /// An earlier sending may have been carried out; that stays so, whatever a later one is answered.
     pub(crate) fn is_unsure(&self) -> bool {
         self.unsure.load(Ordering::Relaxed)
+    }
+
+    /// What the call is answered after this error: that a full server refuses this sending says nothing of an earlier
+    /// one, which may have been carried out.
+    pub(crate) fn judged(&self, doing: &'static str, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Full(why) if self.is_unsure() => {
+                let source = format!("it may have been done, and since the server is full: {why}").into();
+                StoreError::Unavailable { doing, source }
+            }
+            error => error,
+        }
     }
 
     /// From now on it only asks whether it was carried out.

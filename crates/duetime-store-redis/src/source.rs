@@ -75,7 +75,8 @@ where
         cmd.arg(count);
         fill(cmd, &named.inner());
     };
-    let (reply, _) = calls.on_shard_replicated(doing, script, shard, now, Some(&call), fill).await?;
+    let run = calls.on_shard_replicated(doing, script, shard, now, Some(&call), fill);
+    let (reply, _) = run.await.map_err(|error| call.judged(doing, error))?;
     let mut parts = array(reply)?.into_iter();
     let (Some(found), Some(answer)) = (parts.next(), parts.next()) else {
         return Err(unexpected_reply("a source shard answers places and answers"));

@@ -105,9 +105,15 @@ fn read_address(text: &str) -> Option<Url> {
     is_plain.then_some(url)
 }
 
+/// A host that is an IP address; one of IPv4 that is written as one of IPv6 is what it stands for.
+fn ip_of(host: &str) -> Option<IpAddr> {
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok()?;
+    Some(ip.to_canonical())
+}
+
+/// Whether a host is the machine itself, whichever that is.
 fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    host == "localhost" || ip_of(host).is_some_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
 /// The address of another node, for a node that listens at `own` (`HOST:PORT`).
@@ -147,9 +153,9 @@ pub fn advertised(set: Option<&str>, listens: SocketAddr, has_tls: bool) -> Opti
 /// What is wrong with a `node.advertise`.
 #[must_use]
 pub fn advertise_fault(set: &str) -> Option<&'static str> {
-    let is_all = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    let is_all = |host: &str| ip_of(host).is_some_and(|ip| ip.is_unspecified());
     let is_good = match read_address(set) {
-        Some(url) => !is_all(url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')),
+        Some(url) => !is_all(url.host_str().unwrap_or_default()),
         None => set.parse::<IpAddr>().is_ok() && !is_all(set),
     };
     (!is_good).then_some(
@@ -278,6 +284,8 @@ mod tests {
             ("10.0.0.1:3830", None, "no address"),
             ("10.0.0.1:3830", Some("http://127.0.0.1:3840"), "its machine alone"),
             ("0.0.0.0:3830", Some("http://localhost:3840"), "its machine alone"),
+            ("10.0.0.1:3830", Some("http://[::ffff:127.0.0.1]:3840"), "its machine alone"),
+            ("10.0.0.1:3830", Some("http://0.0.0.0:3840"), "its machine alone"),
             ("127.0.0.1:3830", Some("http://[::1]:3830"), "the address of this node"),
             ("10.0.0.1:3830", Some("ftp://10.0.0.2"), "cannot be read"),
             ("10.0.0.1:3830", Some("http://user:pass@10.0.0.2:1"), "cannot be read"),
@@ -300,7 +308,15 @@ mod tests {
         for right in ["https://node-1.example:3830", "10.0.0.1", "fd00::1"] {
             assert_eq!(advertise_fault(right), None, "{right}");
         }
-        for wrong in ["node-1.example:3830", "http://0.0.0.0:3830", "http://[::]:1", "http://a/b", "http://u@a", "::"] {
+        for wrong in [
+            "node-1.example:3830",
+            "http://0.0.0.0:3830",
+            "http://[::]:1",
+            "http://a/b",
+            "http://u@a",
+            "::",
+            "::ffff:0.0.0.0",
+        ] {
             assert!(advertise_fault(wrong).is_some(), "{wrong}");
         }
     }

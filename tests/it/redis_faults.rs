@@ -3,6 +3,7 @@
 //! Each fault meets a small load; at its end every message is checked: delivered once, not early,
 //! bit for bit, on its first attempt.
 
+mod full;
 mod late;
 pub(crate) mod lost;
 mod repeats;

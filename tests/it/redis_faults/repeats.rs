@@ -10,8 +10,8 @@ use duetime_core::store::{
     ShardCounts, StoreError,
 };
 use duetime_core::{
-    ChangeId, ClaimStore as _, Due, LeaseClass, Memory, MessageId, MessageState, OnConflict, Routing, RoutingRecord,
-    Shard, StoredMessage, Timestamp, TopicStore as _,
+    ChangeId, ClaimStore as _, Due, LeaseClass, MessageId, MessageState, OnConflict, Routing, RoutingRecord, Shard,
+    StoredMessage, Timestamp, TopicStore as _,
 };
 use duetime_metrics::Meters;
 use duetime_store_redis::{RedisStore, RedisStoreConfig};
@@ -245,26 +245,6 @@ async fn a_removal_is_done_only_by_the_call_that_removed() {
     let (answers, _) = world.losing_and(world.store.settle(&world.shard, now(), &forgotten), between).await;
     assert!(matches!(answers, Err(StoreError::Unavailable { .. })), "{answers:?}");
     assert_eq!(world.get("forgotten").await, None);
-}
-
-#[tokio::test]
-async fn what_a_server_that_is_full_since_refuses_may_have_been_done() {
-    let world = World::new().await;
-    world.put(&["loads the script"]).await;
-    let item = [world.message("a")];
-    let full = ask(&world.server, "CONFIG SET maxmemory 1");
-    let (answer, _) = world.losing_and(world.store.enqueue(&world.shard, now(), &item), full).await;
-    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
-    assert!(world.get("a").await.is_some());
-    ask(&world.server, "CONFIG SET maxmemory 0").await.unwrap();
-
-    let shard = world.shard.clone().remembering(Memory { window: Duration::from_secs(3600), since: 1 });
-    let cancel = |text: &str| [Edit::Cancel(id(text))];
-    let (nobody, unknown) = (cancel("nobody"), cancel("unknown"));
-    assert_eq!(world.store.edit(&shard, now(), &nobody).await.unwrap(), [Edited::Unknown]);
-    let full = ask(&world.server, "CONFIG SET maxmemory 1");
-    let (answer, _) = world.losing_and(world.store.edit(&shard, now(), &unknown), full).await;
-    assert_eq!(answer.unwrap(), [Edited::Unknown], "it was noted before the server was full");
 }
 
 #[tokio::test]

@@ -66,13 +66,15 @@ func New(address string, o Options) (*Client, error) {
 	if o.RetryFor == 0 {
 		o.RetryFor = 30 * time.Second
 	}
-	if o.HTTP == nil {
-		o.HTTP = &http.Client{
-			Transport:     &http.Transport{MaxIdleConnsPerHost: idleMax, ForceAttemptHTTP2: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+	own := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: idleMax, ForceAttemptHTTP2: true}}
+	if o.HTTP != nil {
+		own = *o.HTTP
 	}
-	t := &transport{base: base, token: strings.TrimSpace(o.Token), timeout: o.Timeout, retryFor: o.RetryFor, http: o.HTTP}
+	if own.CheckRedirect == nil {
+		// A node redirects nowhere, and what follows would be another method or without its body.
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	t := &transport{base: base, token: strings.TrimSpace(o.Token), timeout: o.Timeout, retryFor: o.RetryFor, http: &own}
 	t.inject, t.extract, t.requestID = o.Inject, o.Extract, o.RequestID
 	return &Client{t}, nil
 }
@@ -85,7 +87,7 @@ func (c *Client) Topic(name string) *Topic {
 
 // Topics returns every topic that the token is for.
 func (c *Client) Topics(ctx context.Context) ([]*TopicInfo, error) {
-	var found struct{ Topics []json.RawMessage }
+	var found answerTopics
 	if err := c.transport.json(ctx, "GET", "/v1/topics", nil, &found); err != nil {
 		return nil, err
 	}
@@ -117,8 +119,8 @@ func (c *Client) ClaimAny(
 	if err != nil {
 		return ClaimedAny{}, err
 	}
-	var found answerClaimAny
-	if err := read(answered.body, answered.headers, &found); err != nil {
+	found, err := readKnown[answerClaimAny](answered)
+	if err != nil {
 		return ClaimedAny{}, err
 	}
 	claimed := ClaimedAny{Topic: found.Topic, Failed: found.Failed}
@@ -203,8 +205,8 @@ func (t *Topic) Enqueue(ctx context.Context, m NewMessage) (Enqueued, error) {
 	if err != nil {
 		return Enqueued{}, err
 	}
-	var found answerItem
-	if err := read(answered.body, answered.headers, &found); err != nil {
+	found, err := readKnown[answerItem](answered)
+	if err != nil {
 		return Enqueued{}, err
 	}
 	return found.enqueued(answered.repeated, l.isMade), nil
@@ -294,8 +296,9 @@ func (t *Topic) enqueueBatch(ctx context.Context, batch []line) ([]outcome, erro
 	var refused *APIError
 	if len(batch) == 1 && errors.As(err, &refused) && refused.Status == http.StatusRequestEntityTooLarge {
 		// What is refused is the body, which is this message.
-		item := answerItem{ID: batch[0].id, Error: &refusal{refused.Code, refused.Detail, refused.Field, refused.RequestID}}
-		return []outcome{{answerItem: item}}, nil
+		isRetryable := refused.Retryable()
+		why := &refusal{refused.Code, refused.Detail, refused.Field, &isRetryable, refused.RequestID}
+		return []outcome{{answerItem: answerItem{ID: batch[0].id, Error: why}}}, nil
 	}
 	return found, err
 }
@@ -385,8 +388,8 @@ func (t *Topic) claim(
 	if err != nil {
 		return Claimed{}, err
 	}
-	var found answerClaim
-	if err := read(answered.body, answered.headers, &found); err != nil {
+	found, err := readKnown[answerClaim](answered)
+	if err != nil {
 		return Claimed{}, err
 	}
 	if len(found.Results) != len(ack) {
@@ -474,7 +477,9 @@ func one[T any](all []Result[T], err error) (T, error) {
 		if e.Retryable() {
 			status = 503
 		}
-		return none, &APIError{Status: status, Code: e.Code, Detail: e.Detail, Field: e.Field, RequestID: e.RequestID}
+		return none, &APIError{
+			Status: status, Code: e.Code, Detail: e.Detail, Field: e.Field, RequestID: e.RequestID, isRetryable: e.isPassing,
+		}
 	}
 	return all[0].Value, nil
 }

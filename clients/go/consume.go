@@ -279,7 +279,7 @@ func (c *consumer) claimUntil(ctx context.Context) error {
 		// A claim is not cut off at the stop: what was sent for it would be hidden until its visibility ends.
 		claimed, err := c.claim(detached{ctx}, free)
 		if err != nil {
-			if !isPassing(err) {
+			if !isWaitedOut(err) {
 				return err
 			}
 			c.report(err, nil)

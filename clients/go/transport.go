@@ -3,6 +3,8 @@ package duetime
 import (
 	"bytes"
 	"context"
+	crand "crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -75,13 +78,36 @@ func (t *tries) pause(ctx context.Context, err error) bool {
 	return !time.Now().Add(d).After(t.end) && sleep(ctx, d)
 }
 
+// dice draws numbers. The source that math/rand shares draws the same ones in each process before Go 1.20.
+type dice struct {
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+var jitter = newDice()
+
+func newDice() *dice {
+	var seed [8]byte
+	if _, err := crand.Read(seed[:]); err != nil {
+		panic("duetime: no random numbers: " + err.Error())
+	}
+	return &dice{rand: rand.New(rand.NewSource(int64(binary.LittleEndian.Uint64(seed[:]))))}
+}
+
+// draw draws a duration from zero up to below a ceiling.
+func (d *dice) draw(ceiling time.Duration) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.rand.Int63n(int64(ceiling)))
+}
+
 // pauseAfter draws the pause before the next try.
 func pauseAfter(failures int, err error) time.Duration {
 	ceiling := pauseMax
 	if failures < 10 && pauseFirst<<failures < pauseMax {
 		ceiling = pauseFirst << failures
 	}
-	d := time.Duration(rand.Int63n(int64(ceiling)))
+	d := jitter.draw(ceiling)
 	var refused *APIError
 	if errors.As(err, &refused) {
 		d += refused.RetryAfter
@@ -106,6 +132,13 @@ func isPassing(err error) bool {
 	var refused *APIError
 	var lost *NoAnswerError
 	return errors.As(err, &lost) || errors.As(err, &refused) && refused.Retryable()
+}
+
+// isWaitedOut is true for an error after which a consumer asks again: each that is passing, and each 503, whoever cures
+// it.
+func isWaitedOut(err error) bool {
+	var refused *APIError
+	return isPassing(err) || errors.As(err, &refused) && isPassingStatus(refused.Status)
 }
 
 // mayBeDone is true if the node may have carried out a request that ended so.
@@ -235,7 +268,13 @@ func (t *transport) json(ctx context.Context, method, path string, body any, to 
 	if err != nil {
 		return err
 	}
-	return read(found.body, found.headers, to)
+	if err := read(found.body, found.headers, to); err != nil {
+		return err
+	}
+	if of, isChecked := to.(interface{ isThere() bool }); isChecked && !of.isThere() {
+		return foreign(0, found.headers, found.body)
+	}
+	return nil
 }
 
 // outcome is what became of one item, and whether an earlier try may have been carried out.
@@ -272,7 +311,11 @@ func results[T any](
 		if err := read(answered.body, answered.headers, &parsed); err != nil {
 			return nil, err
 		}
-		if len(parsed.Results) != len(open) {
+		isComplete := len(parsed.Results) == len(open)
+		for _, each := range parsed.Results {
+			isComplete = isComplete && each.isThere()
+		}
+		if !isComplete {
 			shown := fmt.Sprintf("%s did not answer one result for each of %d items", r.path, len(open))
 			return nil, &ForeignAnswerError{shown, answered.headers.Get(requestIDHeader)}
 		}

@@ -51,7 +51,7 @@ const (
 	SettleGone      SettleOutcome = "gone"
 )
 
-// retryable holds the codes of a refusal that time alone may cure.
+// retryable holds the codes of an item's refusal that time alone may cure, for a node that does not say so itself.
 var retryable = map[string]bool{
 	"busy": true, "clock_skew": true, "draining": true, "rate_limited": true, "routing_changing": true,
 	"store_unavailable": true, "timeout": true,
@@ -173,6 +173,7 @@ type ItemError struct {
 	Field string
 	// RequestID is the id of the request that it was in.
 	RequestID string
+	isPassing bool
 }
 
 func (e *ItemError) Error() string {
@@ -180,7 +181,7 @@ func (e *ItemError) Error() string {
 }
 
 // Retryable is true if the same item may succeed later.
-func (e *ItemError) Retryable() bool { return retryable[e.Code] }
+func (e *ItemError) Retryable() bool { return e.isPassing }
 
 // Death says why and when a message became a dead letter.
 type Death struct {
@@ -295,7 +296,8 @@ type APIError struct {
 	// RetryAfter is how long to wait, as the node said.
 	RetryAfter time.Duration
 	// RequestID is the id of the request, which the lines of the node's log about it have.
-	RequestID string
+	RequestID   string
+	isRetryable bool
 }
 
 func (e *APIError) Error() string {
@@ -310,9 +312,13 @@ func named(before, requestID string) string {
 	return before + "request " + requestID
 }
 
-// Retryable is true if the same request may succeed later.
-func (e *APIError) Retryable() bool {
-	return e.Status == 429 || e.Status == 502 || e.Status == 503 || e.Status == 504
+// Retryable is true if the same request may succeed later without anybody doing anything else: as the node said, or, of
+// what stands before it, by the status.
+func (e *APIError) Retryable() bool { return e.isRetryable }
+
+// isPassingStatus says whether another answer than this may come later.
+func isPassingStatus(status int) bool {
+	return status == 429 || status == 502 || status == 503 || status == 504
 }
 
 // NoAnswerError says that no answer came: no connection, one that broke, or none in time.

@@ -23,6 +23,8 @@ const (
 	// The header of the id of a request, in requests and in answers, and the longest one that a node takes.
 	requestIDHeader = "X-Request-Id"
 	requestIDMax    = 64
+	// The lowest status that no done request has.
+	refusalMin = 300
 	// Longest pause that is taken from a node or a balancer.
 	retryAfterMax = 24 * time.Hour
 )
@@ -216,21 +218,36 @@ func (b *became) told() *Became {
 }
 
 type refusal struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-	Field  string `json:"field"`
+	Code      string `json:"code"`
+	Detail    string `json:"detail"`
+	Field     string `json:"field"`
+	Retryable *bool  `json:"retryable"`
 	// Of the request, which its item does not have.
 	requestID string
 }
 
-func (a answerItem) isPassing() bool { return a.Error != nil && retryable[a.Error.Code] }
+// isThere is true if it is what became of an item; an answer that is not a node's has none.
+func (a answerItem) isThere() bool { return a.Outcome != "" || a.Error != nil }
+
+func (a answerItem) isPassing() bool { return a.Error != nil && a.Error.isPassing() }
+
+// isPassing says whether time alone may cure it: as the node says, or, where it does not, by the code.
+func (r refusal) isPassing() bool {
+	if r.Retryable != nil {
+		return *r.Retryable
+	}
+	return retryable[r.Code]
+}
 
 func (a answerItem) err(index int) *ItemError {
 	if a.Error == nil {
 		return nil
 	}
 	e := a.Error
-	return &ItemError{Code: e.Code, Detail: e.Detail, Field: e.Field, Index: index, ID: a.ID, RequestID: e.requestID}
+	return &ItemError{
+		Code: e.Code, Detail: e.Detail, Field: e.Field, Index: index, ID: a.ID, RequestID: e.requestID,
+		isPassing: e.isPassing(),
+	}
 }
 
 func (a answerItem) enqueued(repeated, isMade bool) Enqueued {
@@ -288,6 +305,8 @@ type answerMessage struct {
 	} `json:"death"`
 }
 
+func (a answerMessage) isThere() bool { return a.ID != "" }
+
 func (a answerMessage) payload() []byte {
 	if a.Payload != nil {
 		return []byte(*a.Payload)
@@ -326,6 +345,11 @@ type answerClaimAny struct {
 	Failed   []ClaimFailure  `json:"failed"`
 }
 
+// isThere is true of a claim that brought none, too: it says so.
+func (a answerClaim) isThere() bool { return a.Messages != nil }
+
+func (a answerClaimAny) isThere() bool { return a.Messages != nil }
+
 // claimed reads what a claim brought.
 func (a answerClaim) claimed(headers http.Header) Claimed {
 	requestID := headers.Get(requestIDHeader)
@@ -344,7 +368,7 @@ func (a answerClaim) claimed(headers http.Header) Claimed {
 		c.Results = append(c.Results, r)
 	}
 	if e := a.Error; e != nil {
-		c.Err = &APIError{e.Status, e.Code, e.Title, e.Detail, e.Field, retryAfter(headers), requestID}
+		c.Err = e.refusal(e.Status, headers)
 	}
 	return c
 }
@@ -361,10 +385,19 @@ type answerTopic struct {
 	OldestDueAt *ms    `json:"oldest_due_at"`
 }
 
+type answerTopics struct {
+	Topics []json.RawMessage `json:"topics"`
+}
+
+func (a answerTopics) isThere() bool { return a.Topics != nil }
+
 func topicInfo(raw json.RawMessage) (*TopicInfo, error) {
 	var a answerTopic
 	if err := read(raw, nil, &a); err != nil {
 		return nil, err
+	}
+	if a.Name == "" {
+		return nil, foreign(0, nil, raw)
 	}
 	return &TopicInfo{
 		Name: a.Name, ShardCount: a.ShardCount, Version: a.Version, CreatedAt: a.CreatedAt.time(), Scheduled: a.Scheduled,
@@ -379,52 +412,19 @@ func read(body []byte, headers http.Header, to any) error {
 	return nil
 }
 
+// readKnown reads an answer that a node gives; one of another server that can be read too has nothing of it.
+func readKnown[T interface{ isThere() bool }](answered answer) (T, error) {
+	var found T
+	err := read(answered.body, answered.headers, &found)
+	if err == nil && !found.isThere() {
+		err = foreign(0, answered.headers, answered.body)
+	}
+	return found, err
+}
+
 func foreign(status int, headers http.Header, body []byte) error {
 	if len(body) > shownMax {
 		body = body[:shownMax]
 	}
 	return &ForeignAnswerError{fmt.Sprintf("status %d, %q", status, body), headers.Get(requestIDHeader)}
-}
-
-// problemBody is a problem document; its status is that of the answer too, unless it is a part of one.
-type problemBody struct {
-	Status                     int
-	Code, Title, Detail, Field string
-	Outcome                    string
-}
-
-// retryAfter is how long to wait before the next request, as an answer says.
-func retryAfter(headers http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(headers.Get("retry-after"), 10, 31)
-	// One that is out of range is the largest one.
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0
-	}
-	if after := time.Duration(seconds) * time.Second; after < retryAfterMax {
-		return after
-	}
-	return retryAfterMax
-}
-
-// problem returns the refusal that an answer is; nil if it is an outcome, which a refusal about one message is too.
-func problem(status int, headers http.Header, body []byte) error {
-	kind, after, requestID := headers.Get("content-type"), retryAfter(headers), headers.Get(requestIDHeader)
-	if strings.HasPrefix(kind, "application/problem+json") {
-		var p problemBody
-		if err := read(body, headers, &p); err != nil {
-			return err
-		}
-		if p.Outcome != "" {
-			return nil
-		}
-		return &APIError{status, p.Code, p.Title, p.Detail, p.Field, after, requestID}
-	}
-	if status >= 502 && status <= 504 {
-		// A balancer in front of the node.
-		return &APIError{Status: status, Detail: "no node answered", RetryAfter: after, RequestID: requestID}
-	}
-	if !strings.Contains(kind, "json") {
-		return foreign(status, headers, body)
-	}
-	return nil
 }

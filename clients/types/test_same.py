@@ -57,7 +57,7 @@ def without(found: dict[str, bool], names: set[str]) -> dict[str, bool]:
         (duetime.Message, "MessageView", {"payload"}, BYTES),
         (duetime.Death, "DeathView", set(), set()),
         (duetime.ClaimedMessage, "ClaimedView", {"payload"}, BYTES),
-        (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line", "retryable"}),
+        (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line"}),
         (duetime.TopicInfo, "TopicView", {"raw"}, IN_RAW),
     ],
 )

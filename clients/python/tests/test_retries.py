@@ -133,7 +133,7 @@ def test_items_that_failed_for_a_passing_reason_are_sent_again_alone(rig: Rig) -
     assert [getattr(result, "outcome", result) for result in results] == [
         "scheduled",
         "scheduled",
-        duetime.ItemError("invalid_id", "x", 2, "c", "id"),
+        duetime.ItemError("invalid_id", "x", 2, False, "c", "id"),
     ]
     assert [each["id"] for each in rig.bodies("/messages")[1]] == ["b"]
 
@@ -199,7 +199,7 @@ def test_a_batch_is_no_larger_than_a_node_takes_and_what_is_too_large_alone_take
     body = {"code": "body_too_large", "detail": "too large", "status": 413}
     rig.fault("answer", "/messages", status=413, headers=PROBLEM, body=body)
     results = topic.enqueue_many([NewMessage(large * 2, id="huge", delay=LATER), small])
-    assert results[0] == duetime.ItemError("body_too_large", "too large", 0, "huge")
+    assert results[0] == duetime.ItemError("body_too_large", "too large", 0, False, "huge")
     assert isinstance(results[1], duetime.Enqueued) and results[1].outcome == "duplicate"
 
 

@@ -74,7 +74,7 @@ export class Duetime {
 
   /** Every topic that the token is for. */
   async topics(): Promise<TopicInfo[]> {
-    const found = await this.#transport.json({ method: "GET", path: "/v1/topics" });
+    const found = await this.#transport.json({ method: "GET", path: "/v1/topics" }, "topics");
     return found.topics.map(wire.topicInfo);
   }
 
@@ -91,7 +91,8 @@ export class Duetime {
     const { waitMs = 0, visibilityMs, consumer } = options;
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
     const body = JSON.stringify({ topics, max, wait: `${waitMs}ms`, ...visibility, consumer });
-    return wire.claimAny(await this.#transport.json({ method: "POST", path: "/v1/claim", body, waitMs }));
+    const request = { method: "POST", path: "/v1/claim", body, waitMs };
+    return wire.claimAny(await this.#transport.json(request, "messages"));
   }
 }
 
@@ -110,18 +111,18 @@ export class Topic {
   /** Creates or changes the topic: `{ visibility_timeout: "30s", retry: { max_attempts: 5 } }`, `{ shards: 8 }`, … */
   async create(settings: Record<string, unknown> = {}): Promise<TopicInfo> {
     const body = JSON.stringify(settings);
-    return wire.topicInfo(await this.transport.json({ method: "PUT", path: this.#path, body }));
+    return wire.topicInfo(await this.transport.json({ method: "PUT", path: this.#path, body }, "name"));
   }
 
   /** Its settings and counts. */
   async info(): Promise<TopicInfo> {
-    return wire.topicInfo(await this.transport.json({ method: "GET", path: this.#path }));
+    return wire.topicInfo(await this.transport.json({ method: "GET", path: this.#path }, "name"));
   }
 
   /** Deletes it. `force`: with the messages in it. */
   async delete({ force = false } = {}): Promise<"deleted" | "deleting" | "unknown"> {
     const path = force ? `${this.#path}?force=true` : this.#path;
-    const found = await orNot("unknown_topic", this.transport.json({ method: "DELETE", path }));
+    const found = await orNot("unknown_topic", this.transport.json({ method: "DELETE", path }, "outcome"));
     return found?.outcome ?? "unknown";
   }
 
@@ -130,7 +131,7 @@ export class Topic {
     const { text: body, isMade } = lineOf({ ...options, payload });
     const request = { method: "POST", path: `${this.#path}/messages`, body };
     const { text, headers, repeated } = await this.transport.request(request);
-    return wire.enqueued(wire.read(text, headers), repeated, isMade);
+    return wire.enqueued(wire.read(text, headers, "outcome"), repeated, isMade);
   }
 
   /** Enqueues many messages; a result for each, in order. One that is refused takes no other along. */
@@ -173,8 +174,8 @@ export class Topic {
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 413) || batch.length > 1) throw error;
       // What is refused is the body, which is this message.
-      const { code, detail, field, requestId } = error;
-      found = [[{ id: batch[0]?.id, error: { code, detail, field, requestId } }, false]];
+      const { code, detail, field, requestId, retryable } = error;
+      found = [[{ id: batch[0]?.id, error: { code, detail, field, requestId, retryable } }, false]];
     }
     return found.map(
       ([answer, repeated], at) =>
@@ -185,7 +186,7 @@ export class Topic {
   /** The message of that id; undefined if there is none: never enqueued, cancelled, or delivered already. */
   async get(id: string): Promise<Message | undefined> {
     const request = { method: "GET", path: `${this.#path}/messages/${wire.part(id)}` };
-    const found = await orNot("unknown_message", this.transport.json(request));
+    const found = await orNot("unknown_message", this.transport.json(request, "id"));
     return found && wire.message(found);
   }
 
@@ -203,7 +204,7 @@ export class Topic {
   async reschedule(id: string, due: Due): Promise<Rescheduled> {
     const path = `${this.#path}/messages/${wire.part(id)}`;
     const body = JSON.stringify(wire.dueFields(due));
-    return wire.rescheduled(await this.transport.json({ method: "PATCH", path, body }), id);
+    return wire.rescheduled(await this.transport.json({ method: "PATCH", path, body }, "outcome"), id);
   }
 
   /**
@@ -232,7 +233,7 @@ export class Topic {
     const request = { method: "POST", path: `${this.#path}/claim`, body: JSON.stringify(asked), waitMs };
     const limits = { ...(timeoutMs !== undefined && { timeoutMs }), ...(retryForMs !== undefined && { retryForMs }) };
     const { text, headers } = await this.transport.request({ ...request, ...limits });
-    const claimed = wire.claim(wire.read(text, headers), headers);
+    const claimed = wire.claim(wire.read(text, headers, "messages"), headers);
     if (claimed.results.length !== ack.length) {
       const said = `${request.path} did not answer one result for each of ${ack.length} receipts`;
       throw new ForeignAnswer(said, wire.requestIdOf(headers));

@@ -6,6 +6,7 @@ import {
   ApiError,
   type Claimed,
   type ClaimedMessage,
+  isPassingStatus,
   type ItemError,
   type NackOptions,
   NoAnswer,
@@ -290,8 +291,9 @@ class Loop {
         failures = 0;
         await Promise.all(claimed.map((message) => this.#begin(new Delivery(this, message, claimedAt))));
       } catch (error) {
-        const isPassing = error instanceof NoAnswer || (error instanceof ApiError && error.retryable);
-        if (!isPassing) throw error;
+        // Each 503 is waited out, whoever cures it.
+        const isRefusal = error instanceof ApiError && (error.retryable || isPassingStatus(error.status));
+        if (!isRefusal && !(error instanceof NoAnswer)) throw error;
         this.#report(error);
         await sleep(pauseMs(failures++, error), this.#stop);
       }

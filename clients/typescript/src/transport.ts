@@ -2,7 +2,7 @@
 
 import { type OpenTelemetry, traceHeaders } from "./trace.js";
 import { ApiError, DuetimeError, ForeignAnswer, NoAnswer } from "./types.js";
-import { isPassing, type Json, problem, read, REQUEST_ID, requestIdHeader, requestIdOf } from "./wire.js";
+import { isItem, isPassing, type Json, problem, read, REQUEST_ID, requestIdHeader, requestIdOf } from "./wire.js";
 
 /** The header that says until when a request may be begun, in milliseconds since the Unix epoch. */
 export const NOT_AFTER = "Duetime-Not-After";
@@ -128,9 +128,10 @@ export class Transport {
     }
   }
 
-  async json(request: Request): Promise<Json> {
+  /** `has`: see `read`. */
+  async json(request: Request, has: string): Promise<Json> {
     const { text, headers } = await this.request(request);
-    return read(text, headers);
+    return read(text, headers, has);
   }
 
   /**
@@ -146,8 +147,8 @@ export class Transport {
       const request = requestOf(open.map((at) => items[at] as T));
       tries ??= new Tries(request.retryForMs ?? this.retryForMs);
       const { text, headers, repeated } = await this.request(request, tries.end);
-      const [answers, requestId] = [read(text, headers)?.results, requestIdOf(headers)];
-      if (!Array.isArray(answers) || answers.length !== open.length) {
+      const [answers, requestId] = [read(text, headers, "results").results, requestIdOf(headers)];
+      if (!Array.isArray(answers) || answers.length !== open.length || !answers.every(isItem)) {
         const said = `${request.path} did not answer one result for each of ${open.length} items`;
         throw new ForeignAnswer(said, requestId);
       }

@@ -21,7 +21,7 @@ export type RescheduleOutcome = "rescheduled" | "in_flight" | "dead" | "unknown"
 /** What became of an ack, nack, release or extend. */
 export type SettleOutcome = "ok" | "already" | "cancelled" | "expired" | "gone";
 
-/** Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again. */
+/** Codes of an item's refusal that time alone may cure, for a node that does not say so itself. */
 export const RETRYABLE: readonly string[] = [
   "busy",
   "clock_skew",
@@ -40,6 +40,9 @@ export class DuetimeError extends Error {
   override name = "DuetimeError";
 }
 
+/** @internal Whether another answer than this may come later. */
+export const isPassingStatus = (status: number) => [429, 502, 503, 504].includes(status);
+
 /** A refusal by the node: RFC 9457 problem details. `code` is for programs, `detail` says what to do. */
 export class ApiError extends DuetimeError {
   override name = "ApiError";
@@ -54,13 +57,13 @@ export class ApiError extends DuetimeError {
     readonly retryAfterMs?: number,
     /** The id of the request, which the lines of the node's log about it have. */
     readonly requestId?: string,
+    /**
+     * True if the same request may succeed later without anybody doing anything else: as the node said, or, of what
+     * stands before it, by the status.
+     */
+    readonly retryable = isPassingStatus(status),
   ) {
     super(`${detail} (${code || status}${named(requestId, ", ")})`);
-  }
-
-  /** True if the same request may succeed later. */
-  get retryable(): boolean {
-    return [429, 502, 503, 504].includes(this.status);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Signatures of webhooks: Standard Webhooks, version 1, on bytes. */
 
 import { InvalidSignature } from "./types.js";
-import { decode } from "./wire.js";
+import { bytesOf, decode } from "./wire.js";
 
 /** Against which time a webhook is checked. */
 export interface VerifyOptions {
@@ -23,6 +23,11 @@ export async function verify(
   secrets: string | readonly string[],
   { toleranceMs = 300_000, now = Date.now() }: VerifyOptions = {},
 ): Promise<string> {
+  const payload = bytesOf(body);
+  if (!payload) {
+    const shown = typeof body === "string" ? "text" : "an object that was parsed";
+    throw new TypeError(`the body is ${shown}; give the bytes as they came, a Uint8Array or Buffer`);
+  }
   const id = header(headers, "webhook-id");
   const sent = header(headers, "webhook-timestamp");
   const given = header(headers, "webhook-signature").split(" ");
@@ -31,9 +36,9 @@ export async function verify(
     throw new InvalidSignature(`webhook-timestamp is further than ${toleranceMs} ms from this machine's clock`);
   }
   const head = new TextEncoder().encode(`${id}.${sent}.`);
-  const signed = new Uint8Array(head.length + body.length);
+  const signed = new Uint8Array(head.length + payload.length);
   signed.set(head);
-  signed.set(body, head.length);
+  signed.set(payload, head.length);
   const signatures = given.filter((text) => text.startsWith("v1,")).map((text) => bytes(text.slice(3)));
   for (const secret of typeof secrets === "string" ? [secrets] : secrets) {
     const key = await keyOf(secret);

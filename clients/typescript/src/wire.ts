@@ -15,6 +15,7 @@ import {
   type Message,
   type NackOptions,
   type NewMessage,
+  isPassingStatus,
   Payload,
   type Receipt,
   type Rescheduled,
@@ -32,10 +33,14 @@ const SHOWN_MAX = 200;
 const REASON_CHARS_MAX = 400;
 /** Longest pause that is taken from a node or a balancer; a timer cannot be set for any longer one. */
 const RETRY_AFTER_MAX_S = 86_400;
+/** The lowest status that no done request has. */
+const REFUSAL_MIN = 300;
 /** The header of the id of a request, in requests and in answers. */
 export const REQUEST_ID = "x-request-id";
 /** The id of a request, as a node takes it. */
 const TAKEN_ID = /^[A-Za-z0-9_.:/+=-]{1,64}$/;
+/** How a date of HTTP begins; `Date.parse` takes much else for one. */
+const DATE = /^[A-Z][a-z]+, ?/;
 /** Bytes that are turned into text at once. */
 const CHUNK = 0x8000;
 
@@ -97,6 +102,9 @@ export function dueFields(due: Due): Json {
 }
 
 function expiryFields(expiry: Expiry): Json {
+  if (expiry.expires !== undefined && expiry.expiresAt !== undefined) {
+    throw new RangeError("expires and expiresAt are both given; give one of them");
+  }
   if (expiry.expires !== undefined) return { expires: expiry.expires };
   if (expiry.expiresAt === undefined) return {};
   const millis = expiry.expiresAt.getTime();
@@ -104,9 +112,17 @@ function expiryFields(expiry: Expiry): Json {
   return { expires_at: millis };
 }
 
+/** What is bytes as bytes, also of another realm (as in a test runner), where `instanceof` does not know them. */
+export function bytesOf(value: unknown): Uint8Array | undefined {
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  const isBuffer = Object.prototype.toString.call(value) === "[object ArrayBuffer]";
+  return isBuffer ? new Uint8Array(value as ArrayBuffer) : undefined;
+}
+
 function payloadFields(payload: unknown): Json {
   if (payload === undefined) return {};
-  if (payload instanceof Uint8Array) return payload.length > 0 ? { payload_base64: encode(payload) } : {};
+  const bytes = bytesOf(payload);
+  if (bytes) return bytes.length > 0 ? { payload_base64: encode(bytes) } : {};
   return { payload };
 }
 
@@ -134,12 +150,17 @@ export function nackFields({ delay, reason, dead }: NackOptions): Json {
   };
 }
 
-export function read(text: string, headers: Headers): Json {
+/** The object that an answer is. `has`: a field without which it is no answer of a node. */
+export function read(text: string, headers: Headers, has?: string): Json {
+  let found: Json;
   try {
-    return JSON.parse(text);
+    found = JSON.parse(text);
   } catch {
-    throw foreign(text, headers);
+    // It is none, as what is no object.
   }
+  const isObject = typeof found === "object" && found !== null && !Array.isArray(found);
+  if (!isObject || (has !== undefined && found[has] == null)) throw foreign(text, headers);
+  return found;
 }
 
 /** The id of the request that an answer is to. */
@@ -159,17 +180,27 @@ export function problem(status: number, headers: Headers, text: string): ApiErro
   if (kind.startsWith("application/problem+json")) {
     const found = read(text, headers);
     if (found.outcome !== undefined) return undefined;
-    return new ApiError(status, found.code ?? "", found.detail ?? found.title ?? "", found.field, ...more);
+    const detail = found.detail ?? found.title ?? "";
+    return new ApiError(status, found.code ?? "", detail, found.field, ...more, saidOf(found.retryable));
   }
   // A balancer in front of the node.
-  if ([502, 503, 504].includes(status)) return new ApiError(status, "", "no node answered", undefined, ...more);
-  if (!kind.includes("json")) throw foreign(text, headers, status);
+  if (isPassingStatus(status)) return new ApiError(status, "", "no node answered", undefined, ...more);
+  // What a node refuses is a problem; other servers say no in JSON too.
+  if (status >= REFUSAL_MIN || !kind.includes("json")) throw foreign(text, headers, status);
   return undefined;
 }
 
-function retryAfterOf(headers: Headers): number | undefined {
+const saidOf = (retryable: Json): boolean | undefined => (typeof retryable === "boolean" ? retryable : undefined);
+
+/** How many milliseconds to wait, by a number of seconds or by a date of the clock of who answers. */
+export function retryAfterOf(headers: Headers): number | undefined {
   const after = headers.get("retry-after") ?? "";
-  return /^\d+$/.test(after) ? Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000 : undefined;
+  if (/^\d+$/.test(after)) return Math.min(Number(after), RETRY_AFTER_MAX_S) * 1000;
+  const until = DATE.test(after) ? Date.parse(after) : NaN;
+  if (Number.isNaN(until)) return undefined;
+  const now = Date.parse(headers.get("date") ?? "");
+  const afterMs = until - (Number.isNaN(now) ? Date.now() : now);
+  return Math.min(Math.max(afterMs, 0), RETRY_AFTER_MAX_S * 1000);
 }
 
 /** An object without the fields that are not there. */
@@ -188,9 +219,14 @@ export function itemError(found: Json, index: number, requestId?: string): ItemE
   return present<ItemError>({ outcome: "refused", code, detail, index, id, field, requestId: request, retryable });
 }
 
-/** Whether an item failed for a reason that time alone may cure. */
+/** Whether it is what became of one item of many. */
+export function isItem(found: Json): boolean {
+  return typeof found?.outcome === "string" || typeof found?.error?.code === "string";
+}
+
+/** Whether time alone may cure an item's failure: as the node says, or, where it does not, by the code. */
 export function isPassing(found: Json): boolean {
-  return found.error !== undefined && RETRYABLE.includes(found.error.code);
+  return found.error !== undefined && (saidOf(found.error.retryable) ?? RETRYABLE.includes(found.error.code));
 }
 
 export function enqueued(found: Json, repeated: boolean, isMade: boolean): Enqueued {
@@ -284,8 +320,9 @@ export function claim(found: Json, headers: Headers): Claimed {
   const requestId = requestIdOf(headers);
   const resultOf = (each: Json, at: number) => itemError(each, at, requestId) ?? settled(each);
   const results = (found.results ?? []).map(resultOf);
-  const { status, code, detail, field } = found.error ?? {};
-  const error = found.error && { error: new ApiError(status, code, detail, field, retryAfterOf(headers), requestId) };
+  const { status, code, detail, field, retryable } = found.error ?? {};
+  const more = [retryAfterOf(headers), requestId, saidOf(retryable)] as const;
+  const error = found.error && { error: new ApiError(status, code, detail, field, ...more) };
   return Object.assign(found.messages.map(claimed), { results, ...error });
 }
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from . import _wire
@@ -23,6 +26,7 @@ from ._types import (
     Rescheduled,
     Settled,
     TopicInfo,
+    is_passing,
 )
 
 #: The header of the id of a request, in requests and in answers.
@@ -31,13 +35,19 @@ REQUEST_ID = "x-request-id"
 _SHOWN_MAX = 200
 #: Longest pause that is taken from a node or a balancer; a thread cannot wait for any longer one.
 _RETRY_AFTER_MAX_S = 86_400.0
+#: The lowest status that no done request has.
+_REFUSAL_MIN = 300
 
 
-def read(content: bytes, headers: Mapping[str, str]) -> Any:
+def read(content: bytes, headers: Mapping[str, str], has: str | None = None) -> Any:
+    """The object that an answer is. `has`: a field without which it is no answer of a node."""
     try:
-        return _wire.loads(content)
+        found = _wire.loads(content)
     except ValueError:
-        raise _foreign(content, headers) from None
+        found = None
+    if not isinstance(found, dict) or (has is not None and found.get(has) is None):
+        raise _foreign(content, headers)
+    return found
 
 
 def _foreign(content: bytes, headers: Mapping[str, str], status: int | None = None) -> ForeignAnswer:
@@ -62,22 +72,50 @@ def problem(status: int, headers: Mapping[str, str], content: bytes) -> ApiError
             field=found.get("field"),
             retry_after=_retry_after(headers),
             request_id=request_id,
+            retryable=found.get("retryable"),
         )
-    if status in (502, 503, 504):
+    if is_passing(status):
         # A balancer in front of the node.
         return ApiError(status, "", "no node answered", retry_after=_retry_after(headers), request_id=request_id)
-    if "json" not in kind:
+    # What a node refuses is a problem; other servers say no in JSON too.
+    if status >= _REFUSAL_MIN or "json" not in kind:
         raise _foreign(content, headers, status)
     return None
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     text = headers.get("retry-after", "")
-    return min(float(text), _RETRY_AFTER_MAX_S) if text.isascii() and text.isdigit() else None
+    if text.isascii() and text.isdigit():
+        return min(float(text), _RETRY_AFTER_MAX_S)
+    # Or a date, by the clock of the one who answers.
+    until, now = _date(text), _date(headers.get("date", ""))
+    if until is None:
+        return None
+    return min(max(float(math.ceil(until - (time.time() if now is None else now))), 0.0), _RETRY_AFTER_MAX_S)
+
+
+def _date(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def is_item(found: object) -> bool:
+    """True if it is what became of one item of many."""
+    if not isinstance(found, dict):
+        return False
+    return isinstance(found.get("outcome"), str) or isinstance(found.get("error"), dict)
 
 
 def is_retryable_item(found: Mapping[str, Any]) -> bool:
-    return "error" in found and found["error"]["code"] in RETRYABLE
+    return "error" in found and _is_retryable(found["error"])
+
+
+def _is_retryable(error: Mapping[str, Any]) -> bool:
+    """As the node says, or, where it does not, by the code."""
+    said = error.get("retryable")
+    return said if isinstance(said, bool) else error.get("code") in RETRYABLE
 
 
 def item_error(found: Mapping[str, Any], index: int, request_id: str | None = None) -> ItemError | None:
@@ -85,7 +123,7 @@ def item_error(found: Mapping[str, Any], index: int, request_id: str | None = No
     if (error := found.get("error")) is None:
         return None
     id, field, request_id = found.get("id"), error.get("field"), error.get("request_id", request_id)
-    return ItemError(error["code"], error["detail"], index, id, field, request_id)
+    return ItemError(error["code"], error["detail"], index, _is_retryable(error), id, field, request_id)
 
 
 def enqueued(found: Mapping[str, Any], repeated: bool, is_made: bool) -> Enqueued:
@@ -177,9 +215,8 @@ def claim(found: Mapping[str, Any], headers: Mapping[str, str]) -> Claimed:
     if (refused := found.get("error")) is not None:
         title, field = refused.get("title", ""), refused.get("field")
         status, code, detail, retry_after = refused["status"], refused["code"], refused["detail"], _retry_after(headers)
-        error = ApiError(
-            status, code, detail, title=title, field=field, retry_after=retry_after, request_id=request_id
-        )
+        more = {"title": title, "field": field, "retry_after": retry_after, "request_id": request_id}
+        error = ApiError(status, code, detail, **more, retryable=refused.get("retryable"))
     return Claimed([claimed(each) for each in found["messages"]], results, error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -105,9 +106,21 @@ class AsyncDuetime:
                 await asyncio.sleep(step.seconds)
                 continue
             try:
-                answer = _http.reply(await self._http.send(_http.build(self._http, self._base, step)))
-            except httpx.TransportError as error:
+                answer = await self._send(step)
+            except _http.LOST as error:
                 answer = _http.lost(error)
+
+    async def _send(self, step: _calls.Send) -> _calls.Reply:
+        request = _http.build(self._http, self._base, step)
+        body = _http.Body(step, request, time.monotonic())
+        response = await self._http.send(request, stream=True)
+        try:
+            body.begin()
+            async for piece in response.aiter_bytes():
+                body.add(piece)
+        finally:
+            await response.aclose()
+        return body.reply(response)
 
 
 class AsyncTopic:

@@ -165,10 +165,11 @@ class Calls:
         # The Date has whole seconds, some of which passed on the way.
         self._ahead_s = ahead if abs(ahead) > CLOCKS_APART_S else 0.0
 
-    def _json(self, method: str, path: str, body: object = None) -> Steps[Any]:
+    def _json(self, method: str, path: str, has: str, body: object = None) -> Steps[Any]:
+        """`has`: see `_answers.read`."""
         content = None if body is None else _wire.dumps(body)
         reply, _ = yield from self.request(method, path, content)
-        return _answers.read(reply.content, reply.headers)
+        return _answers.read(reply.content, reply.headers, has)
 
     def _results(
         self,
@@ -185,9 +186,9 @@ class Calls:
         while open_ones:
             content = content_of([items[at] for at in open_ones])
             reply, repeated = yield from self.request("POST", path, content, timeout=timeout, end=tries.end)
-            found = _answers.read(reply.content, reply.headers)
-            answers = found.get("results") if isinstance(found, dict) else None
-            if not isinstance(answers, list) or len(answers) != len(open_ones):
+            answers = _answers.read(reply.content, reply.headers, "results")["results"]
+            is_list = isinstance(answers, list) and all(map(_answers.is_item, answers))
+            if not is_list or len(answers) != len(open_ones):
                 text = f"{path} did not answer one result for each of {len(open_ones)} items"
                 raise ForeignAnswer(text, reply.headers.get(_answers.REQUEST_ID))
             failed = []
@@ -208,21 +209,21 @@ class Calls:
     # Topics.
 
     def topics(self) -> Steps[list[TopicInfo]]:
-        found = yield from self._json("GET", "/v1/topics")
+        found = yield from self._json("GET", "/v1/topics", "topics")
         return [_answers.topic(each) for each in found["topics"]]
 
     def put_topic(self, topic: str, settings: Mapping[str, Any]) -> Steps[TopicInfo]:
-        found = yield from self._json("PUT", _path(topic), dict(settings))
+        found = yield from self._json("PUT", _path(topic), "name", dict(settings))
         return _answers.topic(found)
 
     def get_topic(self, topic: str) -> Steps[TopicInfo]:
-        found = yield from self._json("GET", _path(topic))
+        found = yield from self._json("GET", _path(topic), "name")
         return _answers.topic(found)
 
     def delete_topic(self, topic: str, force: bool) -> Steps[str]:
         path = _path(topic) + ("?force=true" if force else "")
         try:
-            found = yield from self._json("DELETE", path)
+            found = yield from self._json("DELETE", path, "outcome")
         except ApiError as error:
             if error.code == "unknown_topic":
                 return "unknown"
@@ -234,7 +235,8 @@ class Calls:
     def enqueue(self, topic: str, message: NewMessage) -> Steps[Enqueued]:
         path = f"{_path(topic)}/messages"
         reply, repeated = yield from self.request("POST", path, message.line)
-        return _answers.enqueued(_answers.read(reply.content, reply.headers), repeated, message.has_made_id)
+        found = _answers.read(reply.content, reply.headers, "outcome")
+        return _answers.enqueued(found, repeated, message.has_made_id)
 
     def enqueue_batch(
         self, topic: str, messages: Sequence[NewMessage], first: int
@@ -250,7 +252,8 @@ class Calls:
             if error.status != 413 or len(messages) > 1:
                 raise
             # What is refused is the body, which is this message.
-            return [ItemError(error.code, error.detail, first, messages[0].id, error.field, error.request_id)]
+            id, field, request_id = messages[0].id, error.field, error.request_id
+            return [ItemError(error.code, error.detail, first, error.retryable, id, field, request_id)]
         return [
             _answers.item_error(found, first + at)
             or _answers.enqueued(found, repeated, messages[at].has_made_id)
@@ -259,7 +262,7 @@ class Calls:
 
     def get(self, topic: str, id: str) -> Steps[Message | None]:
         try:
-            found = yield from self._json("GET", f"{_path(topic)}/messages/{_wire.part(id)}")
+            found = yield from self._json("GET", f"{_path(topic)}/messages/{_wire.part(id)}", "id")
         except ApiError as error:
             if error.code == "unknown_message":
                 return None
@@ -280,7 +283,7 @@ class Calls:
 
     def reschedule(self, topic: str, id: str, delay: Duration | None, due_at: datetime | None) -> Steps[Rescheduled]:
         body = _wire.due(delay, due_at)
-        found = yield from self._json("PATCH", f"{_path(topic)}/messages/{_wire.part(id)}", body)
+        found = yield from self._json("PATCH", f"{_path(topic)}/messages/{_wire.part(id)}", "outcome", body)
         return _answers.rescheduled(found, id)
 
     # Consumers.
@@ -302,7 +305,7 @@ class Calls:
             body["ack"] = list(ack)
         path, content = f"{_path(topic)}/claim", _wire.dumps(body)
         reply, _ = yield from self.request("POST", path, content, wait=wait, timeout=timeout, retry_for=retry_for)
-        claimed = _answers.claim(_answers.read(reply.content, reply.headers), reply.headers)
+        claimed = _answers.claim(_answers.read(reply.content, reply.headers, "messages"), reply.headers)
         if len(claimed.results) != len(ack):
             text = f"{path} did not answer one result for each of {len(ack)} receipts"
             raise ForeignAnswer(text, reply.headers.get(_answers.REQUEST_ID))
@@ -318,7 +321,7 @@ class Calls:
     ) -> Steps[ClaimedAny]:
         content = _wire.dumps({"topics": dict(topics), **_claim(max, wait, visibility, consumer)})
         reply, _ = yield from self.request("POST", "/v1/claim", content, wait=wait)
-        return _answers.claim_any(_answers.read(reply.content, reply.headers))
+        return _answers.claim_any(_answers.read(reply.content, reply.headers, "messages"))
 
     def settle(
         self,
@@ -348,7 +351,7 @@ class Calls:
         content = _wire.dumps({"receipts": list(receipts), "visibility_timeout": _wire.duration(visibility)})
         path = f"{_path(topic)}/extend"
         reply, _ = yield from self.request("POST", path, content, timeout=timeout, retry_for=0)
-        results = _answers.read(reply.content, reply.headers)["results"]
+        results = _answers.read(reply.content, reply.headers, "results")["results"]
         return [_answers.item_error(each, at) or _answers.settled(each) for at, each in enumerate(results)]
 
 

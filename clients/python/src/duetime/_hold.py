@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from ._calls import PAUSE_FIRST_S, PAUSE_MAX_S
-from ._types import ApiError, ClaimedMessage, DuetimeError, ItemError, NoAnswer, Settled, SettleOutcome
+from ._types import (
+    ApiError,
+    ClaimedMessage,
+    DuetimeError,
+    ItemError,
+    NoAnswer,
+    Settled,
+    SettleOutcome,
+    is_passing,
+)
 
 T = TypeVar("T")
 
@@ -142,8 +151,9 @@ def check(concurrency: int, visibility: float) -> None:
 
 
 def pause_after(error: DuetimeError, failures: int) -> float:
-    """Seconds until the next claim; an error that no pause cures is raised."""
-    if not isinstance(error, NoAnswer) and not (isinstance(error, ApiError) and error.retryable):
+    """Seconds until the next claim; an error that no pause cures is raised. Each 503 is waited out."""
+    is_refusal = isinstance(error, ApiError) and (error.retryable or is_passing(error.status))
+    if not isinstance(error, NoAnswer) and not is_refusal:
         raise error
     asked = error.retry_after if isinstance(error, ApiError) else None
     pause = (asked or 0.0) + random.uniform(0, min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0**failures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import httpx
 
@@ -38,11 +39,34 @@ def build(http: httpx.Client | httpx.AsyncClient, base: str, step: Send) -> http
     )
 
 
-def reply(response: httpx.Response) -> Reply:
-    return Reply(response.status_code, response.headers, response.content)
+class Body:
+    """The body of an answer while it comes: the time of httpx is for each piece, that of a client for the whole."""
+
+    def __init__(self, step: Send, request: httpx.Request, started: float) -> None:
+        self._request, self._end, self._pieces = request, started + step.timeout, list[bytes]()
+        self._limit = step.timeout
+
+    def begin(self) -> None:
+        """The status and headers are there. What is left of the time is what the next piece has."""
+        left = max(self._end - time.monotonic(), 0.001)
+        limits = self._request.extensions.get("timeout")
+        if isinstance(limits, dict) and limits.get("read") is not None:
+            limits["read"] = min(limits["read"], left)
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        if time.monotonic() > self._end:
+            raise httpx.ReadTimeout(f"not complete within {self._limit:g} s")
+
+    def reply(self, response: httpx.Response) -> Reply:
+        return Reply(response.status_code, response.headers, b"".join(self._pieces))
 
 
-def lost(error: httpx.TransportError) -> Lost:
+#: What ends a try without an answer. A body that cannot be unpacked was damaged on the way.
+LOST = (httpx.TransportError, httpx.DecodingError)
+
+
+def lost(error: httpx.TransportError | httpx.DecodingError) -> Lost:
     maybe_done = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     return Lost(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, maybe_done)
 

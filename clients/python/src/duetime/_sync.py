@@ -106,9 +106,21 @@ class Duetime:
                 time.sleep(step.seconds)
                 continue
             try:
-                answer = _http.reply(self._http.send(_http.build(self._http, self._base, step)))
-            except httpx.TransportError as error:
+                answer = self._send(step)
+            except _http.LOST as error:
                 answer = _http.lost(error)
+
+    def _send(self, step: _calls.Send) -> _calls.Reply:
+        request = _http.build(self._http, self._base, step)
+        body = _http.Body(step, request, time.monotonic())
+        response = self._http.send(request, stream=True)
+        try:
+            body.begin()
+            for piece in response.iter_bytes():
+                body.add(piece)
+        finally:
+            response.close()
+        return body.reply(response)
 
 
 class Topic:

@@ -26,7 +26,7 @@ End: TypeAlias = Literal["delivered", "cancelled", "cancelled_in_flight", "dead"
 #: earlier, or later, is there, whole; what somebody holds is replaced.
 OnConflict: TypeAlias = Literal["reject", "replace", "earliest", "latest", "return"]
 
-#: Codes of a refusal that time alone may cure: the client sends such a request, or such an item, again.
+#: Codes of an item's refusal that time alone may cure, for a node that does not say so itself.
 RETRYABLE = frozenset(
     ["busy", "clock_skew", "draining", "rate_limited", "routing_changing", "store_unavailable", "timeout"]
 )
@@ -35,6 +35,11 @@ RETRYABLE = frozenset(
 def _named(request_id: str | None, before: str = "; ") -> str:
     """What the text of an error says of its request."""
     return f"{before}request {request_id}" if request_id else ""
+
+
+def is_passing(status: int) -> bool:
+    """True if another answer than this may come later."""
+    return status in (429, 502, 503, 504)
 
 
 class DuetimeError(Exception):
@@ -54,6 +59,7 @@ class ApiError(DuetimeError):
         field: str | None = None,
         retry_after: float | None = None,
         request_id: str | None = None,
+        retryable: bool | None = None,
     ) -> None:
         super().__init__(f"{detail or title} ({code or status}{_named(request_id, ', ')})")
         self.status, self.code, self.detail, self.title = status, code, detail, title
@@ -63,11 +69,9 @@ class ApiError(DuetimeError):
         self.retry_after = retry_after
         #: The id of the request, which the lines of the node's log about it have.
         self.request_id = request_id
-
-    @property
-    def retryable(self) -> bool:
-        """True if the same request may succeed later."""
-        return self.status in (429, 502, 503, 504)
+        #: True if the same request may succeed later without anybody doing anything else: as the node said, or, of
+        #: what stands before it, by the status.
+        self.retryable = retryable if isinstance(retryable, bool) else is_passing(status)
 
 
 class NoAnswer(DuetimeError):
@@ -219,15 +223,12 @@ class ItemError:
     detail: str
     #: Which item of the call it was, from 0.
     index: int
+    #: True if the same item may succeed later.
+    retryable: bool
     id: str | None = None
     field: str | None = None
     #: The id of the request that it was in.
     request_id: str | None = None
-
-    @property
-    def retryable(self) -> bool:
-        """True if the same item may succeed later."""
-        return self.code in RETRYABLE
 
 
 @dataclass(frozen=True, slots=True)

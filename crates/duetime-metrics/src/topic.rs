@@ -8,7 +8,7 @@ use duetime_core::Timestamp;
 use parking_lot::Mutex;
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge};
 
-use crate::capacity::Capacity;
+use crate::capacity::{CAPACITY_STRETCH, Capacity};
 use crate::labels::{CancelVerdict, Event, FORECAST_WITHIN};
 use crate::recent::{Recent, RecentStep, Samples, Shares, TopicHistory};
 use crate::retries::Retries;
@@ -189,11 +189,21 @@ impl TopicMeters {
     pub(crate) fn sample(&self, at: Duration) {
         self.sample_asks(at);
         let backlog = Duration::try_from_secs_f64(self.oldest_due_age.get()).unwrap_or_default();
+        let backlog = (!self.is_held_up()).then_some(backlog);
         let events = Event::ALL.iter().map(|(event, _)| self.counted(*event)).collect();
         self.samples.lock().sample(at, events, &self.lateness);
         let mut capacity = self.capacity.lock();
         capacity.sample(at, self.counted(Event::Delivered), backlog);
         self.capacity_shown.set(capacity.per_second().unwrap_or(0.0));
+    }
+
+    /// What is due waits for something else than a node or a sink that can do no more: for a sink that is down, for a part
+    /// of the store, for consumers that do not ask, or for the end of a pause.
+    fn is_held_up(&self) -> bool {
+        self.breaker_open.get() > 0
+            || self.paused.get() > 0
+            || self.shards_unreachable.get() > 0
+            || self.consumer_claim_age.get() >= CAPACITY_STRETCH.as_secs_f64()
     }
 
     /// Counts `n` messages to which `event` happened.

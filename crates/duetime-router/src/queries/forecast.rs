@@ -58,6 +58,24 @@ fn in_parts(buckets: &[TimeBucket], parts: Option<&(usize, Vec<TimeBucket>)>) ->
     all
 }
 
+/// What is due already, in a forecast.
+#[derive(Clone, Copy)]
+enum Backlog {
+    /// It is delivered before what falls due later.
+    First,
+    /// It is not looked at: other figures show it, and in an outage it says nothing of what is ahead.
+    LeftOut,
+}
+
+impl Backlog {
+    fn of(self, due: u64) -> u64 {
+        match self {
+            Self::First => due,
+            Self::LeftOut => 0,
+        }
+    }
+}
+
 /// Loads of so many buckets that have these time buckets.
 fn judged(buckets: usize, all: &[(usize, TimeBucket)], due: u64, per_second: f64) -> (Vec<Load>, Option<Herd>) {
     let time_buckets: Vec<TimeBucket> = all.iter().map(|(_, time_bucket)| *time_bucket).collect();
@@ -113,6 +131,7 @@ impl Forecaster {
         shards: &[Shard],
         edges: Vec<Timestamp>,
         per_second: Option<f64>,
+        backlog: Backlog,
     ) -> Result<Forecast, RouteError> {
         let at = edges[0];
         let with_due: Vec<Timestamp> =
@@ -129,7 +148,7 @@ impl Forecaster {
         }
         let of_buckets = in_parts(&buckets, parts.as_ref());
         let (loads, herd) = match per_second {
-            Some(per_second) => judged(buckets.len(), &of_buckets, due, per_second),
+            Some(per_second) => judged(buckets.len(), &of_buckets, backlog.of(due), per_second),
             None => (Vec::new(), None),
         };
         Ok(Forecast { at, due, buckets, loads, herd, per_second, silent })
@@ -141,7 +160,8 @@ impl Forecaster {
             let record = self.dispatcher.topic(topic).await?;
             let per_second = self.capacity(&record);
             let shards: Vec<Shard> = record.routing.all(topic).collect();
-            match self.count_forecast(&shards, shape.edges(self.dispatcher.context.clock.now()), per_second).await {
+            let edges = shape.edges(self.dispatcher.context.clock.now());
+            match self.count_forecast(&shards, edges, per_second, Backlog::First).await {
                 Err(error) if error.is_misrouted() && recounts < RECOUNTS_MAX => {
                     recounts += 1;
                     self.dispatcher.catalog.refresh().await?;
@@ -216,7 +236,7 @@ impl Forecaster {
             let now = self.dispatcher.context.clock.now();
             let minutes: Vec<Timestamp> = (0..=60).map(|minute| now.plus(MINUTE * minute)).collect();
             let rest = [minutes[60], now.plus(MINUTE * 24 * 60)];
-            let hour = self.count_forecast(&shards, minutes, self.capacity_here(record)).await?;
+            let hour = self.count_forecast(&shards, minutes, self.capacity_here(record), Backlog::LeftOut).await?;
             let of_rest = time_buckets(&rest, &self.count(&shards, &rest).await?.0);
             for (sum, (_, seconds)) in within.iter_mut().zip(FORECAST_WITHIN) {
                 let until = now.plus(Duration::from_secs(seconds));

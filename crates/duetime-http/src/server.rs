@@ -11,6 +11,7 @@ pub(crate) mod guard;
 pub(crate) mod memory;
 pub(crate) mod options;
 pub(crate) mod packed;
+pub(crate) mod peer_tls;
 pub(crate) mod peers;
 pub(crate) mod request_id;
 pub(crate) mod state;

@@ -82,6 +82,7 @@ pub struct Meters {
     auth_refused: IntCounterVec,
     build_info: IntGaugeVec,
     certificate_ends: GaugeVec,
+    config_reloaded: IntGaugeVec,
     spans: IntCounterVec,
     lines_lost: IntCounterVec,
 }
@@ -151,6 +152,11 @@ impl Meters {
             },
             build_info: gauge(r, &table::BUILD_INFO),
             certificate_ends: float_gauge(r, &table::CERTIFICATE_ENDS),
+            config_reloaded: {
+                let reloaded = gauge(r, &table::CONFIG_RELOADED);
+                reloaded.with_label_values::<&str>(&[]).set(1);
+                reloaded
+            },
             spans: from_zero(counter(r, &table::SPANS), &["exported", "queue_full", "failed"]),
             lines_lost: from_zero(counter(r, &table::LINES_LOST), &["log", "audit"]),
             registry,
@@ -359,6 +365,11 @@ impl Meters {
     #[expect(clippy::cast_precision_loss, reason = "a second of 285 million years is as good as another")]
     pub fn certificate_ends(&self, key: &str, ends_s: i64) {
         self.certificate_ends.with_label_values(&[key]).set(ends_s as f64);
+    }
+
+    /// Whether the configuration was taken when it was read last.
+    pub fn config_reloaded(&self, is_taken: bool) {
+        self.config_reloaded.with_label_values::<&str>(&[]).set(i64::from(is_taken));
     }
 
     /// Which program this is: its version, its commit and what is built in. Once.

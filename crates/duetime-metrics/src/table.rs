@@ -99,9 +99,9 @@ table! {
     FORECAST = "duetime_forecast", Kind::Gauge, ["topic", "within"],
         "Messages that fall due from now on within 1m, 5m, 1h and 24h, in the shards this node scans, counted every half minute at most: sum over nodes.";
     CAPACITY = "duetime_capacity", Kind::Gauge, ["topic"],
-        "Messages a second this node was able to deliver, as measured: the best five seconds of the last 24 hours in which it delivered 500 or messages waited all along; 0 while there were none. What is possible may be more: sum over nodes.";
+        "Messages a second this node was able to deliver, as measured: the best five seconds of the last 24 hours in which it delivered 500, or fewer while messages had waited for 15 seconds and more though nothing was down; 0 while there were none. What is possible may be more: sum over nodes.";
     FORECAST_LATE = "duetime_forecast_late_seconds", Kind::Gauge, ["topic"],
-        "How late the last message of a herd within the coming hour will be in the shards this node scans, at duetime_capacity or the topic's rate limit; 0 where all are in time or neither is known: max over nodes.";
+        "How late the last message of a herd within the coming hour will be in the shards this node scans, beside what is due already, at duetime_capacity or the topic's rate limit; 0 where all are in time or neither is known: max over nodes.";
     STORE_USED = "duetime_store_used_bytes", Kind::Gauge, ["server"],
         "Memory that a master of Redis uses, or bytes of the embedded store's folder, as this node sees it: max over nodes.";
     STORE_LIMIT = "duetime_store_limit_bytes", Kind::Gauge, ["server"],
@@ -152,6 +152,8 @@ table! {
         "Requests refused because of their token: token_missing, token_unknown, forbidden (its scopes or topics), rate_limited, too_many_topics.";
     CERTIFICATE_ENDS = "duetime_certificate_ends_timestamp_seconds", Kind::Gauge, ["setting"],
         "When a certificate that this node shows ends, in seconds since the Unix epoch, by the key of the configuration that names its file. Look at each node.";
+    CONFIG_RELOADED = "duetime_config_last_reload_successful", Kind::Gauge, [],
+        "1 if the configuration, tokens and certificates were taken when they were last read, at the start, on SIGHUP or because a file changed; 0: a file is wrong, the log says which, and the node goes on with what it had. Look at each node.";
     SPANS = "duetime_spans_total", Kind::Counter, ["outcome"],
         "Spans of deliveries by what became of them: exported, queue_full (more at once than OTEL_BSP_MAX_QUEUE_SIZE, dropped), failed (the collector did not take them, dropped). 0 where no traces are exported.";
     LINES_LOST = "duetime_log_lines_lost_total", Kind::Counter, ["log"],

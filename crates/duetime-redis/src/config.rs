@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::Draw;
-use duetime_settings::{ClientPem, ClientTls, Secret};
+use duetime_settings::{ClientTls, Secret};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionInfo, TlsCertificates};
+use redis::{Client, ConnectionInfo};
 
-use crate::dial::{Dial, Endpoint};
+use crate::dial::{Dial, Endpoint, client_of};
 use crate::error::LinkError;
 use crate::url::RedisUrl;
 
@@ -66,21 +66,14 @@ impl LinkConfig {
 /// One address, with the certificates of the configuration.
 pub(crate) fn endpoint(info: ConnectionInfo, config: &LinkConfig) -> Result<Endpoint, LinkError> {
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let ClientPem { ca: root_cert, identity } =
-        config.tls.read().map_err(|fault| LinkError::Setup(format!("tls: {fault}")))?;
-    let client_tls = identity.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key });
-    let made = if client_tls.is_some() || root_cert.is_some() {
-        if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            return Err(LinkError::Setup(
-                "tls is set but the URL is without; write rediss where it says redis".to_owned(),
-            ));
-        }
-        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-    } else {
-        Client::open(info)
-    };
-    match made {
-        Ok(client) => Ok(Endpoint::new(client, config.dial.clone())),
-        Err(error) => Err(LinkError::Setup(format!("redis connection: {error}"))),
+    let has_files = config.tls.paths().next().is_some();
+    if has_files && !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        return Err(LinkError::Setup("tls is set but the URL is without; write rediss where it says redis".to_owned()));
     }
+    let made = match has_files {
+        true => client_of(info, &config.tls),
+        false => Client::open(info).map_err(|error| error.to_string()),
+    };
+    let client = made.map_err(|error| LinkError::Setup(format!("redis connection: {error}")))?;
+    Ok(Endpoint::new(client, has_files.then(|| config.tls.clone()), config.dial.clone()))
 }

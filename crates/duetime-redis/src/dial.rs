@@ -7,9 +7,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use duetime_settings::ClientTls;
 use futures::future::BoxFuture;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsCertificates};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
@@ -25,10 +26,12 @@ pub trait Dial: fmt::Debug + Send + Sync {
     fn dial(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>>;
 }
 
-/// One address of a server, and how to connect to it. Certificates and login are in the client.
+/// One address of a server, and how to connect to it. The login is in the client.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
+    /// Files of certificates, if there are any: a connection is made with what was read of them last.
+    tls: Option<ClientTls>,
     dial: Option<Arc<dyn Dial>>,
 }
 
@@ -41,9 +44,25 @@ impl Drop for Driver {
     }
 }
 
+/// A client with what the files of `tls` held when they were read last.
+pub(crate) fn client_of(info: ConnectionInfo, tls: &ClientTls) -> Result<Client, String> {
+    let pem = tls.read().map_err(|fault| format!("tls: {fault}"))?;
+    let client_tls = pem.identity.clone();
+    let client_tls = client_tls.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: pem.ca.clone() };
+    Client::build_with_tls(info, certificates).map_err(|error| error.to_string())
+}
+
 impl Endpoint {
-    pub(crate) fn new(client: Client, dial: Option<Arc<dyn Dial>>) -> Self {
-        Self { client, dial }
+    pub(crate) fn new(client: Client, tls: Option<ClientTls>, dial: Option<Arc<dyn Dial>>) -> Self {
+        Self { client, tls, dial }
+    }
+
+    /// The client for a new connection.
+    fn client(&self) -> RedisResult<Client> {
+        let Some(tls) = &self.tls else { return Ok(self.client.clone()) };
+        let made = client_of(self.client.get_connection_info().clone(), tls);
+        made.map_err(|fault| io::Error::other(fault).into())
     }
 
     async fn stream(&self, dial: &dyn Dial) -> io::Result<Box<dyn ByteStream>> {
@@ -59,7 +78,7 @@ impl Endpoint {
         config: &AsyncConnectionConfig,
     ) -> RedisResult<(MultiplexedConnection, Option<Driver>)> {
         let Some(dial) = &self.dial else {
-            return Ok((self.client.get_multiplexed_async_connection_with_config(config).await?, None));
+            return Ok((self.client()?.get_multiplexed_async_connection_with_config(config).await?, None));
         };
         let stream = self.stream(&**dial).await?;
         let login = self.client.get_connection_info().redis_settings();
@@ -69,7 +88,7 @@ impl Endpoint {
 
     /// A new connection for subscriptions.
     pub(crate) async fn pubsub(&self) -> RedisResult<PubSub> {
-        let Some(dial) = &self.dial else { return self.client.get_async_pubsub().await };
+        let Some(dial) = &self.dial else { return self.client()?.get_async_pubsub().await };
         let stream = self.stream(&**dial).await?;
         PubSub::new(self.client.get_connection_info().redis_settings(), stream).await
     }

@@ -168,7 +168,8 @@ impl RedisStoreConfig {
             found.push(("tls", fault.to_owned()));
         }
         if self.tls.server_name.is_some() {
-            let fault = "server_name is for etcd; Redis's certificate must have the name that is in url";
+            let fault =
+                "server_name is for etcd and other nodes; Redis's certificate must have the name that is in url";
             found.push(("tls", fault.to_owned()));
         }
         let has_sentinels = url.as_ref().is_none_or(|url| matches!(url, RedisUrl::Sentinel { .. }));

@@ -1,7 +1,7 @@
 //! What the listener is made of: bounds that fit the system's, TLS, and whom it lets in.
 //!
-//! Tokens, host names and certificates are reloaded on SIGHUP and when their files change; the
-//! audit log's file is reopened. The rest of the configuration applies at the next start.
+//! Tokens, host names and certificates, those of the listener and those of this node as a client, are reloaded on SIGHUP
+//! and when their files change; the audit log's file is reopened. The rest of the configuration applies at the next start.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use duetime_core::Clock as _;
-use duetime_http::{Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Peers, Shares, Tls, TlsFiles, certificate_ends};
+use duetime_http::{
+    Audit, Auth, ConnectionBounds, Hosts, HttpOptions, Peers, Shares, Tls, TlsFiles, certificate_ends, check_client,
+};
 use duetime_metrics::Meters;
+use duetime_settings::ClientTls;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
@@ -139,21 +142,21 @@ pub fn options(config: &Config, lines: &ConfigLines) -> anyhow::Result<HttpOptio
     })
 }
 
-/// The certificates that this node shows to others as a client, by their keys; they are read at the start alone.
-pub fn client_certificates(config: &Config) -> Vec<([&'static str; 3], &Path)> {
+/// What this node trusts and shows as a client of the store, of etcd and of other nodes, by the keys.
+fn client_tls(config: &Config) -> impl Iterator<Item = ([&'static str; 2], &ClientTls)> {
     let store = match &config.store {
-        StoreConfig::Redis(redis) => redis.tls.cert_file.as_ref(),
+        StoreConfig::Redis(redis) => Some((["store", "tls"], &redis.tls)),
         StoreConfig::Embedded(_) => None,
     };
-    let is_etcd = config.ownership.mode == OwnershipMode::Etcd;
-    let etcd = config.ownership.etcd.tls.cert_file.as_ref().filter(|_| is_etcd);
-    let peers = config.node.peer_tls.cert_file.as_ref();
-    let all = [
-        (["store", "tls", "cert_file"], store),
-        (["ownership", "etcd_tls", "cert_file"], etcd),
-        (["node", "peer_tls", "cert_file"], peers),
-    ];
-    all.into_iter().filter_map(|(path, file)| Some((path, file?.path()))).collect()
+    let etcd = (config.ownership.mode == OwnershipMode::Etcd)
+        .then_some((["ownership", "etcd_tls"], &config.ownership.etcd.tls));
+    store.into_iter().chain(etcd).chain([(["node", "peer_tls"], &config.node.peer_tls)])
+}
+
+/// The certificates that this node shows to others as a client, by their keys.
+pub fn client_certificates(config: &Config) -> Vec<([&'static str; 3], &Path)> {
+    let files = client_tls(config).filter_map(|(path, tls)| Some((path, tls.cert_file.as_ref()?.path())));
+    files.map(|([section, key], file)| ([section, key, "cert_file"], file)).collect()
 }
 
 /// Reloads tokens, host names and certificates while the node serves.
@@ -169,6 +172,8 @@ struct Files {
     file: Option<PathBuf>,
     overlays: Vec<Overlay>,
     config: Config,
+    /// The node's own as a client: their files are those of the start, for other keys apply at a start only.
+    clients: Vec<(String, ClientTls)>,
     auth: Auth,
     options: HttpOptions,
     meters: Arc<Meters>,
@@ -209,13 +214,11 @@ impl Reloader {
         hangup: Signal,
     ) -> Self {
         let file = file.map(Path::to_owned);
-        let mut files = Files { file, overlays, config, auth, options, meters, seen: Vec::new() };
+        let with_files = client_tls(&config).filter(|(_, tls)| tls.paths().next().is_some());
+        let clients = with_files.map(|(path, tls)| (path.join("."), tls.clone())).collect();
+        let mut files = Files { file, overlays, config, clients, auth, options, meters, seen: Vec::new() };
         files.show_certificate();
-        for (path, file) in client_certificates(&files.config) {
-            if let Some(ends) = certificate_ends(file) {
-                files.meters.certificate_ends(&path.join("."), ends);
-            }
-        }
+        files.clients.iter().for_each(|(key, tls)| files.show_certificate_of(key, tls));
         files.seen = files.prints();
         Self { files: Arc::new(Mutex::new(files)), hangup }
     }
@@ -258,7 +261,9 @@ impl Reloader {
 impl Files {
     fn prints(&self) -> Vec<Print> {
         let of_tls = self.config.node.tls.iter().flat_map(TlsFiles::paths);
-        self.file.as_deref().into_iter().chain(self.config.auth.paths()).chain(of_tls).map(print).collect()
+        let of_clients = self.clients.iter().flat_map(|(_, tls)| tls.paths());
+        let of_config = self.file.as_deref().into_iter().chain(self.config.auth.paths());
+        of_config.chain(of_tls).chain(of_clients).map(print).collect()
     }
 
     /// Reads them if one has changed, or if it `is_asked` to.
@@ -277,12 +282,28 @@ impl Files {
     fn reload(&mut self, why: &'static str) {
         let read = config::load(self.file.as_deref(), &self.overlays)
             .map_err(|complaints| complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
-        match read.and_then(|loaded| self.apply(loaded, why)) {
+        let taken = read.and_then(|loaded| self.apply(loaded, why));
+        match &taken {
             Ok(()) => {
                 info!(why, "tokens, host names and certificates are read anew; other keys apply at the next start")
             }
             Err(error) => error!(why, error, "the configuration could not be read anew, going on with the old one"),
         }
+        // Certificates of one target that are wrong keep those of the others from nothing.
+        let refused = self.clients.iter().filter(|(key, tls)| !self.renew(key, tls, why)).count();
+        self.meters.config_reloaded(taken.is_ok() && refused == 0);
+    }
+
+    /// Has connections to this target made with what its files hold now. False if they cannot be used.
+    fn renew(&self, key: &str, tls: &ClientTls, why: &str) -> bool {
+        match tls.renew(check_client) {
+            Ok(()) => self.show_certificate_of(key, tls),
+            Err(error) => {
+                error!(why, key, error, "certificates could not be read anew, going on with the old ones");
+                return false;
+            }
+        }
+        true
     }
 
     fn apply(&mut self, ReadConfig { config, lines }: ReadConfig, why: &str) -> Result<(), String> {
@@ -318,6 +339,12 @@ impl Files {
     fn show_certificate(&self) {
         if let Some(ends) = self.config.node.tls.as_ref().and_then(TlsFiles::ends) {
             self.meters.certificate_ends("node.tls.cert", ends);
+        }
+    }
+
+    fn show_certificate_of(&self, key: &str, tls: &ClientTls) {
+        if let Some(ends) = tls.cert_file.as_ref().and_then(|file| certificate_ends(file.path())) {
+            self.meters.certificate_ends(&format!("{key}.cert_file"), ends);
         }
     }
 }

@@ -108,6 +108,20 @@ fn the_notes_lead_to_the_node_by_any_port_of_the_service_and_over_tls() {
 }
 
 #[test]
+fn nodes_with_tls_know_each_other_by_the_name_of_the_service() {
+    let at = |sets: &[&str]| {
+        let (well, printed) = with("fitted", sets);
+        assert!(well, "{printed}");
+        printed.lines().find(|line| line.contains("peer_tls")).map(|line| line.trim().to_owned())
+    };
+    let is = |name: &str| format!("peer_tls = {{ ca_file = \"/run/tls/ca.crt\", server_name = \"{name}\" }}");
+    assert_eq!(at(&[]), Some(is("x-duetime.default.svc")));
+    assert_eq!(at(&["tls.serverName=duetime.internal.example"]), Some(is("duetime.internal.example")));
+    assert_eq!(at(&["tls.caKey="]), None, "a Secret without an authority");
+    assert_eq!(at(&["tls.secretName=", "serviceMonitor.tlsConfig=null"]), None);
+}
+
+#[test]
 fn a_prometheus_of_another_namespace_reaches_nodes_that_it_is_to_scrape() {
     let operators = "app.kubernetes.io/name: prometheus";
     let (well, printed) = with("embedded", &["auth.metrics=false", "serviceMonitor.enabled=true"]);
@@ -165,6 +179,7 @@ async fn the_configuration_of_each_case_passes_check_config_with_real_servers() 
             .replace("/run/secrets/webhook/key", &path("key"))
             .replace("/run/tls/tls.crt", &path("server.pem"))
             .replace("/run/tls/tls.key", &path("server.key"))
+            .replace("/run/tls/ca.crt", &path("ca.pem"))
             .replace("http://etcd-0.etcd:2379", &etcd)
             .replace("http://etcd-1.etcd:2379", &etcd)
             .replace(

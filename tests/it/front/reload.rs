@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use duetime_testkit::servers::{Node, free_port};
+use duetime_testkit::servers::{Node, RedisOptions, RedisServer, free_port, write_certificates};
 use duetime_testkit::wait::{Because, let_pass};
 use tokio::time::Instant;
 
@@ -113,6 +113,48 @@ async fn a_secret_whose_file_does_not_answer_stops_nothing() {
         assert_eq!(status(&node, "the-first-secret-0").await, 200);
     }
     assert!(node.sigterm(PATIENCE).await.success());
+}
+
+/// The one metric that says how a reload went.
+async fn is_taken(node: &Node) -> bool {
+    let text = client().get(format!("{}/metrics", node.url())).send().await.unwrap().text().await.unwrap();
+    text.lines().any(|line| line == "duetime_config_last_reload_successful 1")
+}
+
+#[tokio::test]
+async fn the_certificates_that_a_node_shows_to_redis_are_read_anew_and_a_bad_file_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificates(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let mut redis = RedisServer::start_with(RedisOptions {
+        tls: true,
+        append_only: true,
+        certificates: Some(folder.path().to_owned()),
+        // Whose certificate is not of the authority is refused.
+        lines: vec!["tls-auth-clients optional".to_owned()],
+        ..RedisOptions::default()
+    })
+    .await;
+    let tls = [path("ca.pem"), path("server.pem"), path("server.key")];
+    let config = format!("[store.tls]\nca_file = {:?}\ncert_file = {:?}\nkey_file = {:?}\n", tls[0], tls[1], tls[2]);
+    let node = Node::start(PROGRAM, &redis.url(), &config).await;
+    let put = async |topic: &str| {
+        let request = client().put(format!("{}/v1/topics/{topic}", node.url())).send().await;
+        request.is_ok_and(|answer| answer.status() == 201)
+    };
+    assert!(put("a").await && is_taken(&node).await);
+    std::fs::write(&tls[2], "rubbish").unwrap();
+    until("it is said", || async { !is_taken(&node).await }).await;
+    assert!(node.output().contains("certificates could not be read anew"), "{}", node.output());
+    // A new connection is made with those of before.
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    until("it goes on", || put("b")).await;
+    // All new, and of another authority: connections that are open go on, and Redis begins with them.
+    write_certificates(folder.path());
+    until("they are taken", || is_taken(&node)).await;
+    assert!(put("c").await, "connections that are open go on");
+    redis.restart().await;
+    until("the new ones are shown", || put("d")).await;
 }
 
 /// An authority, and certificates of it for 127.0.0.1 in `folder`, until the end of `year`.

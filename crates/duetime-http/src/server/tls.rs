@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use duetime_settings::ClientPem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use serde::Deserialize;
 use tokio_rustls::TlsAcceptor;
@@ -93,8 +95,11 @@ pub fn certificate_fault(file: &Path) -> Option<String> {
 }
 
 fn invalid_at(file: &Path, now: ASN1Time) -> Option<String> {
-    validities(file)?.iter().find_map(|Validity { not_before, not_after }| {
-        let shown = file.display();
+    invalid_among(&validities(file)?, &file.display(), now)
+}
+
+fn invalid_among(all: &[Validity], shown: &dyn Display, now: ASN1Time) -> Option<String> {
+    all.iter().find_map(|Validity { not_before, not_after }| {
         if *not_after < now {
             Some(format!("{shown}: the certificate expired on {not_after}; put a new one there"))
         } else if *not_before > now {
@@ -107,9 +112,41 @@ fn invalid_at(file: &Path, now: ASN1Time) -> Option<String> {
     })
 }
 
+/// Whether a client can use what was read of its files, by the clock of this machine.
+///
+/// # Errors
+///
+/// A sentence that names the key of [`ClientTls`](duetime_settings::ClientTls).
+pub fn check_client(pem: &ClientPem) -> Result<(), String> {
+    let read = |key: &str, text: &[u8]| {
+        let all = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(|error| format!("{key}: no certificate in PEM can be read: {error}"))?;
+        if all.is_empty() { Err(format!("{key}: has no certificate in PEM")) } else { Ok(all) }
+    };
+    if let Some(ca) = &pem.ca {
+        let mut roots = RootCertStore::empty();
+        read("ca_file", ca)?
+            .into_iter()
+            .try_for_each(|one| roots.add(one).map_err(|error| format!("ca_file: {error}")))?;
+    }
+    let Some((cert, key)) = &pem.identity else { return Ok(()) };
+    let chain = read("cert_file", cert)?;
+    if let Some(fault) = validities_of(&chain).and_then(|all| invalid_among(&all, &"cert_file", ASN1Time::now())) {
+        return Err(fault);
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("key_file: no private key in PEM can be read: {error}"))?;
+    CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())
+        .map(drop)
+        .map_err(|error| format!("cert_file and key_file do not go together: {error}"))
+}
+
 /// From when to when each certificate of the file is valid.
 fn validities(file: &Path) -> Option<Vec<Validity>> {
-    let all = certificates("cert", file).ok()?;
+    validities_of(&certificates("cert", file).ok()?)
+}
+
+fn validities_of(all: &[CertificateDer<'_>]) -> Option<Vec<Validity>> {
     let validity = |one: &CertificateDer<'_>| Some(x509_parser::parse_x509_certificate(one).ok()?.1.validity().clone());
     all.iter().map(validity).collect()
 }
@@ -177,5 +214,26 @@ mod tests {
         assert!(at(from - 1).unwrap().contains("is not valid before"));
         assert!(at(to + 1).unwrap().contains("expired on"));
         assert_eq!(certificate_ends(file.path()), Some(to));
+    }
+
+    #[test]
+    fn a_client_uses_no_rubbish_and_no_key_of_another_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        duetime_testkit::servers::write_certificates(folder.path());
+        let file = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+        let (ca, cert, key) = (file("ca.pem"), file("server.pem"), file("server.key"));
+        let other = duetime_testkit::webhook::localhost_tls().1.into_bytes();
+        let check = |ca: &[u8], cert: &[u8], key: &[u8]| {
+            check_client(&ClientPem { ca: Some(ca.to_vec()), identity: Some((cert.to_vec(), key.to_vec())) })
+        };
+        check(&ca, &cert, &key).unwrap();
+        for (checked, names) in [
+            (check(b"rubbish", &cert, &key), "ca_file: has no certificate"),
+            (check(&ca, b"", &key), "cert_file: has no certificate"),
+            (check(&ca, &cert, b"rubbish"), "key_file: no private key"),
+            (check(&ca, &other, &key), "cert_file and key_file do not go together"),
+        ] {
+            assert!(checked.as_ref().is_err_and(|fault| fault.contains(names)), "{names}: {checked:?}");
+        }
     }
 }

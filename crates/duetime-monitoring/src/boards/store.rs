@@ -1,10 +1,10 @@
 //! Is the store well, and who scans what?
 
 use duetime_metrics::table::{
-    BUILD_INFO, CERTIFICATE_ENDS, IN_FLIGHT_BUDGET_HELD, IN_FLIGHT_BUDGET_SIZE, LEASE_CHANGES, LINES_LOST,
-    LOOP_RESTARTS, NODES_SERVING, OWNERSHIP_UP, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE, SHARD_OLDEST_DUE_AGE,
-    SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED, SHARDS_UNREACHABLE, SPANS, STORE_CALL, STORE_CLOCK_SKEW,
-    STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
+    BUILD_INFO, CERTIFICATE_ENDS, CONFIG_RELOADED, IN_FLIGHT_BUDGET_HELD, IN_FLIGHT_BUDGET_SIZE, LEASE_CHANGES,
+    LINES_LOST, LOOP_RESTARTS, NODES_SERVING, OWNERSHIP_UP, PENDING_BYTES, REPLICA_WAITS, SHARD_DUE,
+    SHARD_OLDEST_DUE_AGE, SHARD_REFUSALS, SHARDS_LOST, SHARDS_OWNED, SHARDS_UNOWNED, SHARDS_UNREACHABLE, SPANS,
+    STORE_CALL, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
 };
 
 use crate::board::Board;
@@ -113,7 +113,8 @@ pub(super) fn board() -> Board {
                 Panel::new(Shape::Table, "Nodes", "s", "Which version each runs, for how long, and how often it was started again.")
                     .runbook("NodeDown")
                     .query(of_nodes(&format!("max by (job, instance) (time() - {})", process("start_time_seconds"))), "Runs for")
-                    .plain_column(of_nodes(&format!("sum by (job, instance) (changes({}[1d]))", process("start_time_seconds"))), "Restarts within a day"),
+                    .plain_column(of_nodes(&format!("sum by (job, instance) (changes({}[1d]))", process("start_time_seconds"))), "Restarts within a day")
+                    .plain_column(of_nodes(&format!("min by (job, instance) ({})", series(&CONFIG_RELOADED, NODES))), "Configuration taken"),
                 Panel::new(Shape::Lines, "Share of the in-flight budget", "percentunit",
                     "Near 1 for long: slow sinks or consumers hold what the node may hold.")
                     .query(

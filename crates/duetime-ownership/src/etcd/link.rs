@@ -97,11 +97,11 @@ fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
     }
     if config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
         let pem = config.tls.read().map_err(EtcdError::Away)?;
-        let mut tls = match pem.ca {
+        let mut tls = match &pem.ca {
             Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
             None => TlsOptions::new().with_enabled_roots(),
         };
-        if let Some((cert, key)) = pem.identity {
+        if let Some((cert, key)) = &pem.identity {
             tls = tls.identity(Identity::from_pem(cert, key));
         }
         if let Some(name) = &config.tls.server_name {

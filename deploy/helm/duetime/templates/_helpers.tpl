@@ -7,6 +7,11 @@
 {{ .Release.Namespace }}/{{ include "duetime.name" . }}
 {{- end }}
 
+{{/* The name in the nodes' certificate by which they know each other. */}}
+{{- define "duetime.serverName" -}}
+{{ .Values.tls.serverName | default (printf "%s.%s.svc" (include "duetime.name" .) .Release.Namespace) }}
+{{- end }}
+
 {{- define "duetime.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -232,6 +237,10 @@ shutdown_grace = "{{ .Values.shutdownGraceSeconds }}s"
 hosts = {{ concat (list (include "duetime.name" .) (printf "%s.%s" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "duetime.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "duetime.name" .) .Release.Namespace)) .Values.hosts (ternary .Values.ingress.hosts (list) .Values.ingress.enabled) | uniq | toJson }}
 {{- if .Values.tls.secretName }}
 tls = { cert = "/run/tls/tls.crt", key = "/run/tls/tls.key" }
+{{- if and .Values.tls.caKey (eq .Values.store.kind "redis") }}
+# Nodes ask each other by the addresses of their pods, which no certificate names.
+peer_tls = { ca_file = {{ printf "/run/tls/%s" .Values.tls.caKey | toJson }}, server_name = {{ include "duetime.serverName" . | toJson }} }
+{{- end }}
 {{- end }}
 
 [store]

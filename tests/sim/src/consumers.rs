@@ -5,16 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
-use duetime_core::{
-    ClaimStore as _, Clock as _, DeliveryMode, Expiry, LeaseClass, Receipt, RetryPolicy, Score, Shard, Timestamp,
-    max_attempts,
-};
+use duetime_core::{ClaimStore as _, Clock as _, Expiry, Receipt, RetryPolicy, Score, Shard, Timestamp, max_attempts};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::at_home::SettledAtHome as _;
+use duetime_testkit::claim_request;
 use duetime_testkit::history::{Change, Outcome, What, digest};
 use tokio::time::Instant;
 
 use crate::clients::Client;
+use crate::mutation::Mutation;
 use crate::producers::{POISON, SCARCE, SLOW};
 
 /// Attempts a message has.
@@ -37,6 +36,12 @@ enum Ask {
 }
 
 impl Client {
+    /// A new claim of up to `limit` messages.
+    pub fn request(&self, limit: usize, visibility: Duration) -> ClaimRequest {
+        let retry = RetryPolicy { max_attempts: ATTEMPTS_MAX, ..RetryPolicy::default() };
+        ClaimRequest { request: self.dice().next(), visibility, retry, ..claim_request(limit) }
+    }
+
     /// Claims and settles until `stop`.
     pub async fn consume(self, stop: Arc<AtomicBool>) {
         let mut index = 0;
@@ -47,14 +52,7 @@ impl Client {
                 continue;
             };
             index = (index + 1) % record.routing.reach();
-            let request = ClaimRequest {
-                request: self.dice().next(),
-                limit: 4,
-                visibility: Duration::from_millis(self.shared.visibility_ms.load(Ordering::Relaxed)),
-                class: LeaseClass::TOPIC,
-                retry: RetryPolicy { max_attempts: ATTEMPTS_MAX, ..RetryPolicy::default() },
-                delivery: DeliveryMode::AtLeastOnce,
-            };
+            let request = self.request(4, Duration::from_millis(self.shared.visibility_ms.load(Ordering::Relaxed)));
             let shard = record.routing.shard(&self.topic, index);
             let upsets = self.shared.upsets.load(Ordering::Relaxed);
             let ahead = self.shared.all_ahead.load(Ordering::Relaxed);
@@ -150,6 +148,8 @@ impl Client {
         let before = self.shared.removed.lock().insert((message.id.clone(), message.nonce.0), upsets);
         let once = before.is_none_or(|before| before != upsets) || !self.shared.deadlines_hold;
         assert!(once, "{} was removed to be handed out, and again", message.id);
+        let taken = self.shared.witness.was_taken(&self.topic, &message.id, message.attempt);
+        assert!(taken, "{} is said to be removed by a consumer that did not remove it", message.id);
     }
 
     /// As a node gives it with the message.
@@ -204,6 +204,13 @@ impl Client {
                 self.note(&message.id, What::Settled { attempt: message.attempt, outcome });
             }
         };
+        let removes = matches!(ask, Ask::Engine(Settlement::Remove));
+        let ask = match ask {
+            Ask::Engine(_) if removes && shared.left_out.is_some_and(Mutation::is_removal_by_ack) => {
+                Ask::Engine(Settlement::Ack)
+            }
+            ask => ask,
+        };
         let (began, mut repeated) = (Instant::now(), false);
         while began.elapsed() < Duration::from_secs(60) {
             let door = self.door().await;
@@ -219,7 +226,7 @@ impl Client {
                 Ask::Engine(how) => {
                     let settle = Settle { id: message.id.clone(), score, action: how.clone() };
                     let answer = door.routed.settle(shard, shared.clock.now(), &[settle]).await;
-                    answer.ok().map(|settled| settled[0] != Settled::Expired)
+                    answer.ok().map(|settled| settled[0] == Settled::Ok || !removes && settled[0] != Settled::Expired)
                 }
             };
             repeated |= door.net.disturbed.load(Ordering::Relaxed) != before;
@@ -227,7 +234,7 @@ impl Client {
             let in_time = shared.clock.now() < score.visible_at();
             match settled {
                 Some(true) => {
-                    if matches!(ask, Ask::Engine(Settlement::Remove)) {
+                    if removes {
                         self.hand_out_once(message);
                     }
                     return note_refused();

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, ClaimedMessage, Edit};
-use duetime_core::{Clock as _, DeliveryMode, LeaseClass, MessageId, OnConflict, Receipt, RetryPolicy, Shard};
+use duetime_core::store::{ClaimedMessage, Edit};
+use duetime_core::{Clock as _, MessageId, OnConflict, Receipt, Shard};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::history::{Change, What, digest};
 
 use crate::clients::Client;
-use crate::consumers::ATTEMPTS_MAX;
 use crate::world::{Node, World, orders};
 
 /// Ids that are claimed.
@@ -44,14 +43,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
 
 impl Client {
     async fn claim_one(&self, shard: &Shard, visibility: Duration) -> Option<ClaimedMessage> {
-        let request = ClaimRequest {
-            request: self.dice().next(),
-            limit: 1,
-            visibility,
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy { max_attempts: ATTEMPTS_MAX, ..RetryPolicy::default() },
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        let request = self.request(1, visibility);
         let message = self.claim(shard, &request).await?.messages.pop()?;
         let payload = digest(&message.payload);
         self.note(&message.id, What::Handed { attempt: message.attempt, payload, until_ms: None });

@@ -37,6 +37,8 @@ pub enum Course {
     Full,
     /// Ids are claimed at two shards, in two lives, while a shard count changes.
     Crossing,
+    /// Messages die and are redriven all the time while the shard count changes.
+    Revived,
 }
 
 impl Course {
@@ -45,6 +47,7 @@ impl Course {
             5 | 13 => Self::GoesBack,
             2 => Self::Full,
             10 => Self::Crossing,
+            14 => Self::Revived,
             _ => Self::Long,
         }
     }

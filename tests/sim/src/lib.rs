@@ -28,6 +28,7 @@ mod net;
 mod past;
 mod plan;
 mod producers;
+mod revived;
 mod same_id;
 mod scripts;
 mod story;

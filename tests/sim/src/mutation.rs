@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL,
-    REFUSAL, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    REFUSAL, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -41,6 +41,8 @@ const fn header(file: File, find: &'static str, instead: &'static str) -> Piece 
 const DELETION_BY_COUNTS: &str = "deletion-by-counts";
 /// Connections are not ended, and scripts know no end.
 const LATE_CALLS: &str = "late-calls";
+/// Who removes a message to hand it out acks it.
+const REMOVAL_BY_ACK: &str = "removal-by-ack";
 /// What a client has given up is carried out when its node gets to it.
 const REQUESTS_WITHOUT_END: &str = "requests-without-end";
 
@@ -57,6 +59,10 @@ mutations! {
         piece(NOT_AFTER, "if late > 0 then", "if false then"),
     ];
     REQUESTS_WITHOUT_END, "a request that its client gave up is not begun any more": [];
+    REMOVAL_BY_ACK, "a removal is done by the very call that did it, and no repetition passes for it": [];
+    "revivals-not-counted", "a look during which dead letters lived again says nothing": [
+        piece(SCAN, "tonumber(call('HGET', M, 'revived') or 0)", "0"),
+    ];
     "any-record", "a call names the record that its shard has": [
         piece(PRELUDE, "if not meta[1] or meta[1] .. ' ' .. (meta[4] or '') ~= caller then", "if not meta[1] then"),
     ];
@@ -132,7 +138,7 @@ mutations! {
         piece(CLAIM, "local known = recall(request)", "local known"),
     ];
     "the-attempts-of-a-message-forgotten", "a message has the attempts that it says, whatever its topic says": [
-        piece(CLAIM, "own_most(id) or usual", "usual"),
+        piece(CLAIM, "own_most(got, i, held > 0) or usual", "usual"),
     ];
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),
@@ -194,6 +200,10 @@ impl Mutation {
 
     pub(crate) fn is_deletion_by_counts(self) -> bool {
         self.name == DELETION_BY_COUNTS
+    }
+
+    pub(crate) fn is_removal_by_ack(self) -> bool {
+        self.name == REMOVAL_BY_ACK
     }
 
     pub(crate) fn is_requests_without_end(self) -> bool {

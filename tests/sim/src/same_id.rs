@@ -5,14 +5,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use duetime_core::store::ClaimRequest;
-use duetime_core::{Clock as _, DeliveryMode, LeaseClass, MessageId, OnConflict, Receipt, RetryPolicy};
+use duetime_core::{Clock as _, MessageId, OnConflict, Receipt};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::history::{What, digest};
 use tokio::time::Instant;
 
 use crate::clients::Client;
-use crate::consumers::ATTEMPTS_MAX;
 
 /// The id.
 pub const AGAIN: &str = "again";
@@ -33,14 +31,7 @@ impl Client {
             return;
         };
         let shard = record.routing.home(&self.topic, &id);
-        let request = ClaimRequest {
-            request: self.dice().next(),
-            limit: 1,
-            visibility,
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy { max_attempts: ATTEMPTS_MAX, ..RetryPolicy::default() },
-            delivery: DeliveryMode::AtLeastOnce,
-        };
+        let request = self.request(1, visibility);
         let ahead = self.shared.all_ahead.load(Ordering::Relaxed);
         let Some(message) = self.claim(&shard, &request).await.and_then(|mut claim| claim.messages.pop()) else {
             return;

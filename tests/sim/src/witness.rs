@@ -1,7 +1,7 @@
 //! What the masters know and no client does: which acks, cancels and reschedules were carried out, which lives were
 //! deleted, and which shards were emptied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +39,8 @@ struct Known {
     emptied: Vec<(Seat, u64, Instant)>,
     /// How many cancels, or reschedules, of a message were carried out.
     edited: BTreeMap<(String, String, bool), u64>,
+    /// Messages that acks and removals took out, each with the attempt.
+    taken: BTreeSet<(String, String, u8)>,
 }
 
 /// What the masters know and no client does.
@@ -79,6 +81,11 @@ fn held(db: &Db, keys: &[Bytes]) -> usize {
 impl Masterwise {
     pub fn new(history: Arc<Recorder>, trace: Arc<Trace>) -> Arc<Self> {
         Arc::new(Self { history, trace, known: Mutex::default() })
+    }
+
+    /// Whether an ack or a removal of this attempt took the message out.
+    pub fn was_taken(&self, topic: &TopicName, id: &MessageId, attempt: u8) -> bool {
+        self.known.lock().taken.contains(&(topic.to_string(), id.to_string(), attempt))
     }
 
     /// How often such an edit of this message was carried out.
@@ -210,6 +217,7 @@ impl Witness for Masterwise {
         match pending {
             Some(Pending::Acks(acks)) => {
                 for (id, attempt) in acks.iter().filter(|(id, _)| db.score_of(&call.keys[0], id).is_none()) {
+                    self.known.lock().taken.insert((topic.clone(), text(id), *attempt));
                     let what = What::Settled { attempt: *attempt, outcome: Outcome::Accepted };
                     self.history.note(&topic, &text(id), what);
                 }

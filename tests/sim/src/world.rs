@@ -285,7 +285,7 @@ pub fn run(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: &Se
 }
 
 /// Fails with what failed in a task.
-fn passed_on(ended: Result<(), tokio::task::JoinError>) {
+pub fn passed_on(ended: Result<(), tokio::task::JoinError>) {
     ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
 }
 
@@ -317,6 +317,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         weather: Arc::default(),
         dozes_permille: match trouble.course {
             Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
+            Course::Revived => 0,
             Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
         },
         dice: dice.clone(),
@@ -326,7 +327,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
-    if trouble.course == Course::Crossing {
+    if matches!(trouble.course, Course::Crossing | Course::Revived) {
         last = 1;
     }
     dice.salt(plan.salt);
@@ -367,6 +368,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         Course::GoesBack => Some(crate::went_back::live(&world, &nodes, &client).await),
         Course::Full => Some(crate::full::live(&world, &nodes, &client).await),
         Course::Crossing => Some(crate::crossing::live(&world, &nodes, &client).await),
+        Course::Revived => Some(crate::revived::live(&world, &nodes, &client).await),
     };
     if let Some(last) = short {
         let observer = world.observer().await;

@@ -189,7 +189,8 @@ async fn dump(connection: &mut redis::aio::MultiplexedConnection, keys: &[Vec<u8
 /// Makes the calls again on both servers; the first difference.
 async fn compare(calls: &[Call], real: &RedisServer) -> Result<usize, String> {
     let client = redis::Client::open(real.url()).unwrap();
-    let mut real = client.get_multiplexed_async_connection().await.unwrap();
+    let patient = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut real = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
     words(&mut real, &[b"FLUSHALL"]).await;
     words(&mut real, &[b"SCRIPT", b"FLUSH"]).await;
     let now_us = calls.first().map_or(0, |call| call.now_us);

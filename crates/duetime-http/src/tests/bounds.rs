@@ -81,7 +81,7 @@ async fn what_all_requests_hold_is_bounded_and_given_back() {
     to.unbounded_send(Ok(Bytes::from(vec![b' '; 700_000]))).unwrap();
     let slow = api.clone_api();
     let slow = tokio::spawn(async move { tower::ServiceExt::oneshot(slow, request).await.unwrap().status() });
-    within(Duration::from_secs(10), async {
+    within(Duration::from_secs(60), async {
         while api.parts.options.shares.memory_left() > 400_000 {
             tokio::task::yield_now().await;
         }

@@ -103,7 +103,7 @@ async fn a_stream_without_end_is_answered_while_it_is_sent() {
     let response = crate::router(api.parts.clone(), axum::Router::new()).oneshot(request).await.unwrap();
     let mut answers = response.into_body().into_data_stream();
     for n in 0..50 {
-        let answer = within(Duration::from_secs(5), answers.next()).await.unwrap().unwrap();
+        let answer = within(Duration::from_secs(60), answers.next()).await.unwrap().unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["id"], n.to_string());
         to.send(Bytes::from(format!("\"{}\"}}\n{{\"id\":", n + 1))).await.unwrap();

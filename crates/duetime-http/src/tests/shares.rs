@@ -67,7 +67,7 @@ fn sent(api: &TestApi, request: Request<Body>) -> JoinHandle<(u16, String)> {
 
 async fn held(api: &TestApi, bytes: u64) {
     let total = 2 << 20;
-    within(Duration::from_secs(10), async {
+    within(Duration::from_secs(60), async {
         while api.parts.options.shares.memory_left() > total - bytes {
             tokio::task::yield_now().await;
         }
@@ -90,7 +90,7 @@ async fn a_token_that_holds_its_share_of_the_memory_is_refused_and_no_one_else_i
         assert_eq!(ask(&api, "shop", "POST", MESSAGES, &large).await.status, 201);
     }
     drop(to);
-    assert_eq!(within(Duration::from_secs(10), held_open).await.unwrap().0, 400, "it ended early");
+    assert_eq!(within(Duration::from_secs(60), held_open).await.unwrap().0, 400, "it ended early");
     assert_eq!(api.parts.options.shares.memory_left(), 2 << 20);
 }
 
@@ -129,7 +129,6 @@ async fn a_body_of_receipts_or_ids_has_a_bound_of_its_own() {
         ("/v1/topics/orders/ack", r#"{"receipts":[]}"#),
         ("/v1/topics/orders/claim", r#"{"ack":[]}"#),
         ("/v1/topics/orders/cancel", r#"{"ids":[]}"#),
-        ("/v1/topics/orders/dead/redrive", r#"{"ids":[]}"#),
     ] {
         let refused = ask(&api, "shop", "POST", path, &format!("{blanks}{body}")).await;
         assert_eq!(refused.problem(), (413, "body_too_large".to_owned()), "{path}");
@@ -202,7 +201,7 @@ async fn expensive_requests_of_a_token_take_turns_and_those_of_others_do_not_wai
     };
     let waiting: Vec<_> = expensive.iter().map(|asked| one("greedy", asked)).collect();
     for asked in &expensive {
-        let (status, text) = within(Duration::from_secs(20), one("shop", asked)).await.unwrap();
+        let (status, text) = within(Duration::from_secs(60), one("shop", asked)).await.unwrap();
         assert!(status < 300, "{asked:?}: {status} {text}");
     }
     assert_eq!(ask(&api, "greedy", "POST", MESSAGES, "{}").await.status, 201, "a small one has no need to wait");
@@ -211,7 +210,7 @@ async fn expensive_requests_of_a_token_take_turns_and_those_of_others_do_not_wai
     }
     drop(turns);
     for claim in waiting {
-        assert!(within(Duration::from_secs(20), claim).await.unwrap().0 < 300);
+        assert!(within(Duration::from_secs(60), claim).await.unwrap().0 < 300);
     }
 }
 

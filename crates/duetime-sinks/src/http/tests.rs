@@ -2,6 +2,7 @@
 
 mod at_most_once;
 mod path;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Headers, Namespace, Sink, SinkBinder, Timestamp, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::Proxy;
 use duetime_testkit::webhook::{Answer, Hit, localhost_tls};
 use duetime_testkit::{ManualClock, WallClock, Webhook};
@@ -67,10 +68,6 @@ fn received(hit: &Hit) -> Received {
 
 #[async_trait]
 impl SinkWorld for World {
-    fn lacks(&self) -> &'static [Part] {
-        &[]
-    }
-
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }
@@ -84,6 +81,11 @@ impl SinkWorld for World {
 
     fn refused_message(&self) -> Option<Delivery> {
         Some(message("bad", "refuse me"))
+    }
+
+    /// Its time-out is 10 s, and a busy machine is late.
+    fn verdict_within(&self) -> Duration {
+        Duration::from_secs(60)
     }
 
     async fn behind_proxy(&mut self) -> Option<(Arc<dyn Sink>, Proxy)> {
@@ -125,7 +127,9 @@ async fn a_request_says_what_it_is_about_and_nothing_can_be_forged() {
     let pairs = pairs.into_iter().chain([("x-shop", "42"), ("transfer-encoding", "chunked"), ("x-shop", "43")]);
     let headers = Headers::new(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).collect()).unwrap();
     let sent = Delivery { headers, ..message("order 100% ü", "body") };
+    let before_ms = WallClock.now().as_millis();
     assert_eq!(sink.deliver(std::slice::from_ref(&sent)).await, [Verdict::Accepted]);
+    let sent_ms = before_ms..=WallClock.now().as_millis();
     let hit = hook.hits().remove(0);
     assert_eq!((hit.path.as_str(), hit.method.as_str()), ("/in/orders", "POST"));
     assert_eq!(hit.header("authorization"), "Bearer t");
@@ -133,8 +137,8 @@ async fn a_request_says_what_it_is_about_and_nothing_can_be_forged() {
     assert_eq!(hit.header("duetime-id"), "order%20100%25%20%C3%BC");
     assert_eq!(hit.header("duetime-topic"), "conformance");
     assert_eq!(hit.header("duetime-due-at"), "1800000000123");
-    let left_ms = hit.header("duetime-not-after").parse::<i64>().unwrap() - WallClock.now().as_millis();
-    assert!((5_000..=10_000).contains(&left_ms), "the time-out of the sink is less than the caller's: {left_ms} ms");
+    let began_ms = hit.header("duetime-not-after").parse::<i64>().unwrap() - 10_000;
+    assert!(sent_ms.contains(&began_ms), "the time-out of the sink is less than the caller's: {began_ms}");
     assert_eq!(hit.header("host"), hook.address().to_string());
     assert_eq!(hit.header("content-type"), "text/plain");
     assert_eq!(hit.headers.get_all("x-shop").iter().count(), 2);
@@ -191,26 +195,6 @@ async fn a_pause_that_the_target_asks_for_is_passed_on_and_dates_count_from_the_
         };
         assert_eq!(after, Some(Duration::from_secs(expected)), "{status}");
     }
-}
-
-#[tokio::test]
-async fn a_slow_answer_is_known_in_time_and_an_endless_one_is_not_read() {
-    let hook = Webhook::start();
-    let hasty = sink(&hook, "timeout = \"200ms\"");
-    hook.answer(|_| Answer::status(200).after(Duration::from_secs(3600)));
-    let started = Instant::now();
-    let Verdict::NoAnswer { reason } = verdict(&hasty).await else { panic!("it may have arrived") };
-    assert_eq!(reason, "the target did not answer within 200 ms");
-    assert!(started.elapsed() < Duration::from_secs(60));
-    let sink = sink(&hook, "timeout = \"5m\"\nmax_response = \"1KiB\"");
-    hook.answer(|_| Answer::status(400).body(vec![b'x'; 8 << 20]));
-    let Verdict::Refused { reason } = verdict(&sink).await else { panic!("400 is a refusal") };
-    assert!(reason.len() < 300 && reason.starts_with("the target answered 400: Bad Request, xxx"), "{reason}");
-    // Its connection was given up instead of being read to the end.
-    hook.answer(|_| Answer::status(200));
-    assert_eq!(verdict(&sink).await, Verdict::Accepted);
-    let hits = hook.hits();
-    assert_ne!(hits[hits.len() - 2].peer, hits[hits.len() - 1].peer);
 }
 
 #[tokio::test]
@@ -410,7 +394,7 @@ async fn over_http_2_a_connection_that_is_silent_or_refuses_takes_no_further_req
             "[hook]\ntype = \"http\"\nurl = \"https://localhost:{port}/in\"\nallow = [\"localhost\"]\n\
              ca_file = {:?}\ntimeout = {:?}\n",
             file.path(),
-            if is_silent { "5s" } else { "5m" }
+            if is_silent { "10s" } else { "5m" }
         );
         let named = serde_json::from_value(serde_json::json!({"name": "hook"})).unwrap();
         let sink = registry(&text, Arc::new(WallClock)).unwrap().bind(&message("x", "").topic, &named).unwrap();

@@ -297,6 +297,8 @@ mod tests {
         assert!(timeout(PATIENCE, socket.read_exact(&mut answer)).await.is_ok(), "it comes late");
         let before = proxy.connections();
         let mut socket = connect().await;
+        // The proxy has it by then.
+        assert_eq!(ask(&mut socket, PATIENCE).await, Some(*b"hi"));
         proxy.cut();
         assert_eq!(ask(&mut socket, QUIET).await, None);
         proxy.delay(Duration::from_millis(20));

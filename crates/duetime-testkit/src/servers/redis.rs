@@ -11,7 +11,7 @@ use super::certificates::write_certificates;
 use super::process::{ServerProcess, free_port, is_its_process, read, until};
 
 /// Longest wait for the server to serve or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What the server's log says when it serves.
 const SERVES: &str = "Ready to accept connections";
 /// What a sentinel's log says when it watches.

@@ -67,7 +67,8 @@ async fn messages_behind_a_damaged_page_and_other_shards_are_delivered_and_the_d
     let meters = Arc::new(Meters::new());
     let store = EmbeddedStore::open(folder.path(), meters.clone()).unwrap();
     assert_eq!(claim_all(&store, &shard()).await.len(), MANY);
-    assert_eq!(store.issues(), Vec::<String>::new());
+    // On a busy machine, the thread that looks for damage may have found the other one.
+    assert!(!store.issues().join(" ").contains("disk: 0"), "{:?}", store.issues());
     let readable = claim_all(&store, &other()).await;
     assert!((MANY - 100..MANY).contains(&readable.len()), "{} of {MANY}", readable.len());
     let told = store.issues().join(" ");

@@ -133,12 +133,12 @@ async fn a_full_disk_heals_by_draining_in_every_order_of_reader_cancels_and_kill
         assert_eq!(drain(&store).await, taken - early - late, "{case}");
         assert_eq!(store.all_counts(&[shard()], NOW).await.unwrap()[0].scheduled, 0, "{case}");
         if !reads && !kills {
-            let ready = async {
+            let ended = async {
                 while !store.issues().is_empty() {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(60), ready).await.expect("it is said no longer than it is so");
+            tokio::time::timeout(PATIENCE, ended).await.expect("it is said no longer than it is so");
         }
     }
 }
@@ -175,7 +175,7 @@ async fn a_full_disk_heals_by_deleting_a_topic_too() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), taken).await.expect("what was freed is used again");
+    tokio::time::timeout(PATIENCE, taken).await.expect("what was freed is used again");
 }
 
 #[tokio::test]
@@ -222,14 +222,14 @@ async fn a_log_that_a_reader_made_long_is_short_again_when_it_has_ended() {
             enqueue(n).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), short).await.expect("it is shortened when it begins anew");
+    tokio::time::timeout(PATIENCE, short).await.expect("it is shortened when it begins anew");
 }
 
 #[tokio::test]
 async fn another_process_that_keeps_the_database_locked_is_named_by_readiness() {
     let folder = tempfile::tempdir().unwrap();
     let store = with_topic(folder.path()).await;
-    store.ready().await.unwrap();
+    ready(&store).await;
     let other = Connection::open(folder.path().join(fault::DATABASE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let refused = store.enqueue(&shard(), NOW, &[message("a", Due::At(NOW))]).await.unwrap_err().to_string();
@@ -238,7 +238,7 @@ async fn another_process_that_keeps_the_database_locked_is_named_by_readiness() 
     let why = store.ready().await.unwrap_err().to_string();
     assert!(why.contains("another process holds the database"), "{why}");
     other.execute_batch("ROLLBACK").unwrap();
-    store.ready().await.unwrap();
+    ready(&store).await;
     assert_eq!(store.issues(), Vec::<String>::new());
 }
 
@@ -260,7 +260,7 @@ async fn a_database_that_is_removed_or_replaced_under_the_node_takes_nothing_mor
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), noticed).await.expect("it is noticed within a second or two");
+        tokio::time::timeout(PATIENCE, noticed).await.expect("it is noticed within a second or two");
         let why = store.ready().await.unwrap_err().to_string();
         assert!(why.contains("duetime.db") && why.contains("nothing more is accepted"), "{why}");
     }

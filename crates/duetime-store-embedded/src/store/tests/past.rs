@@ -32,7 +32,7 @@ async fn what_a_clock_that_was_ahead_wrote_is_remembered_for_one_window_more() {
 
 fn notes(folder: &Path) -> u32 {
     let conn = folder::open_reader(folder).unwrap();
-    let sql = "SELECT json_extract(meta, '$.notes') FROM shard ORDER BY key LIMIT 1";
+    let sql = "SELECT coalesce(json_extract(meta, '$.notes'), 0) FROM shard ORDER BY key LIMIT 1";
     conn.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 

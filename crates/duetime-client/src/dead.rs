@@ -1,6 +1,7 @@
 //! Dead letters: listed, redriven, purged.
 
 use reqwest::Method;
+use serde::Serialize;
 
 use crate::answers::{DeadDone, DeadPage};
 use crate::call::{Client, part, value};
@@ -15,6 +16,27 @@ pub enum DeadChoice {
     Ids(Vec<String>),
     /// All there are. One call does as many as it can in its time; see [`DeadDone::more`].
     All,
+}
+
+/// Dead letters that are redriven elsewhere, or as something else.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DeadResend {
+    /// Their ids, at most [`DeadResend::IDS_MAX`].
+    pub ids: Vec<String>,
+    /// The topic that they are scheduled in; `None`: their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// What is delivered instead of the payload of the one letter in `ids`, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// When the one letter in `ids` died, milliseconds since the Unix epoch: one that died at another time is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub died_at: Option<i64>,
+}
+
+impl DeadResend {
+    /// Most ids of one request.
+    pub const IDS_MAX: usize = 1000;
 }
 
 impl Client {
@@ -83,6 +105,17 @@ impl Client {
     /// See [`ClientError`].
     pub async fn redrive(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
         self.resolve_dead_letters(Method::POST, &format!("/v1/topics/{}/dead/redrive", part(topic)), which).await
+    }
+
+    /// Schedules dead letters in another topic, under their ids, or one of them with another payload; see
+    /// [`DeadResend`]. A request that is repeated schedules none twice.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn resend(&self, topic: &str, resend: &DeadResend) -> Result<DeadDone, ClientError> {
+        let path = format!("/v1/topics/{}/dead/redrive", part(topic));
+        self.call(self.request(Method::POST, &path)?.timeout(self.answer_max * 2).json(resend)).await
     }
 
     /// Removes dead letters for good.

@@ -5,7 +5,7 @@
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
 //! engine, [`Metering`] times every call on its way down.
 //!
-//! Folders import one way: `catalog`, `calls`, `queries`, then `router`, then `bulk` and
+//! Folders import one way: `catalog`, `calls`, `queries`, then `router`, then `bulk`, `resend` and
 //! `retention`.
 
 mod bulk;
@@ -17,6 +17,7 @@ mod metered;
 mod past;
 mod queries;
 mod reach;
+mod resend;
 mod retention;
 mod routed;
 mod router;
@@ -44,6 +45,7 @@ pub use queries::herd::{Load, TimeBucket};
 pub use queries::list::{Listed, ListedState, LiveMessages, MessageCursor, MessageFilter, MessageList};
 pub use queries::topic_counts::{TopicCounter, TopicCounts};
 pub use reach::Reach;
+pub use resend::{Resend, Resent, resend};
 pub use retention::Retention;
 pub use routed::RoutedStore;
 pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};

@@ -1,6 +1,6 @@
 //! Changes to what is scheduled: cancel and reschedule.
 
-use duetime_core::store::{Edit, Edited};
+use duetime_core::store::{Edit, Edited, Notes};
 use duetime_core::{Due, End, MessageId, Outcome, Score, Timestamp, Version};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -8,17 +8,6 @@ use crate::body;
 use crate::enqueue::{forget_dead, moment_of};
 use crate::past;
 use crate::shard::ShardState;
-
-/// What a cancel does with an id that is unknown, where the shard remembers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notes {
-    /// Nothing.
-    None,
-    /// It is noted.
-    Written,
-    /// It is to be noted and there is no space for it.
-    Refused,
-}
 
 /// Carries out the batch, item by item. `notes`: what is done of a cancel that finds nothing.
 pub fn edit(

@@ -2,7 +2,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
-use duetime_core::store::{BatchReply, Edit, Edited, StoreError};
+use duetime_core::store::{BatchReply, Edit, Edited, Notes, StoreError};
 use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
@@ -110,17 +110,6 @@ pub(crate) fn name_moments(calls: &Calls, cmd: &mut Cmd, shard: &Shard, part: &[
             Due::In(delay) => cmd.arg("d").arg(millis(*delay)),
         };
     }
-}
-
-/// What a cancel does with an id that is unknown, where the shard remembers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Notes {
-    /// Nothing.
-    None,
-    /// It is noted.
-    Written,
-    /// It is to be noted and there is no room for it.
-    Refused,
 }
 
 /// Adds the arguments of the cancel script behind the epoch.

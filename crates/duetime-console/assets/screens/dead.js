@@ -138,11 +138,11 @@ export function Dead({ topic }) {
   if (!answer)
     return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
   // `group`: of whose reason there are others.
-  const redrive = async (ids, group) => {
+  const redrive = async (ids, group, goesOn) => {
     const { done, results } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
     tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
     const begun = results.filter(({ outcome }) => outcome === "redriven").map(({ id }) => id);
-    if (begun.length) watch(topic, begun, group);
+    if (begun.length) watch(topic, begun, group, goesOn);
     anew();
   };
   const restOf = ({ reason: of, example, count, ids }) => ({
@@ -301,7 +301,7 @@ export function Dead({ topic }) {
         title="Redrive ${plural(ids.length, "dead letter")} of ${topic}"
         label="Redrive them"
         onClose=${() => setDoing(null)}
-        onDone=${() => redrive(ids, doing.group)}
+        onDone=${() => redrive(ids, doing.group, doing.goesOn)}
         commands=${html`
           <${Commands}
             method="POST"
@@ -315,6 +315,13 @@ export function Dead({ topic }) {
           They are due at once, with all their attempts. What becomes of them is shown; the rest of
           this reason is left alone until then.
         </p>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked=${Boolean(doing.goesOn)}
+            onChange=${(event) => setDoing({ ...doing, goesOn: event.target.checked })}
+          />Then the rest, ${plural(doing.group.rest, "message")}, if all of these leave the topic
+        </label>
         ${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}
         <p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p>
       <//>

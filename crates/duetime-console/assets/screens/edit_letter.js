@@ -1,42 +1,26 @@
 // Gives a dead letter another payload and makes it due.
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, get, topicPath } from "../api.js";
-import { coded, command } from "../format.js";
+import { topicPath } from "../api.js";
+import { command } from "../format.js";
 import { Commands, Confirm, tell } from "../parts.js";
+import { Elsewhere, resend } from "./elsewhere.js";
 import { indented, isJson, read } from "./payload.js";
+
+// Of a longer payload the message keeps the length alone.
+const KEPT_BYTES_MAX = 8192;
 
 // Bytes that are no text cannot be typed, and a field for text loses carriage returns.
 export const isEditable = (letter) =>
   letter.payload !== undefined && !letter.payload.includes("\r") && !read(letter).cut;
 
-const SAID = {
-  replaced: "It is due, as it was edited.",
-  scheduled: "Somebody had removed it just before: it is due all the same, as it was edited.",
-};
-
 export function EditLetter({ topic, letter, onClose, onDone }) {
   const [text, setText] = useState(letter.payload);
-  const wasJson = read(letter).kind === "JSON";
-  const path = topicPath(topic, "/messages");
-  const body = {
-    id: letter.id,
-    payload: text,
-    headers: letter.headers ?? {},
-    delay: "0s",
-    on_conflict: "replace",
-  };
+  const [to, setTo] = useState("");
+  const { kind, size } = read(letter);
+  const how = { payload: text, died_at: letter.death.at, ...(to ? { to } : {}) };
   const act = async () => {
-    // An enqueue replaces whatever has this id: it must still be the letter that was read.
-    const now = await get(`${path}/${coded(letter.id)}`);
-    if (now.state !== "dead" || now.death.at !== letter.death.at)
-      throw new Error("It was redriven, or died again, since it was read here. Nothing was done.");
-    const { outcome, in_flight: flying } = await ask("POST", path, body);
-    tell(
-      flying
-        ? "Somebody had redriven it just before: both payloads may be delivered."
-        : (SAID[outcome] ?? outcome),
-    );
+    tell(await resend(topic, [letter.id], how));
     onDone();
   };
   return html`
@@ -49,21 +33,11 @@ export function EditLetter({ topic, letter, onClose, onDone }) {
       commands=${html`
         <${Commands}
           method="POST"
-          path=${path}
-          body=${body}
+          path=${topicPath(topic, "/dead/redrive")}
+          body=${{ ids: [letter.id], ...how }}
           command=${
             !/^(-$|@)/.test(text) &&
-            command(
-              "enqueue",
-              {
-                id: letter.id,
-                delay: "0s",
-                payload: text,
-                header: Object.entries(body.headers).map(([name, value]) => `${name}=${value}`),
-                replace: true,
-              },
-              topic,
-            )
+            command("dead redrive", { to: to || undefined, payload: text }, topic, letter.id)
           }
         />
       `}
@@ -84,16 +58,34 @@ export function EditLetter({ topic, letter, onClose, onDone }) {
           ? html`
         <button type="button" onClick=${() => setText(indented(text))}>Indent</button>
       `
-          : wasJson && html`<p class="careful" role="status">It was JSON, and is not any more.</p>`
+          : kind === "JSON" &&
+            html`<p class="careful" role="status">It was JSON, and is not any more.</p>`
       }
+      <${Elsewhere} topic=${topic} to=${to} onChange=${setTo} />
       <p>
-        It takes the letter's place in one step, with its headers, and is due at once. It counts as a
-        new message: its attempts and redrives begin at 0, and consumers see another delivery id.
+        It has its headers and is due at once. It counts as a new message: its attempts and redrives begin at 0, and
+        consumers see another delivery id.
       </p>
-      <p class="quiet">
-        That it is still this letter is looked up just before. Who redrives or purges it between the
-        two is not seen: then it is delivered all the same.
-      </p>
+      ${
+        size > KEPT_BYTES_MAX
+          ? html`
+        <p class="careful">
+          Its present payload has more than 8 KiB: it is not kept. Export the letter first if somebody may want it.
+        </p>
+      `
+          : html`
+        <p>Its present payload is kept with it, and shown on its page; nobody is handed it.</p>
+      `
+      }
+      ${
+        !to &&
+        html`
+        <p class="quiet">
+          It takes the letter's place in one step. That it is still this letter is looked up just before: who redrives
+          or purges it between the two is not seen, and then it is delivered all the same.
+        </p>
+      `
+      }
     <//>
   `;
 }

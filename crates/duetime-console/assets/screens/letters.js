@@ -5,7 +5,8 @@ import { ask, get, may, topicPath } from "../api.js";
 import { coded, command, moment, number, plain, plural, redriven } from "../format.js";
 import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { EditLetter, isEditable } from "./edit_letter.js";
-import { Payload, Size } from "./payload.js";
+import { Elsewhere, resend } from "./elsewhere.js";
+import { Before, Payload, Size, headersOf } from "./payload.js";
 
 const PAGE = 25;
 // A page of the node may have none of a reason that is rare; so many are read for one of this list.
@@ -22,7 +23,6 @@ async function read(path, cursor, signal) {
 }
 
 function Letter({ topic, letter, children }) {
-  const headers = Object.entries(letter.headers ?? {});
   return html`
     <dl class="pairs">
       <dt>died</dt>
@@ -33,12 +33,13 @@ function Letter({ topic, letter, children }) {
       <dd>${letter.attempts}${letter.redrives ? `, ${redriven(letter.redrives)}` : ""}</dd>
       <dt>was due</dt>
       <dd>${moment(letter.due_at)}</dd>
-      ${headers.map(
+      ${headersOf(letter).map(
         ([name, value]) =>
           html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`,
       )}
       <dt>payload</dt>
       <dd><${Payload} message=${letter} open=${true} /></dd>
+      <${Before} message=${letter} />
     </dl>
     <div class="row">
       ${children}
@@ -62,6 +63,8 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
   const [ticked, setTicked] = useState(new Set());
   const [open, setOpen] = useState(new Set());
   const [doing, setDoing] = useState(null);
+  // The topic they are redriven in; "": their own.
+  const [to, setTo] = useState("");
   const heading = useRef();
   useEffect(() => {
     heading.current.focus({ preventScroll: true });
@@ -86,17 +89,21 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
     tell(`${number(answered.done)} of ${number(ids.length)} are removed for good.`);
     done(ids);
   };
-  const begin = (action, ids) => () => setDoing({ action, ids });
+  const begin = (action, ids) => () => {
+    setTo("");
+    setDoing({ action, ids });
+  };
   const { action, ids = [] } = doing ?? {};
   const named = `${ids.slice(0, NAMED_MAX).map(plain).join(", ")}${ids.length > NAMED_MAX ? " …" : ""}`;
   const what = plural(ids.length, "dead letter");
+  const how = action === "redrive" && to ? { to } : {};
   const same = (verb, method, rest) =>
     html`
       <${Commands}
         method=${method}
         path=${topicPath(topic, rest)}
-        body=${{ ids }}
-        command=${command(`dead ${verb}`, {}, topic, ...ids)}
+        body=${{ ids, ...how }}
+        command=${command(`dead ${verb}`, how, topic, ...ids)}
       />
     `;
   return html`
@@ -179,7 +186,6 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
                     html`
                     <button onClick=${begin("redrive", [letter.id])}>Redrive …</button>
                     ${
-                      may(state, "produce") &&
                       isEditable(letter) &&
                       html`
                       <button onClick=${() => setDoing({ action: "edit", letter })}>
@@ -223,11 +229,13 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
         label="Redrive ${ids.length === 1 ? "it" : "them"}"
         onClose=${() => setDoing(null)}
         onDone=${async () => {
-          await redrive(ids);
+          if (to) tell(await resend(topic, ids, how));
+          else await redrive(ids);
           done(ids);
         }}
         commands=${same("redrive", "POST", "/dead/redrive")}
       >
+        <${Elsewhere} topic=${topic} to=${to} onChange=${setTo} />
         <p>They are due at once, with all their attempts.</p>
         <p class="quiet">${named}</p>
       <//>

@@ -5,7 +5,7 @@ import { ask, get, may, sees, topicPath } from "../api.js";
 import { coded, command, moment, plain, redriven, sentence } from "../format.js";
 import { Barred, Commands, Confirm, Failed, asLink, tell, useAnswer, useLive } from "../parts.js";
 import { Find } from "./find.js";
-import { Payload } from "./payload.js";
+import { Before, Payload, headersOf } from "./payload.js";
 
 const WORDS = {
   cancelled: "It is cancelled and will not be delivered.",
@@ -189,12 +189,13 @@ export function Message({ topic, id }) {
           (gone || answer.state !== "dead") &&
           html`<dt>died</dt><dd>${moment(answer.death.at)}: ${plain(answer.death.reason)}</dd>`
         }
-        ${Object.entries(answer.headers ?? {}).map(
+        ${headersOf(answer).map(
           ([name, value]) =>
             html`<dt class="mono">${plain(name)}</dt><dd class="mono">${plain(value)}</dd>`,
         )}
         <dt>payload</dt>
         <dd><${Payload} message=${answer} /></dd>
+        <${Before} message=${answer} />
       </dl>
       <${Commands} path="${path}/explain" command=${command("explain", {}, topic, id)} />
     </div>

@@ -1,10 +1,11 @@
 // What became of dead letters that were redriven by hand.
 
 import { html, useEffect, useRef } from "../vendor/preact.js";
-import { get, live, topicPath } from "../api.js";
+import { ask, get, live, topicPath } from "../api.js";
 import { coded, number, plain, plural } from "../format.js";
-import { tell, useKept } from "../parts.js";
+import { complain, tell, useKept } from "../parts.js";
 import { WhyLate } from "../why.js";
+import { RATE } from "./plans.js";
 
 // So many are asked after, each until it is known what became of it.
 const WATCHED_MAX = 10;
@@ -13,10 +14,27 @@ const REASONS_MAX = 3;
 
 const kept = (topic) => `outcomes of ${topic}`;
 
-// `ids` were redriven; `group`, where there are others of their reason.
-export function watch(topic, ids, group) {
+// `ids` were redriven; `group`, where there are others of their reason, which follow by themselves if it `goesOn`.
+export function watch(topic, ids, group, goesOn) {
   const states = Object.fromEntries(ids.slice(0, WATCHED_MAX).map((id) => [id, "waits"]));
-  live.kept[kept(topic)] = { at: performance.now(), all: ids.length, states, reasons: {}, group };
+  live.kept[kept(topic)] = {
+    at: performance.now(),
+    all: ids.length,
+    states,
+    reasons: {},
+    group,
+    goesOn,
+  };
+}
+
+// Redrives the others of their reason, at most as many as there were when it was agreed to.
+async function follow(topic, { reason, rest }) {
+  const path = topicPath(topic, "/plans");
+  const plan = await ask("POST", path, { action: "redrive", reason });
+  if (!plan.expected) return "No other of this reason is left.";
+  const agreed = { at_most: Math.min(plan.expected, rest), per_second: RATE };
+  await ask("POST", `${path}/${plan.id}/start`, agreed);
+  return `All of them left the topic: ${plural(agreed.at_most, "other follows", "others follow")}, see “Bulk actions”.`;
 }
 
 const count = (states, state) => Object.values(states).filter((one) => one === state).length;
@@ -65,9 +83,16 @@ export function Outcomes({ topic, onRest }) {
   }, [topic, of?.at, open]);
   const asked = useRef(open);
   useEffect(() => {
-    if (asked.current && of && !open)
-      tell("It is known what became of all that were redriven and are watched.");
+    const isOver = asked.current && of && !open;
     asked.current = open;
+    if (!isOver) return;
+    if (!of.goesOn) tell("It is known what became of all that were redriven and are watched.");
+    else if (count(of.states, "dead"))
+      tell(`Stopped: ${number(count(of.states, "dead"))} died again, and the others stay.`);
+    else {
+      put(() => null);
+      follow(topic, of.group).then(tell, complain);
+    }
   }, [open]);
   if (!of) return null;
   const [left, dead, waits] = ["left", "dead", "waits"].map((state) => count(of.states, state));
@@ -122,7 +147,9 @@ export function Outcomes({ topic, onRest }) {
           <span class="quiet">
             ${
               waits
-                ? "The rest is offered when it is known what became of these."
+                ? of.goesOn
+                  ? "The rest follows when all of these have left, while this page is open; if one dies again, it stays."
+                  : "The rest is offered when it is known what became of these."
                 : `${plural(of.group.rest, "other")} of this reason, and what died again, would follow.`
             }
           </span>

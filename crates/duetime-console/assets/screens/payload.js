@@ -1,7 +1,7 @@
 // A payload as people read it: JSON on several lines, text, or bytes in hexadecimal.
 
 import { html, useState } from "../vendor/preact.js";
-import { lines, number, plural } from "../format.js";
+import { lines, moment, number, plural } from "../format.js";
 import { complain, tell } from "../parts.js";
 
 // More characters, or bytes, of one payload are for the command.
@@ -72,6 +72,24 @@ export const Size = ({ message }) => {
   const found = read(message);
   return found ? sizeOf(found) : "payload not shown to this token";
 };
+
+// The headers that are delivered, and what says how a message is treated; a former payload is shown by itself.
+export const headersOf = ({ headers = {} }) =>
+  Object.entries(headers).filter(([name]) => name !== "duetime-previous");
+
+// What somebody edited.
+export const Before = ({ message: { previous } }) =>
+  previous &&
+  html`
+    <dt>before it was edited</dt>
+    <dd>
+      ${moment(previous.edited_at)}: ${
+        read(previous)
+          ? html`<${Payload} message=${previous} />`
+          : `${plural(previous.bytes, "byte")}, which are not kept`
+      }
+    </dd>
+  `;
 
 export function Payload({ message, open }) {
   const [asked, setAsked] = useState(false);

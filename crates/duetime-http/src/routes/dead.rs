@@ -11,8 +11,8 @@ use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duetime_core::store::DeadAction;
-use duetime_core::{StoredMessage, TopicName};
-use duetime_router::{DeadCursor, DeadList, DeadSettled, normalised};
+use duetime_core::{MessageId, StoredMessage, TopicName};
+use duetime_router::{DeadCursor, DeadList, DeadSettled, RouteError, normalised};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -162,7 +162,8 @@ pub(crate) struct DeadOutcome {
     id: Option<String>,
     #[schema(value_type = schema::DeadLetterOutcome)]
     outcome: &'static str,
-    /// Why an id was refused, or why it failed: then it may be sent again.
+    /// Why an id was refused, why nothing was done or more than was asked for, or why it failed: then it may be sent
+    /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     detail: Option<String>,
@@ -172,41 +173,36 @@ pub(crate) struct DeadOutcome {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadDone {
     /// How many dead letters.
-    done: u64,
+    pub(super) done: u64,
     /// `all` took long and some are left: send the same request again.
-    more: bool,
+    pub(super) more: bool,
     /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    replicas: Option<u32>,
+    pub(super) replicas: Option<u32>,
     /// An outcome for each of `ids`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    results: Option<Vec<DeadOutcome>>,
+    pub(super) results: Option<Vec<DeadOutcome>>,
 }
 
-async fn act(
+/// Redrives or purges these dead letters, named in a body of so many bytes.
+pub(super) async fn act(
     app: &HttpParts,
     topic: &TopicName,
-    headers: &HeaderMap,
-    body: Body,
+    which: (Option<BoundedVec<&RawValue>>, bool),
+    bytes: usize,
     action: DeadAction,
-) -> Result<Response, Problem> {
-    body::json_only(headers)?;
-    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
-    let ask: DeadIn<'_> = fields::read(&bytes)?;
-    let word = match action {
-        DeadAction::Redrive => "redriven",
-        DeadAction::Purge => "purged",
-    };
-    let done = match (ask.ids, ask.all) {
+) -> Result<DeadDone, Problem> {
+    let word = if action == DeadAction::Redrive { "redriven" } else { "purged" };
+    let done = match which {
         (None, true) => {
             let sweep = app.router.dead.sweep(topic, action, SWEEP_MAX).await?;
             DeadDone { done: sweep.done, more: sweep.more, replicas: sweep.replicas, results: None }
         }
         (Some(raw), false) => {
             let _turn = memory::turn_for(raw.len()).await;
-            let ids = read_ids(&raw, bytes.len()).await?;
+            let ids = read_ids(&raw, bytes).await?;
             let good: Vec<_> = ids.iter().flatten().cloned().collect();
             let DeadSettled { done: mut answers, replicas } = app.router.dead.settle(topic, &good, action).await;
             // Nothing of it was done: the request failed as a whole.
@@ -216,43 +212,34 @@ async fn act(
                 return Err(error.into());
             }
             let count = answers.iter().filter(|answer| matches!(answer, Ok(true))).count() as u64;
-            let mut answers = answers.into_iter();
-            let outcome = |id: Result<duetime_core::MessageId, Refusal>| match id {
-                Err(refusal) => DeadOutcome { id: None, outcome: "refused", detail: Some(refusal.detail) },
-                Ok(id) => {
-                    let (outcome, detail) = match answers.next().expect("one answer for each") {
-                        Ok(true) => (word, None),
-                        Ok(false) => ("unknown", None),
-                        Err(error) => ("failed", Some(Problem::from(error).detail)),
-                    };
-                    DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail }
-                }
-            };
-            DeadDone { done: count, more: false, replicas, results: Some(ids.into_iter().map(outcome).collect()) }
+            let outcome = |done| if done { (word, None) } else { ("unknown", None) };
+            let outcomes = answers.into_iter().map(|answer| answer.map(outcome)).collect();
+            DeadDone { done: count, more: false, replicas, results: Some(results(ids, outcomes)) }
         }
         _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
     };
     audit::count(done.done);
-    Ok(Json(done).into_response())
+    Ok(done)
 }
 
-/// Redrive dead letters
-///
-/// They are due at once, with all their attempts given back.
-#[utoipa::path(
-    post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
-    security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
-    request_body(content = DeadIn, content_type = "application/json"),
-    responses((status = 200, description = "What was redriven", body = DeadDone))
-)]
-pub(crate) async fn redrive(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    act(&app, &topic, &headers, body, DeadAction::Redrive).await
+/// What became of a letter, in a word, and what is to be said of it.
+pub(super) type DeadWord = (&'static str, Option<String>);
+
+/// An outcome for each id: that of each that is one is in `outcomes`, in order.
+pub(super) fn results(
+    ids: Vec<Result<MessageId, Refusal>>,
+    outcomes: Vec<Result<DeadWord, RouteError>>,
+) -> Vec<DeadOutcome> {
+    let mut outcomes = outcomes.into_iter();
+    let result = |id: Result<MessageId, Refusal>| match id {
+        Err(refusal) => DeadOutcome { id: None, outcome: "refused", detail: Some(refusal.detail) },
+        Ok(id) => {
+            let answer = outcomes.next().expect("one outcome for each");
+            let (outcome, detail) = answer.unwrap_or_else(|error| ("failed", Some(Problem::from(error).detail)));
+            DeadOutcome { id: Some(id.as_str().to_owned()), outcome, detail }
+        }
+    };
+    ids.into_iter().map(result).collect()
 }
 
 /// Purge dead letters
@@ -268,6 +255,9 @@ pub(crate) async fn purge(
     Topic(topic): Topic,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    act(&app, &topic, &headers, body, DeadAction::Purge).await
+) -> Result<Json<DeadDone>, Problem> {
+    body::json_only(&headers)?;
+    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
+    let ask: DeadIn<'_> = fields::read(&bytes)?;
+    Ok(Json(act(&app, &topic, (ask.ids, ask.all), bytes.len(), DeadAction::Purge).await?))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{DeadAction, DeadKept, DeadPage};
-use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::{MessageId, Nonce, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
@@ -160,7 +160,18 @@ impl DeadLetters {
         ids: &[MessageId],
         action: DeadAction,
     ) -> DeadSettled {
-        let items = ids.iter().map(|id| (id.clone(), action)).collect();
+        self.run(topic, life, ids.iter().map(|id| (id.clone(), action)).collect()).await
+    }
+
+    /// Removes dead letters that live in another topic from now on, each only if it is still of this enqueue; false: it
+    /// is not.
+    pub(crate) async fn move_out(&self, topic: &TopicName, letters: Vec<(MessageId, Nonce)>) -> DeadSettled {
+        let named = letters.into_iter().map(|(id, nonce)| (id, DeadAction::MoveOut(nonce)));
+        self.run(topic, None, named.collect()).await
+    }
+
+    async fn run(&self, topic: &TopicName, life: Option<u64>, items: Vec<(MessageId, DeadAction)>) -> DeadSettled {
+        let Some(action) = items.first().map(|(_, action)| *action) else { return DeadSettled::default() };
         let named = |_, (id, _): &(MessageId, DeadAction)| MessageRef::in_incarnation(id, life);
         let answers = self.dispatcher.run(&self.queues, DeadOp::new(action), topic, items, named).await;
         let mut all = DeadSettled::default();

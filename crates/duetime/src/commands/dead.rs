@@ -4,12 +4,14 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::ensure;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use duetime_client::{Client, ClientError, DeadChoice, DeadDone};
+use duetime_client::{Client, ClientError, DeadChoice, DeadDone, DeadOutcome, DeadResend};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::output;
+use super::{enqueue, output};
 use crate::connection::NodeArgs;
 
 /// Dead letters of one page.
@@ -50,10 +52,25 @@ pub enum DeadCommand {
         #[command(flatten)]
         connection: NodeArgs,
     },
-    /// Schedules them at once, with all attempts given back.
-    Redrive(ChoiceArgs),
+    /// Schedules them at once, with all attempts given back; with --to in another topic, with --payload as edited.
+    Redrive(RedriveArgs),
     /// Removes them for good.
     Purge(PurgeArgs),
+}
+
+/// Which dead letters are redriven, where, and as what.
+#[derive(Debug, Args)]
+pub struct RedriveArgs {
+    #[command(flatten)]
+    these: ChoiceArgs,
+    /// Schedule them in this topic, under their ids. What is there already stays, and so does its letter.
+    #[arg(long, value_name = "TOPIC")]
+    to: Option<String>,
+    /// Deliver this instead of the payload of one letter, which is kept with it: text, @FILE for a file's bytes, - for
+    /// standard input.
+    #[arg(long, visible_aliases = ["body", "data"], value_name = "TEXT|@FILE|-", conflicts_with_all = ["all", "stdin"])]
+    #[arg(allow_hyphen_values = true)]
+    payload: Option<String>,
 }
 
 /// Which dead letters go for good.
@@ -93,7 +110,10 @@ pub async fn run(command: DeadCommand) -> anyhow::Result<bool> {
         DeadCommand::Groups { topic, samples, limit, connection } => {
             groups(&topic, usize::from(samples), limit, &connection).await
         }
-        DeadCommand::Redrive(args) => act(args, "redriven", Client::redrive).await,
+        DeadCommand::Redrive(RedriveArgs { these, to: None, payload: None }) => {
+            act(these, "redriven", Client::redrive).await
+        }
+        DeadCommand::Redrive(args) => resend(args).await,
         DeadCommand::Purge(PurgeArgs { these, yes }) => {
             if these.all && !yes {
                 confirm_purge(&these).await?;
@@ -192,6 +212,57 @@ async fn confirm_purge(these: &ChoiceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn show(results: &[DeadOutcome]) -> anyhow::Result<()> {
+    for result in results {
+        let detail = result.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
+        output::line(&format!("{} {}{detail}", result.id.as_deref().unwrap_or("?"), result.outcome))?;
+    }
+    Ok(())
+}
+
+/// Redrives letters in another topic, or one with another payload.
+async fn resend(args: RedriveArgs) -> anyhow::Result<bool> {
+    let RedriveArgs { these, to, payload } = args;
+    let client = these.connection.client()?;
+    let mut asked = DeadResend { to, ..DeadResend::default() };
+    if let Some(payload) = &payload {
+        ensure!(these.ids.len() == 1, "--payload is of one letter; name one id");
+        asked.payload_base64 = Some(STANDARD.encode(enqueue::payload(Some(payload)).await?));
+    }
+    let mut results = Vec::new();
+    if these.all {
+        // Those that stay are passed by: each is asked for once.
+        let mut cursor = None;
+        loop {
+            let page = client.dead(&these.topic, cursor.as_deref(), PAGE_MAX).await?;
+            asked.ids = page.messages.into_iter().map(|message| message.id).collect();
+            if !asked.ids.is_empty() {
+                results.extend(client.resend(&these.topic, &asked).await?.results.unwrap_or_default());
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    } else {
+        for ids in output::arguments(these.ids, these.stdin)?.chunks(DeadResend::IDS_MAX) {
+            asked.ids = ids.to_vec();
+            results.extend(client.resend(&these.topic, &asked).await?.results.unwrap_or_default());
+        }
+    }
+    let done = results.iter().filter(|result| result.outcome == "redriven").count();
+    if these.connection.json {
+        output::json(&json!({ "done": done, "results": results }))?;
+    } else if these.all {
+        let stayed: Vec<_> = results.iter().filter(|result| result.outcome != "redriven").cloned().collect();
+        show(&stayed)?;
+        output::line(&format!("{done} redriven"))?;
+    } else {
+        show(&results)?;
+    }
+    Ok(done == results.len())
+}
+
 async fn act(
     args: ChoiceArgs,
     word: &str,
@@ -205,10 +276,7 @@ async fn act(
         if args.connection.json {
             output::json(&json!({ "done": done.done, "replicas": done.replicas, "results": results }))?;
         } else {
-            for result in &results {
-                let detail = result.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
-                output::line(&format!("{} {}{detail}", result.id.as_deref().unwrap_or("?"), result.outcome))?;
-            }
+            show(&results)?;
         }
         return Ok(results.iter().all(|result| result.outcome == word));
     }

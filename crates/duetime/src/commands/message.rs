@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use duetime_client::{Answer, ClientError, Message, Outcome};
+use duetime_core::PREVIOUS;
 use serde::Serialize;
 use serde_json::json;
 
@@ -174,10 +175,17 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("shard", message.shard.to_string()),
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
         ];
-        rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
+        let headers = message.headers.iter().filter(|(name, _)| *name != PREVIOUS);
+        rows.extend(headers.map(|(name, value)| ("header", format!("{name}: {value}"))));
         if let Some(death) = &message.death {
             rows.push(("died", output::moment(death.at)));
             rows.push(("reason", death.reason.clone()));
+        }
+        if let Some(previous) = &message.previous {
+            rows.push(("edited", output::moment(previous.edited_at)));
+            let former = output::payload(previous.payload.as_deref(), previous.payload_base64.as_deref());
+            let length = output::count(previous.bytes, "byte");
+            rows.push(("before", if former.is_empty() { length } else { format!("{length}: {former}") }));
         }
         output::pairs(rows)
     })

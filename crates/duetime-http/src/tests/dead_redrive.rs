@@ -1,0 +1,164 @@
+//! Dead letters that are redriven in another topic, or with another payload.
+
+use serde_json::{Value, json};
+
+use super::{Faulty, TestApi, away};
+use crate::Auth;
+
+const REDRIVE: &str = "/v1/topics/orders/dead/redrive";
+
+/// Dead letters of `orders` with these ids, and an empty topic `mails`.
+async fn with_dead(api: &TestApi, ids: &[&str]) {
+    api.put("/v1/topics/orders", r#"{"shards":2,"remember":"1h"}"#).await;
+    api.put("/v1/topics/mails", r#"{"shards":2,"max_payload":100}"#).await;
+    let new = ids.iter().map(|id| json!({"id": id, "payload": format!("of {id}"), "headers": {"shop": "7"}}));
+    assert_eq!(api.enqueue(&json!(new.collect::<Vec<_>>()).to_string()).await.status, 200);
+    die(api, "orders", ids.len()).await;
+}
+
+async fn die(api: &TestApi, topic: &str, count: usize) {
+    let mut left = count;
+    while left > 0 {
+        let claim = api.post(&format!("/v1/topics/{topic}/claim"), r#"{"max":256}"#).await.json();
+        let receipts: Vec<&Value> = claim["messages"].as_array().unwrap().iter().map(|one| &one["receipt"]).collect();
+        assert!(!receipts.is_empty(), "{left} of {topic} are not due");
+        left -= receipts.len();
+        let nack = json!({"receipts": receipts, "dead": true, "reason": "refused"}).to_string();
+        assert_eq!(api.post(&format!("/v1/topics/{topic}/nack"), &nack).await.status, 200);
+    }
+}
+
+async fn redrive(api: &TestApi, path: &str, ask: Value) -> Vec<(String, String)> {
+    let answer = api.post(path, &ask.to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = answer.json();
+    let results = answer["results"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    results.map(|one| (text(&one["outcome"]), text(&one["detail"]))).collect()
+}
+
+async fn counts(api: &TestApi, topic: &str) -> (Value, Value) {
+    let topic = api.get(&format!("/v1/topics/{topic}")).await.json();
+    (topic["scheduled"].clone(), topic["dead"].clone())
+}
+
+fn words(results: &[(String, String)]) -> Vec<&str> {
+    results.iter().map(|(outcome, _)| outcome.as_str()).collect()
+}
+
+#[tokio::test]
+async fn letters_are_redriven_in_another_topic_and_what_is_there_already_stays() {
+    let api = TestApi::new().await;
+    with_dead(&api, &["a", "b", "c"]).await;
+    api.post("/v1/topics/mails/messages", r#"{"id":"b","payload":"another"}"#).await;
+    let done = redrive(&api, REDRIVE, json!({"ids": ["a", "b", "none", ""], "to": "mails"})).await;
+    assert_eq!(words(&done), ["redriven", "duplicate", "unknown", "refused"]);
+    assert!(done[1].1.contains("mails has a message of this id"), "{done:?}");
+    assert_eq!(
+        (counts(&api, "orders").await, counts(&api, "mails").await),
+        ((json!(0), json!(2)), (json!(2), json!(0)))
+    );
+    let moved = api.get("/v1/topics/mails/messages/a").await.json();
+    assert_eq!((&moved["payload"], &moved["headers"]), (&json!("of a"), &json!({"shop": "7"})));
+    assert_eq!((&moved["attempts"], &moved["redrives"]), (&json!(0), &json!(0)));
+    assert_eq!(api.get("/v1/topics/mails/messages/b").await.json()["payload"], "another");
+    // The topic that it left remembers where it went.
+    let cancelled = api.delete("/v1/topics/orders/messages/a").await;
+    assert!(cancelled.text.contains("moved"), "{}", cancelled.text);
+}
+
+#[tokio::test]
+async fn a_redrive_in_another_topic_that_broke_off_is_in_both_and_is_ended_by_the_same_request() {
+    let faulty = Faulty::new();
+    let api = TestApi::over(faulty.clone(), Auth::open()).await;
+    with_dead(&api, &["a"]).await;
+    faulty.set(|call| (call.op == "resolve_dead_letters").then(|| away("settle dead letters")));
+    let ask = json!({"ids": ["a"], "to": "mails"});
+    assert_eq!(api.post(REDRIVE, &ask.to_string()).await.problem().0, 503);
+    assert_eq!(
+        (counts(&api, "orders").await, counts(&api, "mails").await),
+        ((json!(0), json!(1)), (json!(1), json!(0)))
+    );
+    faulty.set(|_| None);
+    assert_eq!(words(&redrive(&api, REDRIVE, ask.clone()).await), ["redriven"]);
+    assert_eq!(
+        (counts(&api, "orders").await, counts(&api, "mails").await),
+        ((json!(0), json!(0)), (json!(1), json!(0)))
+    );
+    assert_eq!(words(&redrive(&api, REDRIVE, ask).await), ["unknown"]);
+    assert_eq!(counts(&api, "mails").await, (json!(1), json!(0)));
+    // It may die there, and come back, any number of times.
+    for (from, to) in [("mails", "orders"), ("orders", "mails"), ("mails", "orders")] {
+        die(&api, from, 1).await;
+        let path = format!("/v1/topics/{from}/dead/redrive");
+        let done = redrive(&api, &path, json!({"ids": ["a"], "to": to})).await;
+        assert_eq!(words(&done), if to == "orders" { ["duplicate"] } else { ["redriven"] }, "{from} to {to}");
+        if to == "orders" {
+            // That it was there before is remembered; the letter stays.
+            assert_eq!(counts(&api, from).await, (json!(0), json!(1)));
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_edited_letter_keeps_what_it_was_and_only_the_letter_that_was_read_is_edited() {
+    let api = TestApi::new().await;
+    with_dead(&api, &["a", "b"]).await;
+    let died = api.get("/v1/topics/orders/messages/a").await.json()["death"]["at"].as_i64().unwrap();
+    let ask = |died: i64| json!({"ids": ["a"], "payload": {"open": 1}, "died_at": died});
+    assert_eq!(words(&redrive(&api, REDRIVE, ask(died - 1)).await), ["changed"]);
+    assert_eq!(words(&redrive(&api, REDRIVE, ask(died)).await), ["redriven"]);
+    assert_eq!(words(&redrive(&api, REDRIVE, ask(died)).await), ["unknown"], "it is no dead letter any more");
+    let edited = api.get("/v1/topics/orders/messages/a").await.json();
+    assert_eq!((&edited["state"], &edited["payload"]), (&json!("scheduled"), &json!(r#"{"open":1}"#)));
+    assert_eq!((&edited["previous"]["payload"], &edited["previous"]["bytes"]), (&json!("of a"), &json!(4)));
+    assert_eq!(edited["headers"]["shop"], "7");
+    // Whoever is handed it does not see that, and it is kept when it dies again, and in another topic.
+    let claim = api.post("/v1/topics/orders/claim", "{}").await.json();
+    assert_eq!(claim["messages"][0]["headers"], json!({"shop": "7"}));
+    let nack = json!({"receipts": [claim["messages"][0]["receipt"]], "dead": true}).to_string();
+    assert_eq!(api.post("/v1/topics/orders/nack", &nack).await.status, 200);
+    assert_eq!(words(&redrive(&api, REDRIVE, json!({"ids": ["a"], "to": "mails"})).await), ["redriven"]);
+    assert_eq!(api.get("/v1/topics/mails/messages/a").await.json()["previous"]["payload"], "of a");
+    // Edited and sent elsewhere, bytes too.
+    let both = json!({"ids": ["b"], "payload_base64": "AP8=", "to": "mails"});
+    assert_eq!(words(&redrive(&api, REDRIVE, both).await), ["redriven"]);
+    let sent = api.get("/v1/topics/mails/messages/b").await.json();
+    assert_eq!((&sent["payload_base64"], &sent["previous"]["payload"]), (&json!("AP8="), &json!("of b")));
+    assert_eq!(counts(&api, "orders").await, (json!(0), json!(0)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_redriven_elsewhere_is_refused_and_stays() {
+    let api = TestApi::new().await;
+    with_dead(&api, &["a"]).await;
+    let long = json!({"id": "long", "payload": "x".repeat(101)}).to_string();
+    assert_eq!(api.enqueue(&long).await.status, 201);
+    die(&api, "orders", 1).await;
+    let done = redrive(&api, REDRIVE, json!({"ids": ["long"], "to": "mails"})).await;
+    assert_eq!((done[0].0.as_str(), done[0].1.contains("max_payload")), ("refused", true), "{done:?}");
+    let many: Vec<String> = (0..1001).map(|n| n.to_string()).collect();
+    for (ask, status, field) in [
+        (json!({"all": true, "to": "mails"}), 400, "ids"),
+        (json!({"ids": many, "to": "mails"}), 400, "ids"),
+        (json!({"ids": ["a", "long"], "payload": "x"}), 400, "ids"),
+        (json!({"ids": ["a"], "to": "orders"}), 400, "to"),
+        (json!({"ids": ["a"], "to": "a b"}), 400, "to"),
+        (json!({"ids": ["a"], "payload": "x", "payload_base64": "eA=="}), 400, "payload_base64"),
+        (json!({"ids": ["a"], "to": "mails", "payload": "x".repeat(101)}), 413, "payload"),
+        (json!({"ids": ["a"], "to": "nowhere"}), 404, ""),
+    ] {
+        let answer = api.post(REDRIVE, &ask.to_string()).await;
+        assert_eq!(
+            (answer.problem().0, answer.json()["field"].as_str().unwrap_or_default()),
+            (status, field),
+            "{}",
+            answer.text
+        );
+    }
+    assert_eq!(
+        (counts(&api, "orders").await, counts(&api, "mails").await),
+        ((json!(0), json!(2)), (json!(0), json!(0)))
+    );
+}

@@ -106,17 +106,30 @@ async fn with_tokens(script: &'static str) {
     looked_at(script, &format!("{CONFIG}{tokens}")).await;
 }
 
-/// Python, which asks for what is to happen line by line.
-fn talking(args: &[&str]) -> tokio::process::Child {
+/// Runs a script that asks, line by line, for what is to happen: `act` does it, and returns false where it is no such
+/// request but something to be read. How it ended, and what it printed.
+async fn asked(args: &[&str], mut act: impl AsyncFnMut(&str) -> bool) -> (ExitStatus, String) {
     let python = std::env::var("DUETIME_TEST_PYTHON").expect("run the tests with `./test`");
-    tokio::process::Command::new(python)
+    let mut browser = tokio::process::Command::new(python)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .expect("Python starts")
+        .expect("Python starts");
+    let mut answers = browser.stdin.take().expect("it is piped");
+    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
+    let mut said = Vec::new();
+    while let Some(line) = asks.next_line().await.expect("it is text") {
+        if act(&line).await {
+            answers.write_all(b"done\n").await.expect("it listens");
+        } else {
+            said.push(line);
+        }
+    }
+    let output = browser.wait_with_output().await.expect("it ends");
+    (output.status, said.join("\n") + &String::from_utf8_lossy(&output.stderr))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,24 +139,16 @@ async fn behind_a_balancer_figures_are_those_of_all_nodes_and_a_chip_narrows_the
     let node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
     let other = Node::start(PROGRAM, &redis.url(), &named("second")).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/fleet.py");
-    let mut browser = talking(&[script, &node.url(), &other.url()]);
-    let mut answers = browser.stdin.take().expect("it is piped");
-    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
-    let mut said = Vec::new();
-    while let Some(line) = asks.next_line().await.expect("it is text") {
-        match line.as_str() {
+    let (status, printed) = asked(&[script, &node.url(), &other.url()], async |what| {
+        match what {
             "pause second" => other.pause(),
             "go on" => other.resume(),
-            _ => {
-                said.push(line);
-                continue;
-            }
+            _ => return false,
         }
-        answers.write_all(b"done\n").await.expect("it listens");
-    }
-    let output = browser.wait_with_output().await.expect("it ends");
-    let printed = said.join("\n") + &String::from_utf8_lossy(&output.stderr);
-    well(output.status, &format!("{printed}\n{}\n{}", node.output(), other.output()));
+        true
+    })
+    .await;
+    well(status, &format!("{printed}\n{}\n{}", node.output(), other.output()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,12 +163,9 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
     let mut node = Node::start(PROGRAM, &redis.url(), &named("first")).await;
     let mut other = Node::start(PROGRAM, &redis.url(), &named("other")).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/live.py");
-    let mut browser = talking(&[script, &node.url()]);
-    let mut answers = browser.stdin.take().expect("it is piped");
-    let mut asks = BufReader::new(browser.stdout.take().expect("it is piped")).lines();
-    let mut said = Vec::new();
-    while let Some(line) = asks.next_line().await.expect("it is text") {
-        match line.as_str() {
+    let url = node.url();
+    let (status, printed) = asked(&[script, &url], async |what| {
+        match what {
             "sink away" => hook.stop(),
             "sink back" => hook.start_again(),
             "kill other" => other.kill(),
@@ -176,16 +178,12 @@ async fn what_changes_is_seen_on_a_page_that_stays_open() {
                 let_pass(Duration::from_secs(3), Because::Fault).await;
                 node.start_again().await;
             }
-            _ => {
-                said.push(line);
-                continue;
-            }
+            _ => return false,
         }
-        answers.write_all(b"done\n").await.expect("it listens");
-    }
-    let output = browser.wait_with_output().await.expect("it ends");
-    let printed = said.join("\n") + &String::from_utf8_lossy(&output.stderr);
-    well(output.status, &format!("{printed}\n{}", node.output()));
+        true
+    })
+    .await;
+    well(status, &format!("{printed}\n{}", node.output()));
 }
 
 #[tokio::test]

@@ -268,6 +268,24 @@ pub struct Message {
     /// Of a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
+    /// What it was before somebody edited it; absent: nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Previous>,
+}
+
+/// What a message was before it was edited, as a dead letter that was redriven with another payload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Previous {
+    /// Milliseconds since the Unix epoch.
+    pub edited_at: i64,
+    /// Bytes of the former payload.
+    pub bytes: u64,
+    /// The former payload, if it is UTF-8 and not longer than 8 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// The former payload, if it is not UTF-8 and not longer than 8 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
 }
 
 /// Where a message is and what happens to it next.
@@ -431,9 +449,10 @@ pub struct DeadOutcome {
     /// The message, where its id could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// `redriven`, `purged`, `unknown`, `refused` or `failed`.
+    /// `redriven`, `purged`, `unknown`, `refused`, `failed`, `duplicate` or `changed`.
     pub outcome: String,
-    /// Why it was refused, or failed: then it may be sent again.
+    /// Why it was refused, why nothing was done or more than was asked for, or why it failed: then it may be sent
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -7,6 +7,7 @@ use crate::answers::{Answer, Claimed, ClaimedMessage, Outcome};
 use crate::call::{Client, part};
 use crate::error::{ClientError, Problem};
 use crate::message::millis;
+use crate::recent::NodeAnswer;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,9 @@ pub struct Consumers {
     pub scope: String,
     /// The node that answers.
     pub node: String,
+    /// Of all nodes together: which there are, and whether they have answered. Absent: it is one node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     pub consumers: Vec<Consumer>,
 }
@@ -157,6 +161,15 @@ impl Client {
     /// See [`ClientError`].
     pub async fn consumers(&self, topic: &str) -> Result<Consumers, ClientError> {
         self.get(&format!("/v1/topics/{}/consumers", part(topic))).await
+    }
+
+    /// The same as all nodes have seen them, each consumer once: see [`Consumers::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn cluster_consumers(&self, topic: &str) -> Result<Consumers, ClientError> {
+        self.get(&format!("/v1/topics/{}/consumers?scope=cluster", part(topic))).await
     }
 
     async fn settle(

@@ -32,14 +32,14 @@ mod verify;
 
 pub use answers::{
     Answer, Claimed, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
-    Placed, Refused, Topic,
+    Placed, Previous, Refused, Topic,
 };
 pub use backup::BackupDownload;
 pub use became::Became;
 pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};
 pub use call::Client;
 pub use consumers::{Claim, ClaimFailure, ClaimedAny, Consumer, Consumers, Nack};
-pub use dead::DeadChoice;
+pub use dead::{DeadChoice, DeadResend};
 pub use dead_groups::{DeadGroup, DeadGroups};
 pub use duetime_core::names::MessageId;
 pub use duetime_core::routing::shard_of;
@@ -52,11 +52,13 @@ pub use list::{FindFailure, Found, FoundPage, ListFilter, ListPage, Listed};
 pub use message::NewMessage;
 pub use message_lines::MessageLines;
 pub use ndjson::Placements;
-pub use nodes::{DrainAnswer, NodeDrain, NodeView, NodeVitals, TestClock};
+pub use nodes::{DrainAnswer, GoneNode, Issues, NodeDrain, NodeIssue, NodeView, NodeVitals, Nodes, TestClock};
 pub use pause::TopicPause;
 pub use recent::{
     AuditFilter, AuditLine, AuditLog, Me, NodeAnswer, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
 };
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
-pub use sink::{Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView};
+pub use sink::{
+    NodeSinkIssue, Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView,
+};
 pub use verify::{TOLERANCE, VerifyError, verify};

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::recent::NodeAnswer;
+
 /// Who has a node leave its shards to others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeDrain {
@@ -30,6 +32,57 @@ pub struct TestClock {
     pub now: i64,
     /// By how much that is ahead of the machine's clock, in milliseconds.
     pub ahead_ms: i64,
+}
+
+/// A node that went.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GoneNode {
+    /// Its name.
+    pub id: String,
+    /// Where it listened.
+    #[serde(default)]
+    pub address: String,
+    /// Of the program.
+    #[serde(default)]
+    pub version: String,
+    /// When it had started, milliseconds since the Unix epoch.
+    pub since: i64,
+    /// When it was missed first, or said that it stops, milliseconds since the Unix epoch.
+    pub gone_at: i64,
+    /// It said itself that it stops; false: it died, or was cut off.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+/// The nodes, and those that went.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Those that were heard of lately.
+    pub nodes: Vec<NodeView>,
+    /// Those that went in the last day, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneNode>,
+}
+
+/// What a node knows to be wrong.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeIssue {
+    /// The node that says so.
+    pub node: String,
+    /// A sentence, as its `/readyz` has it.
+    pub issue: String,
+}
+
+/// What nodes know to be wrong.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Issues {
+    /// The node that answers.
+    pub node: String,
+    /// Of all nodes: which there are, and whether they have answered. Absent: it is one node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
+    /// By node.
+    pub issues: Vec<NodeIssue>,
 }
 
 /// One node.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::call::{Client, part, value};
 use crate::error::ClientError;
-use crate::nodes::{DrainAnswer, NodeView, TestClock};
+use crate::nodes::{DrainAnswer, Issues, NodeView, Nodes, TestClock};
 use crate::recent::{AuditFilter, AuditLog, Me, Rates};
 
 impl Client {
@@ -19,11 +19,26 @@ impl Client {
     ///
     /// See [`ClientError`]; so with all calls.
     pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
-        #[derive(Deserialize)]
-        struct All {
-            nodes: Vec<NodeView>,
-        }
-        self.get::<All>("/v1/nodes").await.map(|all| all.nodes)
+        self.all_nodes().await.map(|all| all.nodes)
+    }
+
+    /// All nodes, and those that went in the last day.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn all_nodes(&self) -> Result<Nodes, ClientError> {
+        self.get("/v1/nodes").await
+    }
+
+    /// What all nodes know to be wrong, as far as they answer: see [`Issues::nodes`]. None for a token that is not for all
+    /// topics.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn cluster_issues(&self) -> Result<Issues, ClientError> {
+        self.get("/v1/issues?scope=cluster").await
     }
 
     /// Has a node leave its shards to others, or take its share again. Any node may be asked.

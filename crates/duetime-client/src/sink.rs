@@ -21,6 +21,16 @@ pub struct SinkIssue {
     pub next_try: Option<i64>,
 }
 
+/// The same, of the node that says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSinkIssue {
+    /// The node: each finds out for itself.
+    pub node: String,
+    /// What it says.
+    #[serde(flatten)]
+    pub issue: SinkIssue,
+}
+
 /// A node that scans shards of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scanner {
@@ -41,9 +51,12 @@ pub struct SinkView {
     /// Its type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Absent: nothing is wrong as far as this node knows.
+    /// Absent: nothing is wrong as far as this node knows; of all nodes the worst of their issues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<SinkIssue>,
+    /// The same by node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issues: Vec<NodeSinkIssue>,
     /// Nothing is claimed for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -57,7 +70,10 @@ pub struct SinkView {
     pub catch_up_ms: Option<u64>,
     /// The node that answers.
     pub node: String,
-    /// Shards of the topic that it scans.
+    /// Of all nodes: which there are, and whether they have answered. Absent: it is one node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<NodeAnswer>>,
+    /// Shards of the topic that it scans, or all nodes together.
     pub shards_scanned: u32,
     /// The others that scan shards of the topic, each with a view of its own.
     #[serde(default)]

@@ -161,6 +161,15 @@ impl Client {
         self.get(&format!("/v1/topics/{}/sink", part(topic))).await
     }
 
+    /// The same as all nodes see it, as far as they answer: see [`SinkView::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub async fn cluster_sink(&self, topic: &str) -> Result<SinkView, ClientError> {
+        self.get(&format!("/v1/topics/{}/sink?scope=cluster", part(topic))).await
+    }
+
     /// Tries the sink of a topic at once and waits for what that brings, 15 s at most.
     ///
     /// # Errors

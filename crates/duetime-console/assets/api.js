@@ -23,8 +23,6 @@ const JOIN_MS = 60;
 const TOLD = ["topics", "issue", "at", "streams", "problem"];
 // Ages grow also where nothing changes.
 const DRAWN_EVERY_MS = 1000;
-// A node that went away is named for this long, unless it comes back.
-const GONE_MS = 3_600_000;
 // Of so many topics each is read by itself, of more all at once.
 const REREAD_MAX = 4;
 
@@ -123,6 +121,13 @@ export const topicPath = (topic, rest = "") => `/v1/topics/${coded(topic)}${rest
 export const ofFleet = (path) =>
   `${path}${path.includes("?") ? "&" : "?"}${live.state.only ? `node=${coded(live.state.only)}` : "scope=cluster"}`;
 
+// The options of a command that shows the same: all nodes together, or the one that is chosen.
+export function ofNodes() {
+  const { only, nodes } = live.state;
+  if (!only) return { "all-nodes": true };
+  return { node: nodes.find(({ id }) => id === only)?.address };
+}
+
 // What is known of a topic beyond its rates.
 export const detailPath = (topic) => ofFleet(`/v1/rates?topic=${coded(topic)}`);
 export const detailOf = async (topic, signal) =>
@@ -180,7 +185,7 @@ class Live {
   state = {
     topics: undefined,
     nodes: [],
-    // What the node that answers knows to be wrong, a sentence each.
+    // What the nodes know to be wrong: a sentence, and who says it.
     issues: [],
     rates: undefined,
     me: undefined,
@@ -188,7 +193,8 @@ class Live {
     issue: undefined,
     at: 0,
     streams: false,
-    gone: new Map(),
+    // Nodes that went in the last day, as the nodes remember them.
+    gone: [],
     // The node whose figures are shown; none: those of all.
     only: "",
   };
@@ -288,13 +294,13 @@ class Live {
     this.running = true;
     try {
       this.readRates();
+      this.readIssues();
       // These the node answers also while its store is away.
-      const [me, { nodes, issues = [] }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
+      const [me, { nodes, gone = [] }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
       this.set({
         nodes,
-        issues,
         me,
-        gone: this.missing(nodes),
+        gone,
         problem: this.windows.leads() ? undefined : this.told.problem,
       });
       if (this.locked) {
@@ -327,6 +333,13 @@ class Live {
       );
   }
 
+  // What every node knows to be wrong, whichever figures are shown. Where no answer comes the last one stays.
+  async readIssues() {
+    const asked = token;
+    const { issues } = await alive("/v1/issues?scope=cluster").catch(() => ({}));
+    if (issues && asked === token) this.set({ issues });
+  }
+
   // Many topics make them long: nothing waits for them, and where they do not come the last ones stay.
   async readRates() {
     if (this.ratesRunning) return;
@@ -348,19 +361,6 @@ class Live {
   choose(only) {
     this.set({ only, rates: undefined });
     this.refresh();
-  }
-
-  // Which nodes this page has seen and sees no more, each with since when.
-  missing(nodes) {
-    const now = nodeTime();
-    const gone = new Map([...this.state.gone].filter(([, at]) => now - at < GONE_MS));
-    for (const { id } of this.state.nodes) if (!gone.has(id)) gone.set(id, now);
-    for (const { id } of nodes) gone.delete(id);
-    return gone;
-  }
-
-  forget(node) {
-    this.set({ gone: new Map([...this.state.gone].filter(([id]) => id !== node)) });
   }
 
   // Read with `fetch`: an EventSource cannot show a token.

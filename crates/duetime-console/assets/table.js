@@ -107,7 +107,7 @@ export function Table({ columns, rows, empty, first, label, sort, onSort }) {
     return html`
       <th
         scope="col"
-        class="${one.left ? "left" : ""} ${one.less ? "less" : ""}"
+        class="${one.left ? "left" : ""}"
         style=${{ minWidth: some && widths.current[at] ? `${widths.current[at]}px` : "" }}
         aria-sort=${on ? (by.down ? "descending" : "ascending") : "none"}
       >
@@ -149,7 +149,7 @@ export function Table({ columns, rows, empty, first, label, sort, onSort }) {
               ${columns.map(
                 (one) => html`
                 <td
-                  class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""} ${one.less ? "less" : ""}"
+                  class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}"
                   data-name=${one.name}
                 >
                   ${one.cell(row)}

@@ -2,8 +2,8 @@
 // consumers that are gone, or who paused.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { isDown, issueOf, live, may } from "./api.js";
-import { age, coded, plain, plural, seconds, time, waits } from "./format.js";
+import { isDown, issueOf, may } from "./api.js";
+import { age, coded, moment, plain, plural, seconds, time, waits } from "./format.js";
 import { HowPaused, TopicLink } from "./parts.js";
 import { why } from "./why.js";
 
@@ -12,10 +12,12 @@ const SAID_MAX = 3;
 const NAMES_MAX = 3;
 // Consumers that claim nothing for so long, though messages are due, are gone: the alert of it waits as long.
 const GONE_AFTER_S = 60;
+// That a node is gone is new for this long; later it is known.
+const GONE_NEW_S = 3600;
 
-function grouped(topics, key) {
+function grouped(all, key) {
   const groups = new Map();
-  for (const topic of topics) groups.set(key(topic), [...(groups.get(key(topic)) ?? []), topic]);
+  for (const one of all) groups.set(key(one), [...(groups.get(key(one)) ?? []), one]);
   return [...groups.values()];
 }
 
@@ -31,16 +33,18 @@ const named = (topics) =>
     .map((topic) => topic.name)
     .join(", ")}${topics.length > NAMES_MAX ? ", …" : ""}`;
 
-// What /readyz of the node that answers says, with what to do. How many messages are concerned may change: it is the
-// same trouble all the while.
-const ofIssues = ({ issues, me }) =>
-  issues.map((issue) => {
-    const [, said] = /^(?:[a-z]+_[a-z]+: )?(.*)$/s.exec(issue);
+// What nodes say of themselves, with what to do: each sentence once, with all who say it. How many messages are
+// concerned may change: it is the same trouble all the while.
+const ofIssues = ({ issues }) =>
+  grouped(issues, ({ issue }) => issue.replace(/\d+ messages/g, "")).map((same) => {
+    const [, said] = /^(?:[a-z]+_[a-z]+: )?(.*)$/s.exec(same[0].issue);
+    const by = [...new Set(same.map(({ node }) => node))].sort();
+    const says = by.length === 1 ? "says" : "say";
     return {
       key: `issue ${said.replace(/\d+ messages/g, "")}`,
       bad: true,
       short: said.split(/[:;]/)[0],
-      text: html`Node <b>${me?.node}</b> says: ${plain(said)}.`,
+      text: html`${by.length === 1 ? "Node" : "Nodes"} <b>${by.join(", ")}</b> ${says}: ${plain(said)}.`,
     };
   });
 
@@ -59,16 +63,19 @@ function ofNodes({ nodes, gone }) {
           ${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.
         `,
       })),
-    ...[...gone].map(([id, at]) => ({
-      key: `gone ${id}`,
-      bad: true,
-      short: `node ${id} is gone`,
-      deed: html`<button onClick=${() => live.forget(id)}>Forget ${id}</button>`,
-      text: html`
-        Node <b>${id}</b> is gone since ${time(at)}, as this page saw it: it was stopped, died or
-        was cut off. The others take its shards.
-      `,
-    })),
+    // One that was stopped on purpose is no trouble; the page of the nodes has it.
+    ...gone
+      .filter(({ stopped }) => !stopped)
+      .map(({ id, gone_at: at }) => ({
+        key: `gone ${id}`,
+        bad: age(at) < GONE_NEW_S,
+        short: `node ${id} is gone`,
+        deed: look,
+        text: html`
+          Node <b>${id}</b> is gone since ${moment(at)}: it died or was cut off, and was not started
+          again. The others take its shards.
+        `,
+      })),
   ];
 }
 

@@ -42,8 +42,9 @@ export class Windows {
     if (this.shared && this.leads()) this.all.postMessage(this.id);
   }
 
+  // Where no other window listens nothing is copied for it.
   tell(told) {
-    if (this.leads()) this.shared?.postMessage({ id: this.id, told });
+    if (this.leads() && this.same.size) this.shared?.postMessage({ id: this.id, told });
   }
 
   hear({ id, isNew, told, left }) {

@@ -4,6 +4,7 @@ pub(crate) mod became;
 pub(crate) mod bounded_vec;
 pub(crate) mod codes;
 pub(crate) mod fields;
+pub(crate) mod found;
 pub(crate) mod message_in;
 pub(crate) mod ndjson;
 pub(crate) mod path;

@@ -35,5 +35,5 @@ pub use server::first_message::FirstMessages;
 pub use server::options::HttpOptions;
 pub use server::peers::{Peers, advertise_fault, advertised};
 pub use server::state::{HttpParts, MovedClock, NodeInfo};
-pub use server::tls::{Tls, TlsFault, TlsFiles, certificate_ends, certificate_fault};
+pub use server::tls::{Tls, TlsFault, TlsFiles, certificate_ends, certificate_fault, check_client};
 pub use server::{Listening, serve};

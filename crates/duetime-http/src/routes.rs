@@ -10,12 +10,14 @@ pub(crate) mod command;
 pub(crate) mod consumers;
 pub(crate) mod dead;
 pub(crate) mod dead_groups;
+pub(crate) mod dead_redrive;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
 pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod first_message;
 pub(crate) mod forecast;
+pub(crate) mod issues;
 pub(crate) mod list;
 pub(crate) mod me;
 pub(crate) mod message_lines;
@@ -26,6 +28,7 @@ pub(crate) mod pause;
 pub(crate) mod pause_view;
 pub(crate) mod plans;
 pub(crate) mod rates;
+pub(crate) mod ready;
 pub(crate) mod results;
 pub(crate) mod scrape;
 pub(crate) mod settle;
@@ -85,7 +88,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(settle::release))
         .routes(routes!(settle::extend))
         .routes(routes!(dead::list, dead::purge))
-        .routes(routes!(dead::redrive))
+        .routes(routes!(dead_redrive::redrive))
         .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
         .routes(routes!(forecast::forecast))
@@ -101,6 +104,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(sink_pause::resume))
         .routes(routes!(outages::list))
         .routes(routes!(observe::nodes))
+        .routes(routes!(issues::list))
         .routes(routes!(drain::drain))
         .routes(routes!(drain::undrain))
         .routes(routes!(backup::post))
@@ -110,7 +114,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(rates::get))
         .routes(routes!(audited::get))
         .routes(routes!(observe::healthz))
-        .routes(routes!(observe::readyz))
+        .routes(routes!(ready::readyz))
         .merge(scrapes)
         .merge(document)
 }

@@ -5,6 +5,7 @@
 //! only asks when shards fall due.
 
 mod etcd;
+mod gone;
 mod overdue;
 mod presence;
 mod round_robin;
@@ -13,6 +14,7 @@ mod tickets;
 mod unresponsive;
 
 pub use etcd::{Etcd, EtcdConfig};
+pub use gone::GoneNodes;
 pub use overdue::OverdueShards;
 pub use presence::{NoPresence, NodesSeen, Presence, RedisPresence};
 pub use round_robin::RoundRobin;

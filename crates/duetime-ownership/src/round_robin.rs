@@ -124,6 +124,10 @@ impl Ownership for RoundRobin {
         "round-robin"
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     async fn demand(&self, demand: Demand) {
         self.demand.send_replace(demand);
     }

@@ -12,6 +12,7 @@ use duetime_core::{Clock, Draw, Member, Ownership, StoreError, TestClock, TopicN
 use duetime_dispatch::{DispatchConfig, Engine, EngineParts};
 use duetime_http::{Audit, Auth, Feed, HttpOptions, HttpParts, Listening, MovedClock, NodeInfo, PlanAudit};
 use duetime_metrics::Meters;
+use duetime_ownership::GoneNodes;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
 use duetime_router::{
     Catalog, CatalogError, ConsistencyChecker, Metering, Plans, Retention, RoutedStore, Router, TopicChange,
@@ -19,13 +20,13 @@ use duetime_router::{
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock::SystemClock;
-use crate::config::Config;
+use crate::config::{Config, OwnershipMode};
 use crate::drain::Running;
 use crate::logs::LogFormat;
 use crate::ownership::{self, OwnershipDeps};
@@ -164,6 +165,8 @@ async fn open_routing(
 struct NodeEngine {
     engine: Engine,
     ownership: Arc<dyn Ownership>,
+    /// Remembers nodes that went, where several share the store.
+    gone: Option<Arc<GoneNodes>>,
     resizer: Resizer,
     tracer: Option<Arc<dyn Tracer>>,
     /// Ends the loop that sends spans.
@@ -193,6 +196,8 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
         supervisor: supervisor.clone(),
     };
     let ownership = ownership::open(base.config, parts)?;
+    let shared = opened.link.clone().filter(|_| base.config.ownership.mode != OwnershipMode::Solo);
+    let gone = shared.map(|link| GoneNodes::new(link, &base.config.store.namespace(), clock.clone()));
     let flush = CancellationToken::new();
     let tracer = traces::start(&me_id, clock.clone(), meters, supervisor, &flush)?;
     let routed = RoutedStore::new(routing.router.clone());
@@ -220,14 +225,14 @@ fn start_engine(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting) -> 
         meters: meters.clone(),
         config: base.config.resize.clone(),
     });
-    Ok(NodeEngine { engine, ownership, resizer, tracer, flush })
+    Ok(NodeEngine { engine, ownership, gone, resizer, tracer, flush })
 }
 
 /// Starts the loops that run beside the engine.
 fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, started: &NodeEngine) {
     let meters = &base.meters;
     let NodeRouting { catalog, router, .. } = routing;
-    let NodeEngine { engine, ownership, resizer, .. } = started;
+    let NodeEngine { engine, ownership, gone, resizer, .. } = started;
     let signs = [engine.stale_topics(), resizer.changed()];
     base.start("topics read again", (catalog.clone(), signs), |(catalog, signs), stop| {
         follow_topics(catalog, signs, stop)
@@ -240,10 +245,16 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
     base.start("nodes", (ownership.clone(), catalog.clone()), |(ownership, catalog), stop| {
         count_nodes(ownership, catalog, stop)
     });
-    let seen = (ownership.cluster(), catalog.watch(), ownership.mode() != "round-robin", meters.clone());
+    let seen = (ownership.cluster(), catalog.watch(), !ownership.takes_turns(), meters.clone());
     base.start("unowned shards", seen, |(cluster, topics, sees_all, meters), stop| {
         ownership::count_unowned(cluster, topics, sees_all, meters, stop)
     });
+    if let Some(gone) = gone.clone() {
+        let me = (base.config.node_id(), base.address.to_string());
+        base.start("gone nodes", (gone, me, ownership.cluster()), |(gone, me, cluster), stop| {
+            gone.run(me, cluster, stop)
+        });
+    }
     base.start("forecasts", (router.forecaster.clone(), ownership.reported()), |(forecaster, owned), stop| {
         forecaster.watch(owned, stop)
     });
@@ -284,7 +295,7 @@ fn serve_http(
     let HttpStep { listeners: Listeners { listener, console }, auth, options } = step;
     let has_topics = !routing.catalog.all().is_empty();
     let parts = http_parts(base, opened, routing, started, auth, options);
-    meters.build_info([version::VERSION, version::COMMIT, version::features()], opened.kind, parts.node.mode);
+    meters.build_info([version::VERSION, version::COMMIT, version::features()], opened.kind, parts.ownership.mode());
     info!(%address, node = %parts.node.id, store = %opened.shown, "node is serving");
     let listening = Listening::of(&parts);
     let label = config.console.label();
@@ -338,7 +349,7 @@ fn http_parts(
 ) -> HttpParts {
     let NodeBase { config, clock, test_clock, meters, supervisor, shutdown, address } = base;
     let NodeRouting { catalog, router, .. } = routing;
-    let NodeEngine { engine, ownership, resizer, tracer, .. } = started;
+    let NodeEngine { engine, ownership, gone, resizer, tracer, .. } = started;
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
     let audited = (options.audit.clone(), clock.clone());
     base.start("audit", audited, |(audit, clock), stop| audit.run(clock, stop));
@@ -362,8 +373,9 @@ fn http_parts(
         meters: meters.clone(),
         auth: auth.clone(),
         options: HttpOptions { tracer: tracer.clone(), ..options.clone() },
-        node: NodeInfo { id: config.node_id(), address: address.to_string(), mode: ownership.mode() },
+        node: NodeInfo { id: config.node_id(), address: address.to_string() },
         cluster: ownership.cluster(),
+        gone: gone.as_ref().map_or_else(|| watch::Sender::default().subscribe(), |gone| gone.watch()),
         ownership: ownership.clone(),
         draining: CancellationToken::new(),
     }

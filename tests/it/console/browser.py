@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import pathlib
 import sys
 import time
 import urllib.error
 import urllib.request
 
 from playwright.sync_api import TimeoutError as RanOut
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 # It asks nobody but the page's own server, and runs where there is neither a graphics card nor a user of its own.
@@ -18,6 +19,7 @@ FLAGS = [
 ]
 # Printed when what a page should show was waited for in vain: console.rs looks for it.
 RAN_OUT = "A WAIT OF THE PAGE RAN OUT"
+FOUND = "axe.run().then(({ violations }) => violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"
 
 
 @contextlib.contextmanager
@@ -33,6 +35,31 @@ def chromium():
             raise
         finally:
             browser.close()
+
+
+def window_in(context, within_ms):
+    """A page that waits so long for what it should show, as `expect` does; what it throws ends the script."""
+    expect.set_options(timeout=within_ms)
+    page = context.new_page()
+    page.set_default_timeout(within_ms)
+    page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+    return page
+
+
+def axe(page, what):
+    """Fails with what axe finds. It is no part of the page, whose context must have its policy off."""
+    # Who draws pictures alone does without it.
+    import axe_playwright_python
+
+    page.evaluate(pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text())
+    found = page.evaluate(FOUND)
+    assert not found, f"{what}: {found}"
+
+
+def asked(what):
+    """Asks who started the script to bring `what` about, and waits for that."""
+    print(what, flush=True)
+    assert sys.stdin.readline().strip() == "done"
 
 
 def until(page, holds, what, within_ms=30_000):

@@ -3,15 +3,12 @@
 The node has a sink `partner` that nobody answers for. axe looks at the empty page and at the dialogs too.
 """
 
-import pathlib
 import sys
 
-import axe_playwright_python
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, axe, chromium, window_in
 
-AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 SEEN_WITHIN_MS = 30_000
 TOPICS = 12
 # Longer than rows that nobody points at keep their places.
@@ -24,8 +21,6 @@ SMALL = """(least) => [...document.querySelectorAll('a, button, input, select, s
     .map((one) => [one, one.getBoundingClientRect()])
     .filter(([, box]) => box.width < least || box.height < least)
     .map(([one, box]) => `${one.outerHTML.slice(0, 90)} ${box.width}x${box.height}`)"""
-FOUND = """axe.run().then((result) => result.violations.map(
-    (one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"""
 CHANGES = """() => { window.said = 0; new MutationObserver((seen) => seen.forEach(({ target }) => {
     const one = target instanceof Element ? target : target.parentElement;
     if (one?.closest('[role=status], [role=alert], [aria-live]')) window.said += 1;
@@ -34,19 +29,10 @@ CHANGES = """() => { window.said = 0; new MutationObserver((seen) => seen.forEac
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     api = asking(url)
     with chromium() as browser:
         def page_of(**options):
-            page = browser.new_context(**options).new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
-            return page
-
-        def axe(page, what):
-            page.evaluate(AXE)
-            found = page.evaluate(FOUND)
-            assert not found, f"{what}: {found}"
+            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
 
         # A first visit loads little, and a screen when it is opened.
         page = page_of(viewport={"width": 1280, "height": 860})

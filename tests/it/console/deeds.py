@@ -6,7 +6,7 @@ import urllib.parse
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, until
+from browser import asking, chromium, until, window_in
 
 SEEN_WITHIN_MS = 20_000
 TURNED = "order-\u202e0001-kcab-yap\u202c-77"
@@ -16,7 +16,6 @@ GROW, LATER = 60, 80
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     api = asking(url, refusals=True)
 
     api("PUT", "/v1/topics/orders", {"shards": 4, "retry": {"max_attempts": 1}})
@@ -36,9 +35,7 @@ def main():
         context = browser.new_context(viewport={"width": 1280, "height": 860})
 
         def window(at):
-            page = context.new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page = window_in(context, SEEN_WITHIN_MS)
             page.goto(f"{url}/#/{at}")
             return page
 

@@ -7,29 +7,21 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asked, asking, chromium, window_in
 
 SEEN_WITHIN_MS = 30_000
 STEADY_S = 12
 
 
-def asked(what):
-    print(what, flush=True)
-    assert sys.stdin.readline().strip() == "done"
-
-
 def main():
     urls = [url.rstrip("/") for url in sys.argv[1:3]]
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     for url, count in zip(urls, (5, 7)):
         api = asking(url)
         api("PUT", "/v1/topics/orders", {"shards": 4})
         api("POST", "/v1/topics/orders/messages", [{"delay": "1h"} for _ in range(count)])
 
     with chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(SEEN_WITHIN_MS)
-        page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+        page = window_in(browser.new_context(), SEEN_WITHIN_MS)
         # Each request goes to the next node, as behind a balancer.
         turns = itertools.cycle(urls)
         page.route("**/v1/**", lambda route: route.continue_(url=next(turns) + route.request.url[len(urls[0]):]))

@@ -1,18 +1,13 @@
 """By hand: the palette of commands, Try it, and what is the same on all screens: python hand.py URL"""
 
 import json
-import pathlib
 import re
 import sys
 
-import axe_playwright_python
 from playwright.sync_api import expect
 
-from browser import asking, chromium, until
+from browser import asking, axe, chromium, until, window_in
 
-AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
-FOUND = """axe.run().then((result) => result.violations.map(
-    (one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"""
 SEEN_WITHIN_MS = 20_000
 # Times as programs write them, and durations in the notation of settings.
 WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d|\b\d+[hm] \d+[ms]\b|\b\d+ms\b")
@@ -21,7 +16,6 @@ OF_TOPIC = ("topic", "forecast", "messages", "shards", "dead")
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     api = asking(url, refusals=True)
     for topic in ("orders", "slips"):
         api("PUT", f"/v1/topics/{topic}", {"shards": 1})
@@ -32,10 +26,7 @@ def main():
 
     with chromium() as browser:
         def page_of(**options):
-            page = browser.new_context(**options).new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
-            return page
+            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
 
         page = page_of(viewport={"width": 1280, "height": 860})
         main, dialog = page.locator("main"), page.get_by_role("dialog")
@@ -117,9 +108,7 @@ def main():
             expect(looked.locator("main")).to_contain_text("Settings")
             looked.get_by_role("button", name="Commands").click()
             expect(looked.get_by_role("combobox")).to_be_focused()
-            looked.evaluate(AXE)
-            found = looked.evaluate(FOUND)
-            assert not found, found
+            axe(looked, "the commands")
             assert looked.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
             looked.context.close()
 

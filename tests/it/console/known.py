@@ -7,7 +7,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 # Rates are there when the node has counted twice.
 SEEN_WITHIN_MS = 60_000
@@ -19,7 +19,6 @@ MINUTES_2_MS = 120_000
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     api = asking(url)
     for topic, fields in {"nobody": {}, "forgotten": {}, "calls": {"sink": {"name": "partner"}}, "letters": {}}.items():
         api("PUT", f"/v1/topics/{topic}", {"shards": 1, **fields})
@@ -29,10 +28,7 @@ def main():
 
     with chromium() as browser:
         def page_of(**options):
-            page = browser.new_context(**options).new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
-            return page
+            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
 
         def put(page, path, change):
             def answered(route):
@@ -46,7 +42,8 @@ def main():
         # What the node knows to be wrong is said on the page, with what to do, in the title, and to who cannot see it.
         page = page_of(viewport={"width": 1280, "height": 860})
         issues = []
-        put(page, "**/v1/nodes", lambda read: read.update(issues=issues) if issues else None)
+        said = lambda: [{"node": node, "issue": issue} for issue in issues for node in ("node-1", "node-2")[:1 + (issue is AWAY)]]
+        put(page, "**/v1/issues?**", lambda read: read.update(issues=said()))
         page.goto(f"{url}/#/")
         banner = page.locator(".banner.trouble")
         expect(banner).to_have_count(1)
@@ -62,6 +59,8 @@ def main():
         more = page.locator("details.more")
         expect(more).to_contain_text("and 1 more")
         assert page.locator(".banner.trouble:visible").count() == 3
+        # What several nodes say is one sentence.
+        expect(banner.nth(1)).to_contain_text("Nodes node-1, node-2 say: ")
         expect(banner.nth(2)).to_contain_text("says: the store was emptied: topics are gone")
         # The number of messages changes: that is no other trouble.
         spoken = page.get_by_role("status", name="what began and ended").inner_text()
@@ -69,7 +68,6 @@ def main():
         expect(banner.nth(2)).to_contain_text("9 messages")
         assert page.get_by_role("status", name="what began and ended").inner_text() == spoken
         issues.clear()
-        put(page, "**/v1/nodes", lambda read: None)
         expect(banner).to_have_count(1)
 
         # Topics that nobody claims are one trouble, once they have waited for long.

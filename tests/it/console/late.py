@@ -9,7 +9,7 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 # Rates are there when the node has counted twice.
 SEEN_WITHIN_MS = 60_000
@@ -17,7 +17,6 @@ SEEN_WITHIN_MS = 60_000
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
     api = asking(url)
     settings = {
         "well": {},
@@ -50,9 +49,7 @@ def main():
 
     with chromium() as browser:
         def window(place):
-            page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page = window_in(browser.new_context(viewport={"width": 1280, "height": 860}), SEEN_WITHIN_MS)
             page.goto(f"{url}/#/{place}")
             return page
 

@@ -10,7 +10,7 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asked, asking, chromium
 
 SEEN_WITHIN_MS = 60_000
 HERD = 2000
@@ -24,10 +24,6 @@ def main():
     url = sys.argv[1].rstrip("/")
 
     api = asking(url)
-
-    def do(what):
-        print(what, flush=True)
-        assert sys.stdin.readline().strip() == "done"
 
     def counted():
         lines = api("GET", "/metrics").splitlines()
@@ -76,7 +72,7 @@ def main():
             other.context.close()
 
         # The sink dies: what waits is said, and that nothing is lost by it; and it comes back.
-        do("sink away")
+        asked("sink away")
         api("POST", "/v1/topics/herd/messages", [{"id": f"s-{n}"} for n in range(50)])
         expect(main).to_contain_text("is taken to be down")
         expect(row).to_contain_text("sink down")
@@ -96,7 +92,7 @@ def main():
         expect(main.get_by_role("img", name="down once")).to_have_count(1)
         refused = main.get_by_role("region", name="deliveries").get_by_role("row").filter(has_text="hook")
         expect(refused.get_by_text("unavailable").first).to_be_visible()
-        do("sink back")
+        asked("sink back")
         # The node that tries it later may find that the other one delivered all: it tries again with the next that is due.
         api("POST", "/v1/topics/herd/messages", [{"id": f"back-{n}", "delay": f"{n * 250}ms"} for n in range(80)])
         expect(issue).to_have_count(0)
@@ -143,30 +139,39 @@ def main():
         page.evaluate("location.hash = '#/'")
 
         # The other node is killed.
-        do("kill other")
+        asked("kill other")
         expect(main).not_to_contain_text("2 nodes")
-        expect(main.locator(".banner", has_text="other is gone since")).to_be_visible()
-        main.get_by_role("button", name="Forget other").click()
-        expect(main).not_to_contain_text("is gone since")
+        gone = main.locator(".banner.bad", has_text="other is gone since")
+        expect(gone).to_be_visible()
+        # A page that is opened later knows of it too.
+        later = browser.new_page()
+        later.goto(f"{url}/#/nodes")
+        expect(later.get_by_role("region", name="nodes that are gone")).to_contain_text("it died or was cut off")
+        # After an hour it is known, and burns no longer.
+        hours_later = lambda read: [node.update(gone_at=node["gone_at"] - 2 * 3_600_000) for node in read["gone"]]
+        later.route("**/v1/nodes", lambda route: (read := route.fetch().json(), hours_later(read), route.fulfill(json=read)))
+        later.goto(f"{url}/#/")
+        expect(later.locator(".banner.trouble:not(.bad)", has_text="other is gone since")).to_be_visible()
+        later.close()
 
         # The store goes away and comes back: the page says so, keeps what it knows, and goes on by itself.
-        do("store away")
+        asked("store away")
         expect(main).to_contain_text("The store does not answer")
         expect(row).to_be_visible()
-        do("store back")
+        asked("store back")
         expect(main).not_to_contain_text("The store does not answer")
 
         # This node hangs: it answers nothing and closes nothing. The page says so, and goes on by itself.
-        do("hang")
+        asked("hang")
         expect(main).to_contain_text("This node does not answer")
         expect(main).to_contain_text("What is shown is from")
         expect(page.locator("footer")).to_contain_text("not answered")
-        do("go on")
+        asked("go on")
         expect(main).not_to_contain_text("This node does not answer")
         expect(page.locator("footer")).to_contain_text("live")
 
         # This node goes away and comes back: the page says so, and goes on by itself.
-        do("restart")
+        asked("restart")
         expect(main).to_contain_text("1 node")
         expect(page.locator("footer")).to_contain_text("live")
         api("POST", "/v1/topics/herd/messages", [{"id": f"after-{n}", "delay": "1h"} for n in range(234)])

@@ -11,12 +11,10 @@ import time
 import urllib.parse
 import urllib.request
 
-import axe_playwright_python
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, axe, chromium
 
-AXE = pathlib.Path(axe_playwright_python.__file__).parent.joinpath("axe.min.js").read_text()
 SEEN_WITHIN_MS = 20_000
 # So long nothing can be done in a dialog that has opened.
 GUARDED_S = 1
@@ -106,9 +104,7 @@ def main():
         page = page_of(bypass_csp=True)
         for name in SCREENS:
             see(page, name)
-            page.evaluate(AXE)
-            found = page.evaluate("axe.run().then((result) => result.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))")
-            assert not found, f"{name}: {found}"
+            axe(page, name)
 
         page = page_of(viewport={"width": 1280, "height": 860})
         # Nothing of what somebody wrote becomes markup.

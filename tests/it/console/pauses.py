@@ -4,7 +4,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 SEEN_WITHIN_MS = 20_000
 OPS = "ops-0123456789abcdef"
@@ -14,8 +14,6 @@ WHY = "it's moved <b>today</b>"
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
-
     api = asking(url, OPS)
 
     def pause_of(topic):
@@ -29,9 +27,7 @@ def main():
 
     with chromium() as browser:
         def page_of(token):
-            page = browser.new_context().new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page = window_in(browser.new_context(), SEEN_WITHIN_MS)
             page.goto(f"{url}/#/")
             page.get_by_label("Token").fill(token)
             page.get_by_role("button", name="Use it").click()

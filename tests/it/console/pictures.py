@@ -1,7 +1,9 @@
-"""Draws the pictures of docs/CONSOLE.md: python pictures.py DUETIME DIR [SECONDS]
+"""Draws the pictures of docs/CONSOLE.md: python pictures.py DUETIME DIR [SECONDS [BEFORE]]
 
 Two nodes on a redis-server of their own, five topics, a sink that is away and a topic that is paused, under a little load for
-SECONDS (240), so that there is something to be seen; then each screen, light, dark and narrow, as NAME-LOOK.png.
+SECONDS (240), so that there is something to be seen; then each screen, light, dark and narrow, as NAME-LOOK.png, and some at
+three widths, as NAME-WIDTH.png. With BEFORE, another version of the program, its pictures are drawn too, in DIR/before, and
+DIR/index.html has both side by side.
 """
 
 import contextlib
@@ -33,6 +35,9 @@ SCREENS = {
     "nodes": "nodes", "try": "try",
 }
 NARROW = ("now", "dead")
+# At a desk, on a small laptop, on a telephone.
+WIDTHS = {"1440": (1440, 900), "1024": (1024, 768), "360": (360, 740)}
+COMPARED = ("now", "dead", "sinks", "topic")
 UP_WITHIN_S = 60
 DRAWN_WITHIN_S = 400
 # One invoice of so many is refused whenever it is sent.
@@ -127,9 +132,17 @@ def wait_for_both():
     sys.exit("the nodes do not come up")
 
 
-def main():
-    duetime, out = sys.argv[1], pathlib.Path(sys.argv[2])
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 240
+def pictures():
+    """What is drawn: how a page is opened, the name of its screen, and that of its file."""
+    for look, options in LOOKS.items():
+        for name in NARROW if look == "narrow" else SCREENS:
+            yield options, name, f"{name}-{look}.png"
+    for width, (wide, high) in WIDTHS.items():
+        for name in COMPARED:
+            yield {"viewport": {"width": wide, "height": high}}, name, f"{name}-{width}.png"
+
+
+def draw(duetime, out, seconds):
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "duetime.toml"
@@ -150,22 +163,45 @@ def main():
             reason = urllib.parse.quote(max(groups, key=lambda group: group["count"])["reason"], safe="")
             screens = {**SCREENS, "message": f"message/invoices/{dead[0]['id']}", "dead": f"dead/invoices?reason={reason}"}
             with chromium() as browser:
-                for look, options in LOOKS.items():
-                    page = browser.new_context(timezone_id="UTC", **options).new_page()
-                    for name, place in screens.items():
-                        if look == "narrow" and name not in NARROW:
-                            continue
-                        page.goto(f"http://127.0.0.1:{FIRST}/#/{place}")
-                        expect(page.locator("footer")).to_contain_text("live", timeout=20_000)
-                        page.wait_for_timeout(4000)
-                        if name == "dead":
-                            page.locator(".letters summary").first.click()
-                            page.evaluate("scrollTo(0, 0)")
-                        page.wait_for_timeout(500)
-                        page.screenshot(path=out / f"{name}-{look}.png")
+                opened, page = None, None
+                for options, name, file in pictures():
+                    if options != opened:
+                        opened, page = options, browser.new_context(timezone_id="UTC", **options).new_page()
+                    page.goto(f"http://127.0.0.1:{FIRST}/#/{screens[name]}")
+                    expect(page.locator("footer")).to_contain_text("live", timeout=20_000)
+                    page.wait_for_timeout(4000)
+                    # An earlier version has no letters one by one.
+                    if name == "dead" and page.locator(".letters summary").count():
+                        page.locator(".letters summary").first.click()
+                        page.evaluate("scrollTo(0, 0)")
+                    page.wait_for_timeout(500)
+                    page.screenshot(path=out / file)
         finally:
             for process in started:
                 process.kill()
+            hook.shutdown()
+            hook.server_close()
+
+
+def compared(out):
+    """A page with the pictures of both versions, side by side."""
+    rows = [
+        f'<h2>{name}, {width} px</h2><div><img src="before/{name}-{width}.png" alt="before"><img src="{name}-{width}.png" alt="after"></div>'
+        for name in COMPARED
+        for width in WIDTHS
+    ]
+    style = "body{font:14px sans-serif;margin:1rem}div{display:flex;gap:1rem;align-items:start}img{max-width:50%;border:1px solid #999}"
+    page = f"<!doctype html><meta charset=utf-8><title>Before and after</title><style>{style}</style>{''.join(rows)}"
+    (out / "index.html").write_text(page)
+
+
+def main():
+    duetime, out = sys.argv[1], pathlib.Path(sys.argv[2])
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 240
+    draw(duetime, out, seconds)
+    if len(sys.argv) > 4:
+        draw(sys.argv[4], out / "before", seconds)
+        compared(out)
 
 
 main()

@@ -8,7 +8,7 @@ import urllib.parse
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 SEEN_WITHIN_MS = 20_000
 TOKEN = "ops-0123456789abcdef"
@@ -61,8 +61,7 @@ def main():
     api("POST", "/v1/topics/orders/messages", [{"id": id, "delay": "1h", "headers": {"x": BIDI}} for id in IDS])
     behind = proxy(url, foreign)
     with chromium() as browser:
-        page = browser.new_context().new_page()
-        page.set_default_timeout(SEEN_WITHIN_MS)
+        page = window_in(browser.new_context(), SEEN_WITHIN_MS)
         page.goto(f"{behind}{BELOW}/")
         page.evaluate(f"sessionStorage.setItem('duetime-token', '{TOKEN}')")
         page.reload()

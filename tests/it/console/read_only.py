@@ -4,7 +4,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 SEEN_WITHIN_MS = 20_000
 # Buttons that change nothing: of tables, of filters, and of what is shown.
@@ -15,7 +15,6 @@ SCREENS = {"": "Rates and lateness", "topic/orders": "Settings", "messages/order
 
 def main():
     url = sys.argv[1].rstrip("/")
-
     api = asking(url)
 
     api("PUT", "/v1/topics/orders", {"shards": 2})
@@ -24,8 +23,7 @@ def main():
     api("POST", "/v1/topics/orders/nack", {"receipts": [dead["receipt"]], "dead": True, "reason": "broken"})
     api("POST", "/v1/topics/orders/messages", [{"id": "a", "delay": "1h"}, {"id": "b", "delay": "1h"}])
     with chromium() as browser:
-        page = browser.new_context().new_page()
-        page.set_default_timeout(SEEN_WITHIN_MS)
+        page = window_in(browser.new_context(), SEEN_WITHIN_MS)
         for screen, said in SCREENS.items():
             page.goto(f"{url}/#/{screen}")
             expect(page.locator("main")).to_contain_text(said, timeout=SEEN_WITHIN_MS)

@@ -4,7 +4,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium
+from browser import asking, chromium, window_in
 
 SEEN_WITHIN_MS = 20_000
 BARRED = {
@@ -21,8 +21,7 @@ def main():
     api("POST", "/v1/topics/claimed/messages", {"id": "held"})
     with chromium() as browser:
         for secret, offered in [("looks-0123456789abcdef", 0), ("ops-0123456789abcdef", 1)]:
-            page = browser.new_context().new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
+            page = window_in(browser.new_context(), SEEN_WITHIN_MS)
             page.goto(f"{url}/#/")
             # What cannot be sent as a token is not tried.
             page.get_by_label("Token").fill("schlüssel")

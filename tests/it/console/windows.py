@@ -6,7 +6,7 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, until
+from browser import asking, chromium, until, window_in
 
 SEEN_WITHIN_MS = 30_000
 WINDOWS = 8
@@ -19,8 +19,6 @@ OFF_MS = 300_000
 
 def main():
     url = sys.argv[1].rstrip("/")
-    expect.set_options(timeout=SEEN_WITHIN_MS)
-
     api = asking(url)
 
     api("PUT", "/v1/topics/orders", {"shards": 1})
@@ -28,9 +26,7 @@ def main():
 
     with chromium() as browser:
         def page_in(context):
-            page = context.new_page()
-            page.set_default_timeout(SEEN_WITHIN_MS)
-            page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
+            page = window_in(context, SEEN_WITHIN_MS)
             page.goto(f"{url}/#/")
             return page
 
@@ -64,6 +60,20 @@ def main():
         pages[0].evaluate("setTimeout(() => { const end = Date.now() + 20_000; while (Date.now() < end); }, 0)")
         until(pages[1], lambda: "/v1/events" in asked, "another one listens in place of one that hangs")
         context.close()
+
+        # A window that is alone copies nothing for others.
+        alone = browser.new_context()
+        alone.add_init_script("""window.told = 0; const post = BroadcastChannel.prototype.postMessage;
+            BroadcastChannel.prototype.postMessage = function (data) { window.told += Boolean(data.told); post.call(this, data); };""")
+        page = page_in(alone)
+        expect(page.locator("main")).to_contain_text("orders")
+        api("POST", "/v1/topics/orders/messages", {"id": "d", "delay": "1h"})
+        expect(scheduled(page)).to_have_text("4")
+        assert page.evaluate("window.told") == 0
+        second = page_in(alone)
+        until(page, lambda: page.evaluate("window.told") > 0, "another window is told")
+        expect(scheduled(second)).to_have_text("4")
+        alone.close()
 
         # Others are told nothing. A browser has six connections to a node: the streams leave some for what is asked.
         context = browser.new_context()

@@ -1,7 +1,7 @@
 // Who did that?
 
 import { html, useEffect, useRef } from "../vendor/preact.js";
-import { get, isFleet, ofFleet } from "../api.js";
+import { get, isFleet, ofFleet, ofNodes } from "../api.js";
 import { ago, command, deed, moment, number, plain, plural } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -174,7 +174,7 @@ export function Audit() {
         first=${{ name: "When", down: true }}
         label="audit log"
       />
-      <${Commands} path=${path} command=${command("audit", { limit: ENTRIES, kind: kinds })} />
+      <${Commands} path=${path} command=${command("audit", { limit: ENTRIES, kind: kinds, ...ofNodes() })} />
     </div>
   `;
 }

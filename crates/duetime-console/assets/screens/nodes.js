@@ -28,6 +28,32 @@ const why = (node) =>
     ? `${node.drain.by ? `by ${node.drain.by} ` : ""}since ${moment(node.drain.at)}`
     : "");
 
+const GONE = [
+  { name: "Node", left: true, value: (row) => row.id, cell: (row) => row.id },
+  {
+    name: "How",
+    left: true,
+    value: (row) => row.stopped,
+    cell: (row) =>
+      row.stopped
+        ? "it was stopped"
+        : html`<span class="tag careful">lost</span> it died or was cut off`,
+  },
+  {
+    name: "Gone since",
+    left: true,
+    value: (row) => row.gone_at,
+    cell: (row) => moment(row.gone_at),
+  },
+  {
+    name: "Was up for",
+    value: (row) => row.gone_at - row.since,
+    cell: (row) => seconds((row.gone_at - row.since) / 1000),
+  },
+  { name: "Version", left: true, value: (row) => row.version, cell: (row) => row.version },
+  { name: "Address", left: true, cell: (row) => html`<span class="mono">${row.address}</span>` },
+];
+
 function Drain({ node, left, onClose }) {
   const act = node.drain ? "undrain" : "drain";
   const path = `/v1/nodes/${coded(node.id)}/${act}`;
@@ -178,6 +204,20 @@ export function Nodes() {
       />
       <${Commands} path="/v1/nodes" command="duetime nodes" />
     </div>
+    ${
+      state.gone.length > 0 &&
+      html`
+      <div class="card">
+        <h2>Gone in the last day</h2>
+        <${Table}
+          columns=${GONE}
+          rows=${state.gone.map((node) => ({ key: `${node.id} ${node.since}`, ...node }))}
+          first=${{ name: "Gone since", down: true }}
+          label="nodes that are gone"
+        />
+      </div>
+    `
+    }
     ${
       rows.some((row) => row.mode !== "solo") &&
       html`<${Barred} scope="admin" what="Draining a node" />`

@@ -75,7 +75,7 @@ export function Now() {
       cell: (row) =>
         html`<span class=${row.paused ? "quiet" : mood(row.waited)}>${seconds(row.waited)}</span>`,
     },
-    { name: "Late, p50", less: true, value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     {
       name: "p99",
       value: (row) => row.p99,
@@ -83,14 +83,12 @@ export function Now() {
     },
     {
       name: "Budget left",
-      less: true,
       value: (row) => row.left,
       cell: (row) => html`<${Left} left=${row.left} />`,
     },
     { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
     {
       name: "Cancelled",
-      less: true,
       value: (row) => row.cancelled,
       cell: (row) => rate(row.cancelled),
     },
@@ -98,11 +96,13 @@ export function Now() {
       name: "Out",
       value: (row) => row.delivered,
       cell: (row) =>
-        html`<${Spark} points=${history(state, row.name, "delivered")} /> ${rate(row.delivered)}`,
+        html`
+          <${Spark} points=${history(state, row.name, "delivered")} />
+          <span class="rate">${rate(row.delivered)}</span>
+        `,
     },
     {
       name: "In flight",
-      less: true,
       value: (row) => row.in_flight,
       cell: (row) => number(row.in_flight),
     },
@@ -116,7 +116,6 @@ export function Now() {
     },
     {
       name: "Shards",
-      less: true,
       value: (row) => row.shard_count,
       cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>`,
     },

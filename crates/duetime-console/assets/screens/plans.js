@@ -30,7 +30,7 @@ import { Table } from "../table.js";
 const TYPED_ABOVE = 1000;
 const TYPED_FROM_OF_DELETES = 50;
 const SEEN_EVERY_MS = 2000;
-const RATE = 100;
+export const RATE = 100;
 // As the node allows it.
 const RATE_MAX = 10_000;
 const WORDS = {

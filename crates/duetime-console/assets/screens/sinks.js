@@ -9,6 +9,7 @@ import {
   live,
   may,
   ofFleet,
+  ofNodes,
   rates,
   sees,
   sinks,
@@ -432,7 +433,7 @@ export function Sinks() {
     ${affected.length > 0 && html`<${Barred} scope="admin" what="Trying a sink at once" />`}
     ${[...issues].map(issue)}
     <div class="card">
-      <h2>Paused by hand</h2>
+      <h2>Each sink</h2>
       <${Barred} scope="admin" what="Pausing and resuming a sink" />
       <${Table}
         label="sinks"
@@ -473,7 +474,7 @@ export function Sinks() {
           empty=${`No sink was down since ${isFleet(state) && !state.only ? "the nodes" : "the node"} started.`}
           first=${{ name: "Down since", down: true }}
         />
-        <${Commands} path=${ofFleet("/v1/outages")} command="duetime sink outages" />
+        <${Commands} path=${ofFleet("/v1/outages")} command=${command("sink outages", ofNodes())} />
       </div>
     `
         : state.me &&
@@ -493,7 +494,7 @@ export function Sinks() {
             : "Deliveries by sink are for tokens with the scope view or admin."
         }
       />
-      <${Commands} path=${ofFleet("/v1/rates")} command="duetime rates" />
+      <${Commands} path=${ofFleet("/v1/rates")} command=${command("rates", ofNodes())} />
     </div>
     ${
       acting &&

@@ -10,6 +10,7 @@ import {
   get,
   isFleet,
   ofFleet,
+  ofNodes,
   rates,
   sees,
   whose,
@@ -269,7 +270,7 @@ export function Slo() {
             ? html`<p class="empty">${NOT_BY_TOPIC}</p>`
             : detail && html`<${Line} name=${drawn} steps=${detail.budget} allowed=${allowed} />`
         }
-        <${Commands} path=${detailPath(drawn)} command="duetime rates" />
+        <${Commands} path=${detailPath(drawn)} command=${command("rates", ofNodes())} />
       </div>
     `
     }
@@ -286,7 +287,7 @@ export function Slo() {
     <div class="card">
       <h2>Alert rules for this objective</h2>
       <pre class="command">${command("alerts", { within: WITHIN, objective })}</pre>
-      <${Commands} path=${ofFleet("/v1/rates")} command="duetime rates" />
+      <${Commands} path=${ofFleet("/v1/rates")} command=${command("rates", ofNodes())} />
     </div>
   `;
 }

@@ -9,6 +9,7 @@ import {
   history,
   live,
   may,
+  ofNodes,
   rates,
   topicPath,
   whose,
@@ -416,7 +417,7 @@ export function Topic({ topic }) {
             ? html`<${Flow} flow=${detail.flow} died=${now.died} node=${whose(state).words} />`
             : html`<p class="quiet">…</p>`
         }
-        <${Commands} path=${detailPath(topic)} command="duetime rates" />
+        <${Commands} path=${detailPath(topic)} command=${command("rates", ofNodes())} />
       </div>
       <div class="card">
         <h2>Settings</h2>

@@ -49,7 +49,7 @@ impl TokenLimits {
     }
 
     fn too_many(&self, what: &str, wait: Duration) -> Problem {
-        let seconds = u32::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u32::MAX).max(1);
+        let seconds = u16::try_from(wait.as_secs_f64().ceil() as u64).unwrap_or(u16::MAX).max(1);
         let detail = format!("token {:?} has used up its {what} a second; ask again in {seconds} s", self.name);
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_in(seconds)
     }

@@ -342,7 +342,11 @@ pub(crate) fn late_by_ms(due: Due, now: Timestamp) -> Option<u64> {
     (late > 0).then_some(late)
 }
 
-fn read_payload(plain: Option<&RawValue>, base64: Option<&RawValue>, rules: &Rules<'_>) -> Result<Bytes, Refusal> {
+pub(crate) fn read_payload(
+    plain: Option<&RawValue>,
+    base64: Option<&RawValue>,
+    rules: &Rules<'_>,
+) -> Result<Bytes, Refusal> {
     let (payload, field) = match (plain, base64) {
         (Some(_), Some(_)) => {
             let detail = "payload and payload_base64 are both given; give one of them";

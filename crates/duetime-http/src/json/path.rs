@@ -75,6 +75,11 @@ impl Query {
         Ok(Self(pairs))
     }
 
+    /// The parameter `name`, which is `true` or `false`; false where it is not given.
+    pub fn flag(&self, name: &str) -> Result<bool, Problem> {
+        self.get(name, false, |text| text.parse().map_err(|_| "give true or false".to_owned()))
+    }
+
     /// The parameter `name`, read by `parse`, or `default`.
     pub fn get<T>(&self, name: &str, default: T, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Problem> {
         match self.0.iter().find(|(given, _)| given == name) {

@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 
 use crate::json::became::BecameView;
 use crate::json::codes::{CODES, is_retryable};
+use crate::json::found::ReadyFound;
 use crate::json::schema;
 
 /// The content type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Seconds after which a client may try again what failed for a passing reason.
-const RETRY_AFTER_S: u32 = 1;
+const RETRY_AFTER_S: u16 = 1;
 
 /// What can be done about a topic whose record is gone.
 const ADOPT_OR_DELETE: &str = "put it back with POST /v1/topics/{topic}/adopt, or give its messages up with \
@@ -99,8 +100,12 @@ pub(crate) struct Problem {
     #[serde(flatten)]
     #[schema(value_type = Verdict)]
     verdict: Option<Box<Verdict>>,
+    /// Only of `/readyz`: what was found of each thing that the node depends on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ReadyFound>, nullable = false)]
+    found: Option<Box<ReadyFound>>,
     #[serde(skip)]
-    retry_after: Option<u32>,
+    retry_after: Option<u16>,
 }
 
 impl Problem {
@@ -116,6 +121,7 @@ impl Problem {
             field: None,
             retryable: is_retryable(code),
             verdict: None,
+            found: None,
             retry_after: (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S),
         }
     }
@@ -142,8 +148,14 @@ impl Problem {
         self
     }
 
+    /// The same, with what was found of what the node depends on.
+    pub fn found(mut self, found: ReadyFound) -> Self {
+        self.found = Some(Box::new(found));
+        self
+    }
+
     /// The same, with another pause before it may be tried again.
-    pub fn retry_in(mut self, seconds: u32) -> Self {
+    pub fn retry_in(mut self, seconds: u16) -> Self {
         self.retry_after = Some(seconds);
         self
     }

@@ -87,8 +87,9 @@ words!(
     End: "delivered" "cancelled" "cancelled_in_flight" "dead" "cancelled_before" "expired" "moved"
 );
 words!(
-    /// What became of a dead letter: `unknown` is none, `refused` is not an id.
-    DeadLetterOutcome: "redriven" "purged" "unknown" "refused" "failed"
+    /// What became of a dead letter: `unknown` is none, `refused` is not an id, or is too long for another topic,
+    /// `duplicate` is in the other topic already, `changed` died again.
+    DeadLetterOutcome: "redriven" "purged" "unknown" "refused" "failed" "duplicate" "changed"
 );
 words!(
     /// Where a message is in its life.

@@ -48,8 +48,8 @@ fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
         (Kind::Flag, _) => json!({"type": "boolean"}),
         (Kind::Shards, _) => reference("ShardCountIn"),
         (Kind::Sink, _) => reference("Sink"),
-        (Kind::Object(_), Writer::Client) if kind.short().is_some() => {
-            let short = kind.short().map(|short| value(setting, short, writer));
+        (Kind::Object(_), Writer::Client) if kind.list_form().is_some() => {
+            let short = kind.list_form().map(|list| value(setting, list, writer));
             json!({"anyOf": [reference(&component(setting.name)), short]})
         }
         (Kind::Object(_) | Kind::Word(_), _) => reference(&component(setting.name)),

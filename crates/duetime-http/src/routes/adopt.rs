@@ -1,24 +1,16 @@
 //! Puts a topic right whose record or shards vanished.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::{Extension, Json};
+use axum::Json;
 use duetime_core::store::Adopted;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::auth::Caller;
 use crate::json::fields;
-use crate::json::path::Topic;
 use crate::json::problem::{Problem, Refusal};
 use crate::json::setting_schema::TopicChangeSchema;
+use crate::routes::command::Asked;
 use crate::routes::topics::{SETTINGS_BYTES_MAX, bounded, change_of, check_sink};
-use crate::server::body;
-use crate::server::state::HttpParts;
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 
@@ -72,16 +64,8 @@ struct AdoptSchema {
         (status = 409, description = "It is being deleted or was, or its settings are not known"),
     )
 )]
-pub(crate) async fn post(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<AdoptView>, Problem> {
-    body::json_only(&headers)?;
-    let bytes = body::whole(body, &headers, SETTINGS_BYTES_MAX).await?;
-    let mut given: Map<String, Value> = fields::read(&bytes)?;
+pub(crate) async fn post(asked: Asked<Map<String, Value>, SETTINGS_BYTES_MAX>) -> Result<Json<AdoptView>, Problem> {
+    let Asked { app, caller, topic, ask: mut given, .. } = asked;
     if let Some(name) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(fields::unknown_field(name, &FIELDS).into());
     }

@@ -16,7 +16,7 @@ use crate::audit::operation::{ChangeKind, operation_named, operation_words};
 use crate::auth::Caller;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, NodeAnswer, PARAMETERS, Question, Whose};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Entries unless asked for otherwise, and at most.
@@ -26,16 +26,15 @@ const ENTRIES_MAX: usize = 1000;
 /// What was changed, or tried.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditView {
-    /// The node that answers: each keeps its own.
-    node: String,
-    /// Only of the cluster, or of a `node`: which nodes there are, and whether their entries are among these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    nodes: Option<Vec<NodeAnswer>>,
     /// The newest first.
     #[schema(value_type = Vec<AuditLine>)]
     entries: Vec<Map<String, Value>>,
+    /// At most so many.
+    #[serde(skip)]
+    limit: usize,
 }
+
+type AuditAnswer = OfNodes<AuditView>;
 
 /// An entry as it is answered.
 fn shown(line: &AuditLine) -> Map<String, Value> {
@@ -46,16 +45,8 @@ fn shown(line: &AuditLine) -> Map<String, Value> {
 }
 
 impl ClusterView for AuditView {
-    fn none(node: &str) -> Self {
-        Self { node: node.to_owned(), nodes: None, entries: Vec::new() }
-    }
-
-    fn node(&self) -> &str {
-        &self.node
-    }
-
-    fn add(&mut self, other: Self) {
-        let node = Value::from(other.node);
+    fn add(&mut self, node: &str, other: Self) {
+        let node = Value::from(node);
         let named = |mut entry: Map<String, Value>| {
             entry.insert("node".to_owned(), node.clone());
             entry
@@ -65,11 +56,7 @@ impl ClusterView for AuditView {
         let time =
             |entry: &Map<String, Value>| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
         self.entries.sort_by_cached_key(|entry| Reverse(time(entry)));
-        self.entries.truncate(ENTRIES_MAX);
-    }
-
-    fn finish(&mut self, nodes: Vec<NodeAnswer>) {
-        self.nodes = Some(nodes);
+        self.entries.truncate(self.limit);
     }
 }
 
@@ -96,7 +83,7 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
 /// last 256 requests that were refused before anything of them was done (no token, no right, too late, a foreign page) are
 /// answered for `kind=refused` alone.
 /// They are kept in memory also where `node.audit` is not set. A token that is for some topics sees what is about them.
-/// With `scope=cluster` the entries of all nodes, at most `limit` of each and 1,000 in all.
+/// With `scope=cluster` the newest `limit` entries of all nodes together.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "get_audit",
     security(("token" = ["admin"])),
@@ -112,7 +99,7 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
         ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
     ),
     responses(
-        (status = 200, description = "The newest first", body = AuditView),
+        (status = 200, description = "The newest first", body = AuditAnswer),
         (status = 404, description = "`unknown_node`: there is no `node` of that name"),
     )
 )]
@@ -124,7 +111,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     let known = ["limit", "kind", "operation", "topic"];
     let query = Query::read(text.as_deref(), &[&known[..], &PARAMETERS].concat())?;
-    let whose = Whose::read(&query)?;
+    let whose = FiguresOf::read(&query)?;
     let limit = query.get("limit", ENTRIES, read_limit)?;
     let kinds = query.get("kind", None, read_kinds)?;
     let operations = query.get("operation", None, read_operations)?;
@@ -135,11 +122,12 @@ pub(crate) async fn get(
             && operations.as_ref().is_none_or(|operations| operations.contains(&line.operation))
             && topic.as_ref().is_none_or(|topic| line.topic.as_ref() == Some(topic))
     };
-    let own = || {
+    let own = async {
         let entries = app.options.audit.last(limit, wanted).iter().map(shown).collect();
-        AuditView { entries, ..AuditView::none(&app.node.id) }
+        Ok(AuditView { entries, limit })
     };
     let given = |name: &'static str| query.get(name, None, |text| Ok(Some((name, text.to_owned()))));
     let parameters = known.into_iter().filter_map(|name| given(name).transpose()).collect::<Result<_, _>>()?;
-    cluster::answer(&app, &headers, &whose, Question { path: "/v1/audit", parameters }, own).await
+    let (question, none) = (Question { path: &["v1", "audit"], parameters }, AuditView { entries: Vec::new(), limit });
+    cluster::answer(&app, &headers, &whose, question, none, own).await
 }

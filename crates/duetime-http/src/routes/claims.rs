@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
@@ -19,17 +16,16 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::audit;
+use crate::auth::Scope;
 use crate::auth::standing::StandingCaller;
-use crate::auth::{Caller, Scope};
 use crate::json::bounded_vec::BoundedVec;
-use crate::json::fields;
-use crate::json::path::Topic;
 use crate::json::problem::Problem;
 use crate::json::schema;
+use crate::routes::command::Asked;
 use crate::routes::results::{OutcomeItem, Style};
 use crate::routes::settle::{Span, settle, visibility};
-use crate::routes::view::{HeadersView, PayloadView};
-use crate::server::body::{self, ITEMS_BYTES_MAX};
+use crate::routes::view::{PayloadView, ShownHeaders};
+use crate::server::body::ITEMS_BYTES_MAX;
 use crate::server::consumers::CONSUMER_BYTES_MAX;
 use crate::server::memory;
 use crate::server::memory::Account;
@@ -128,7 +124,7 @@ pub(crate) struct ClaimedView<'a> {
     #[serde(flatten)]
     payload: PayloadView<'a>,
     #[schema(value_type = std::collections::HashMap<String, String>)]
-    headers: HeadersView<'a>,
+    headers: ShownHeaders<'a>,
     /// The due time it was given, milliseconds since the Unix epoch.
     due_at: i64,
     /// Which attempt this is, from 1.
@@ -185,17 +181,8 @@ pub(crate) struct ClaimedViews<'a> {
         (status = 409, description = "The topic has a sink"),
     )
 )]
-pub(crate) async fn claim(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    body::json_only(&headers)?;
-    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
-    let asked = fields::read::<ClaimIn>(&bytes)?;
-    drop(bytes);
+pub(crate) async fn claim(asked: Asked<ClaimIn, ITEMS_BYTES_MAX>) -> Result<Response, Problem> {
+    let Asked { app, caller, topic, headers, ask: asked } = asked;
     let (mut ask, consumer) = (asked.checked()?, asked.consumer()?);
     let named = &app.options.named_consumers;
     if let Some(name) = &consumer {
@@ -276,7 +263,7 @@ pub(super) fn views<'a>(app: &HttpParts, given: &'a [ClaimedBatch]) -> Vec<Claim
     let view = |shard: &Shard, message: &'a ClaimedMessage| ClaimedView {
         id: message.id.as_str(),
         payload: PayloadView::from(&message.payload[..]),
-        headers: HeadersView(&message.headers),
+        headers: ShownHeaders(&message.headers),
         due_at: message.due_at.as_millis(),
         attempt: message.attempt,
         delivery_id: duetime_core::sink::delivery_id(&shard.topic, &message.id, message.nonce),

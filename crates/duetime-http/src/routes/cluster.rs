@@ -4,6 +4,7 @@
 //! request goes round in circles and each node shows a token what it may see there. An answer says of every node
 //! whether its figures are in it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::auth::token_hash::hash_of;
 use crate::json::path::Query;
@@ -47,18 +50,25 @@ pub(crate) struct NodeAnswer {
     reason: Option<String>,
 }
 
-/// Whose figures are asked for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// Those of the node that answers.
-    This,
-    /// Those of all nodes.
-    All,
-    /// Those of the nodes with this name.
-    One(String),
+impl NodeAnswer {
+    /// Whether it is the node `name`, and its figures are in the answer.
+    pub fn has_answered(&self, name: &str) -> bool {
+        self.answered && self.name == name
+    }
 }
 
-impl Whose {
+/// Whose figures are asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FiguresOf {
+    /// Those of the node that answers.
+    ThisNode,
+    /// Those of all nodes.
+    AllNodes,
+    /// Those of the nodes with this name.
+    Node(String),
+}
+
+impl FiguresOf {
     /// As the query has it: `scope` is `node` or `cluster`, and `node` a name.
     pub fn read(query: &Query) -> Result<Self, Problem> {
         let scope = query.get("scope", None, |text| match text {
@@ -71,34 +81,79 @@ impl Whose {
                 let detail = "node: scope=node is the node that answers; leave scope out, or give scope=cluster";
                 Err(Problem::bad("invalid_query", detail).at("node"))
             }
-            (_, Some(name)) => Ok(Self::One(name)),
-            (Some(true), None) => Ok(Self::All),
-            _ => Ok(Self::This),
+            (_, Some(name)) => Ok(Self::Node(name)),
+            (Some(true), None) => Ok(Self::AllNodes),
+            _ => Ok(Self::ThisNode),
         }
     }
 }
 
 /// What is asked of each node.
-pub(crate) struct Question {
-    /// Of the route.
-    pub path: &'static str,
+pub(crate) struct Question<'a> {
+    /// The route, part by part, as it is before anything is percent-encoded: `["v1", "rates"]`.
+    pub path: &'a [&'a str],
     /// Its parameters, but for [`PARAMETERS`].
     pub parameters: Vec<(&'static str, String)>,
 }
 
 /// Figures that several nodes have.
 pub(crate) trait ClusterView: Serialize + DeserializeOwned + Send {
-    /// Those of no node, answered by `node`.
-    fn none(node: &str) -> Self;
+    /// Adds those of the node `node`.
+    fn add(&mut self, node: &str, other: Self);
 
-    /// The node that they are of.
-    fn node(&self) -> &str;
+    /// Called once all are added; `nodes` says whose are in it.
+    fn finish(&mut self, _nodes: &[NodeAnswer]) {}
+}
 
-    /// Adds those of another node.
-    fn add(&mut self, other: Self);
+/// Whose figures an answer has.
+#[derive(Serialize, Deserialize, ToSchema)]
+struct NodesAsked {
+    /// The node that answers.
+    node: String,
+    /// Only of the cluster, or of a `node`: which nodes there are, and whether their figures are in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    nodes: Option<Vec<NodeAnswer>>,
+}
 
-    /// Once all are added: says which nodes are in it.
-    fn finish(&mut self, nodes: Vec<NodeAnswer>);
+/// Figures of one node or several, with whose they are; in the document under the name of the figures.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OfNodes<T> {
+    #[serde(flatten)]
+    asked: NodesAsked,
+    #[serde(flatten)]
+    of: T,
+}
+
+impl<T> OfNodes<T> {
+    /// Figures of the node `node`, which answers.
+    pub fn own(node: &str, of: T) -> Self {
+        Self { asked: NodesAsked { node: node.to_owned(), nodes: None }, of }
+    }
+}
+
+impl<T: ToSchema> PartialSchema for OfNodes<T> {
+    fn schema() -> RefOr<Schema> {
+        let (RefOr::T(Schema::Object(mut whole)), RefOr::T(Schema::Object(asked))) =
+            (T::schema(), NodesAsked::schema())
+        else {
+            unreachable!("both are structs with fields of their own")
+        };
+        whole.properties.extend(asked.properties);
+        whole.required.extend(asked.required);
+        RefOr::T(Schema::Object(whole))
+    }
+}
+
+impl<T: ToSchema> ToSchema for OfNodes<T> {
+    fn name() -> Cow<'static, str> {
+        T::name()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        <NodesAsked as ToSchema>::schemas(schemas);
+        <T as ToSchema>::schemas(schemas);
+    }
 }
 
 /// Whether `member` is the node that answers.
@@ -110,26 +165,27 @@ fn is_this(app: &HttpParts, member: &Member) -> bool {
 async fn ask<V: ClusterView>(
     app: &HttpParts,
     member: &Member,
-    question: &Question,
+    question: &Question<'_>,
     token: Option<&HeaderValue>,
 ) -> Result<V, String> {
     let mut url = address_of(&app.node.address, member)?;
-    url.set_path(question.path);
+    url.path_segments_mut().expect("it is of HTTP").pop_if_empty().extend(question.path);
     url.query_pairs_mut().extend_pairs(&question.parameters).append_pair("scope", "node");
     let answer = app.options.peers.ask(url, token, |bytes| Account::current().take(bytes).is_ok()).await?;
-    let view: V = serde_json::from_slice(&answer).map_err(|_| "answered what this version does not know".to_owned())?;
-    if view.node() != member.id {
+    let view: OfNodes<V> =
+        serde_json::from_slice(&answer).map_err(|_| "answered what this version does not know".to_owned())?;
+    if view.asked.node != member.id {
         return Err("publishes an address at which another node answers: correct node.advertise there".to_owned());
     }
-    Ok(view)
+    Ok(view.of)
 }
 
 /// The members that `whose` means, each once: one that was started again is listed twice for some seconds.
-fn meant<'a>(members: impl Iterator<Item = &'a Member>, whose: &Whose) -> Vec<&'a Member> {
+fn meant<'a>(members: impl Iterator<Item = &'a Member>, whose: &FiguresOf) -> Vec<&'a Member> {
     let mut found = BTreeMap::new();
     for member in members {
         let is_meant = match whose {
-            Whose::One(name) => member.id == *name,
+            FiguresOf::Node(name) => member.id == *name,
             _ => true,
         };
         if is_meant {
@@ -142,15 +198,15 @@ fn meant<'a>(members: impl Iterator<Item = &'a Member>, whose: &Whose) -> Vec<&'
     found.into_values().collect()
 }
 
-/// The figures of those of `others` that answer in time, and those of this node if there are any in `own`.
+/// The figures of those of `others` that answer in time, and those of this node if there are any in `own`, added to `sum`.
 async fn total<V: ClusterView>(
     app: &HttpParts,
     others: &[&Member],
-    question: &Question,
+    question: &Question<'_>,
     token: Option<&HeaderValue>,
+    mut sum: V,
     own: Option<V>,
-) -> V {
-    let mut sum = V::none(&app.node.id);
+) -> OfNodes<V> {
     let mut nodes: Vec<NodeAnswer> = Vec::new();
     // By its place in `others`: why its figures are missing, until they are there.
     let too_many = format!("is beyond the {NODES_MAX} nodes that are asked");
@@ -158,7 +214,7 @@ async fn total<V: ClusterView>(
     let why = |at: usize| if at < NODES_MAX { late() } else { too_many.clone() };
     let mut missing: Vec<Option<String>> = (0..others.len()).map(|at| Some(why(at))).collect();
     if let Some(own) = own {
-        sum.add(own);
+        sum.add(&app.node.id, own);
         nodes.push(NodeAnswer { name: app.node.id.clone(), answered: true, reason: None });
     }
     let asked = others.iter().take(NODES_MAX).enumerate();
@@ -177,7 +233,7 @@ async fn total<V: ClusterView>(
         };
         match answer {
             Ok(view) => {
-                sum.add(view);
+                sum.add(&others[at].id, view);
                 missing[at] = None;
             }
             Err(reason) => missing[at] = Some(reason),
@@ -190,28 +246,30 @@ async fn total<V: ClusterView>(
         reason,
     }));
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    sum.finish(nodes);
-    sum
+    sum.finish(&nodes);
+    let asked = NodesAsked { node: app.node.id.clone(), nodes: Some(nodes) };
+    OfNodes { asked, of: sum }
 }
 
-/// Answers with the figures of whom `whose` says; `own` makes those of this node.
+/// Answers with the figures of whom `whose` says; `own` makes those of this node, `none` are those of no node.
 ///
 /// # Errors
 ///
-/// 404 `unknown_node`.
+/// 404 `unknown_node`, and those of `own`.
 pub(crate) async fn answer<V: ClusterView>(
     app: &Arc<HttpParts>,
     headers: &HeaderMap,
-    whose: &Whose,
-    question: Question,
-    own: impl FnOnce() -> V,
+    whose: &FiguresOf,
+    question: Question<'_>,
+    none: V,
+    own: impl Future<Output = Result<V, Problem>>,
 ) -> Result<Response, Problem> {
-    if *whose == Whose::This {
-        return Ok(Json(own()).into_response());
+    if *whose == FiguresOf::ThisNode {
+        return Ok(Json(OfNodes::own(&app.node.id, own.await?)).into_response());
     }
     let cluster = app.cluster.borrow().clone();
     let members = meant(cluster.members.values(), whose);
-    if let (Whose::One(name), []) = (whose, &members[..]) {
+    if let (FiguresOf::Node(name), []) = (whose, &members[..]) {
         let detail = format!("there is no node {name:?}; see GET /v1/nodes for those that were heard of lately");
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_node", detail).at("node"));
     }
@@ -219,9 +277,10 @@ pub(crate) async fn answer<V: ClusterView>(
     let asked = (question.path, &question.parameters, whose);
     let key = hash_of(format!("{:?} {asked:?}", token.map(HeaderValue::as_bytes)).as_bytes());
     let (these, others): (Vec<&Member>, Vec<&Member>) = members.iter().partition(|member| is_this(app, member));
-    let has_own = *whose == Whose::All || !these.is_empty();
+    let has_own = *whose == FiguresOf::AllNodes || !these.is_empty();
     let made = async {
-        let sum = total(app, &others, &question, token, has_own.then(own)).await;
+        let own = if has_own { Some(own.await?) } else { None };
+        let sum = total(app, &others, &question, token, none, own).await;
         Ok(Bytes::from(serde_json::to_vec(&sum).expect("figures are plain data")))
     };
     let bytes = app.options.peers.shared(key, made).await?;
@@ -234,12 +293,12 @@ mod tests {
 
     #[test]
     fn whose_figures_are_asked_for_is_in_the_query() {
-        let read = |query: &str| Whose::read(&Query::read(Some(query), &PARAMETERS).unwrap());
-        assert_eq!(read("").unwrap(), Whose::This);
-        assert_eq!(read("scope=node").unwrap(), Whose::This);
-        assert_eq!(read("scope=cluster").unwrap(), Whose::All);
+        let read = |query: &str| FiguresOf::read(&Query::read(Some(query), &PARAMETERS).unwrap());
+        assert_eq!(read("").unwrap(), FiguresOf::ThisNode);
+        assert_eq!(read("scope=node").unwrap(), FiguresOf::ThisNode);
+        assert_eq!(read("scope=cluster").unwrap(), FiguresOf::AllNodes);
         for query in ["node=n2", "scope=cluster&node=n2"] {
-            assert_eq!(read(query).unwrap(), Whose::One("n2".to_owned()), "{query}");
+            assert_eq!(read(query).unwrap(), FiguresOf::Node("n2".to_owned()), "{query}");
         }
         for query in ["scope=all", "scope=node&node=n2"] {
             assert_eq!(read(query).unwrap_err().code, "invalid_query", "{query}");

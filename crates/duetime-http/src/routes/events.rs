@@ -25,7 +25,7 @@ const SIGN_EVERY: Duration = Duration::from_secs(15);
 /// A client that lost its connection waits this long.
 const RETRY_MS: u32 = 2000;
 /// When to ask a node again that has too many listeners.
-const RETRY_IN_S: u32 = 5;
+const RETRY_IN_S: u16 = 5;
 
 #[derive(Serialize)]
 struct Issue<'a> {

@@ -157,7 +157,10 @@ fn in_words(
              its shard decides whether it is tried again."
         ),
         MessageState::Scheduled if record.config.paused => {
-            let why = pause.and_then(|pause| pause.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let why = pause
+                .and_then(|pause| pause.reason.as_deref())
+                .map(|reason| format!(" ({reason})"))
+                .unwrap_or_default();
             let at = if is_deferred { message.due_at } else { visible_at };
             format!(
                 "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::json::path::{Query, read_topic};
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, NodeAnswer, PARAMETERS, Question, Whose};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Most outages in an answer about several nodes.
@@ -52,17 +52,13 @@ pub(crate) struct OutageView {
 }
 
 /// Outages of sinks.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 pub(crate) struct OutagesView {
-    /// The node that answers: each finds out for itself, and keeps its own.
-    node: String,
-    /// Only of the cluster, or of a `node`: which nodes there are, and whether their outages are among these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    nodes: Option<Vec<NodeAnswer>>,
     /// The latest first.
     outages: Vec<OutageView>,
 }
+
+type OutagesAnswer = OfNodes<OutagesView>;
 
 impl From<SinkOutage> for OutageView {
     fn from(outage: SinkOutage) -> Self {
@@ -82,23 +78,10 @@ impl From<SinkOutage> for OutageView {
 }
 
 impl ClusterView for OutagesView {
-    fn none(node: &str) -> Self {
-        Self { node: node.to_owned(), nodes: None, outages: Vec::new() }
-    }
-
-    fn node(&self) -> &str {
-        &self.node
-    }
-
-    fn add(&mut self, other: Self) {
-        let node = other.node;
-        self.outages.extend(other.outages.into_iter().map(|one| OutageView { node: Some(node.clone()), ..one }));
+    fn add(&mut self, node: &str, other: Self) {
+        self.outages.extend(other.outages.into_iter().map(|one| OutageView { node: Some(node.to_owned()), ..one }));
         self.outages.sort_by_key(|one| Reverse(one.since));
         self.outages.truncate(OUTAGES_MAX);
-    }
-
-    fn finish(&mut self, nodes: Vec<NodeAnswer>) {
-        self.nodes = Some(nodes);
     }
 }
 
@@ -117,7 +100,7 @@ impl ClusterView for OutagesView {
         ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
     ),
     responses(
-        (status = 200, description = "The latest first", body = OutagesView),
+        (status = 200, description = "The latest first", body = OutagesAnswer),
         (status = 404, description = "`unknown_node`: there is no `node` of that name"),
     )
 )]
@@ -128,14 +111,15 @@ pub(crate) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["topic", PARAMETERS[0], PARAMETERS[1]])?;
-    let (wanted, whose) = (query.get("topic", None, read_topic)?, Whose::read(&query)?);
+    let (wanted, whose) = (query.get("topic", None, read_topic)?, FiguresOf::read(&query)?);
     let seen = |outage: &SinkOutage| {
         caller.sees(outage.topic.as_str()) && wanted.as_ref().is_none_or(|topic| *topic == outage.topic)
     };
-    let own = || {
+    let own = async {
         let outages = app.sinks.outages().into_iter().filter(seen).map(OutageView::from).collect();
-        OutagesView { outages, ..OutagesView::none(&app.node.id) }
+        Ok(OutagesView { outages })
     };
     let parameters = wanted.iter().map(|topic| ("topic", topic.to_string())).collect();
-    cluster::answer(&app, &headers, &whose, Question { path: "/v1/outages", parameters }, own).await
+    let question = Question { path: &["v1", "outages"], parameters };
+    cluster::answer(&app, &headers, &whose, question, OutagesView::default(), own).await
 }

@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::json::path::{Query, read_topic};
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, NodeAnswer, PARAMETERS, Question, Whose};
-use crate::routes::sinks::SinkIssueView;
+use crate::routes::cluster::{self, FiguresOf, OfNodes, PARAMETERS, Question};
+use crate::routes::sinks::{NodeSinkIssueView, SinkIssueView};
 use crate::server::state::HttpParts;
 
 /// One step of the past.
@@ -91,28 +91,6 @@ pub(crate) struct TopicDetailView {
     /// Settings that are not their defaults, by name (`retry.max_attempts`). `file`: as this node's configuration file
     /// has it, which makes the topic where there is none; `set`: as somebody set it, or the file of another node.
     origins: BTreeMap<String, String>,
-}
-
-/// Why a node delivers nothing to the sink of a topic.
-#[derive(Serialize, Deserialize, ToSchema)]
-pub(crate) struct NodeSinkIssueView {
-    /// The node that says so: each finds out for itself.
-    node: String,
-    /// `down`: the sink is taken to be down; `refused`: the node cannot use it as it is configured.
-    #[schema(value_type = String)]
-    state: Cow<'static, str>,
-    /// What was said last. For tokens with the scope `view` or `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-    /// Since when it is down, milliseconds since the Unix epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    since: Option<i64>,
-    /// When it is tried next; absent while it is being tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    next_try: Option<i64>,
 }
 
 /// One topic, at the answering node: what it took in and what it delivered.
@@ -209,14 +187,8 @@ pub(crate) struct SinkRatesView {
 }
 
 /// Rates of the last minute.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RatesView {
-    /// The node that answers.
-    node: String,
-    /// Only of the cluster, or of a `node`: which nodes there are, and whether their figures are in the sums.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     topics: Vec<TopicRatesView>,
     /// By name, those that the token may use; for tokens with the scope `view` or `admin`.
@@ -233,6 +205,8 @@ pub(crate) struct RatesView {
     #[serde(skip)]
     other_buckets: bool,
 }
+
+type RatesAnswer = OfNodes<RatesView>;
 
 fn of(per_second: &[f64], event: Event) -> f64 {
     per_second.get(event as usize).copied().unwrap_or(0.0)
@@ -355,13 +329,6 @@ impl TopicDetailView {
     }
 }
 
-impl NodeSinkIssueView {
-    fn new(node: &str, issue: SinkIssueView) -> Self {
-        let SinkIssueView { state, reason, since, next_try, .. } = issue;
-        Self { node: node.to_owned(), state: state.into(), reason, since, next_try }
-    }
-}
-
 impl SinkRatesView {
     fn new(meters: &SinkMeters) -> Self {
         let ((name, kind), recent) = (meters.named(), meters.recent());
@@ -377,15 +344,6 @@ impl SinkRatesView {
                 .collect(),
             call_counts: counts(&recent.below),
         }
-    }
-}
-
-/// Whether the buckets of histograms are asked for.
-fn read_flag(text: &str) -> Result<bool, String> {
-    match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err("give true or false".to_owned()),
     }
 }
 
@@ -426,8 +384,7 @@ fn own(app: &HttpParts, caller: &Caller, wanted: Option<&TopicName>, histogram: 
         view
     };
     let sinks = sinks.iter().filter(|sink| caller.sees_sink(sink.named().0)).map(sink).collect();
-    let (node, nodes, other_buckets) = (app.node.id.clone(), None, false);
-    RatesView { node, nodes, topics, sinks, late_bounds_ms, call_bounds_ms, other_buckets }
+    RatesView { topics, sinks, late_bounds_ms, call_bounds_ms, other_buckets: false }
 }
 
 /// Rates of the last minute
@@ -447,7 +404,7 @@ fn own(app: &HttpParts, caller: &Caller, wanted: Option<&TopicName>, histogram: 
             `false` if absent"),
     ),
     responses(
-        (status = 200, description = "By topic and by sink", body = RatesView),
+        (status = 200, description = "By topic and by sink", body = RatesAnswer),
         (status = 404, description = "`unknown_node`: there is no `node` of that name"),
     )
 )]
@@ -458,14 +415,15 @@ pub(crate) async fn get(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["topic", "histogram", PARAMETERS[0], PARAMETERS[1]])?;
-    let (wanted, whose) = (query.get("topic", None, read_topic)?, Whose::read(&query)?);
-    let histogram = query.get("histogram", false, read_flag)?;
+    let (wanted, whose) = (query.get("topic", None, read_topic)?, FiguresOf::read(&query)?);
+    let histogram = query.flag("histogram")?;
     // Percentiles of several nodes are those of their buckets together.
-    let with_buckets = histogram || whose != Whose::This;
+    let with_buckets = histogram || whose != FiguresOf::ThisNode;
     let mut parameters = vec![("histogram", "true".to_owned())];
     parameters.extend(wanted.iter().map(|topic| ("topic", topic.to_string())));
-    let question = Question { path: "/v1/rates", parameters };
-    cluster::answer(&app, &headers, &whose, question, || own(&app, &caller, wanted.as_ref(), with_buckets)).await
+    let question = Question { path: &["v1", "rates"], parameters };
+    let own = async { Ok(own(&app, &caller, wanted.as_ref(), with_buckets)) };
+    cluster::answer(&app, &headers, &whose, question, RatesView::default(), own).await
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use duetime_core::topic_config::check_visibility;
 use duetime_core::units::check_delay;
@@ -16,12 +14,12 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::json::bounded_vec::BoundedVec;
-use crate::json::path::Topic;
 use crate::json::problem::{Problem, Refusal};
-use crate::json::{fields, message_in, schema};
+use crate::json::{message_in, schema};
+use crate::routes::command::Asked;
 use crate::routes::results::{Outcomes, Results, Style};
 use crate::routes::view::OutcomeView;
-use crate::server::body::{self, ITEMS_BYTES_MAX};
+use crate::server::body::ITEMS_BYTES_MAX;
 use crate::server::memory;
 use crate::server::state::HttpParts;
 
@@ -42,11 +40,14 @@ pub(crate) fn visibility(asked: Option<Span>) -> Result<Option<Duration>, Proble
         .map_err(|error| Problem::bad("invalid_value", error).at("visibility_timeout"))
 }
 
+/// What is asked of claims of a topic.
+type Receipts<T> = Asked<T, ITEMS_BYTES_MAX>;
+
 /// Receipts of claimed messages.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = ReceiptList)]
 #[serde(deny_unknown_fields)]
-struct AckIn {
+pub(crate) struct AckIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: BoundedVec<Box<RawValue>>,
 }
@@ -55,7 +56,7 @@ struct AckIn {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Nack)]
 #[serde(deny_unknown_fields)]
-struct NackIn {
+pub(crate) struct NackIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: BoundedVec<Box<RawValue>>,
     /// Until the next attempt; the topic's backoff if absent.
@@ -75,7 +76,7 @@ struct NackIn {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Extend)]
 #[serde(deny_unknown_fields)]
-struct ExtendIn {
+pub(crate) struct ExtendIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: BoundedVec<Box<RawValue>>,
     /// From now on; the topic's own if absent.
@@ -166,12 +167,6 @@ async fn answer(
     Ok(([(header::CONTENT_TYPE, "application/json")], settled.results).into_response())
 }
 
-async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Problem> {
-    body::json_only(headers)?;
-    let bytes = body::whole(body, headers, ITEMS_BYTES_MAX).await?;
-    Ok(fields::read(&bytes)?)
-}
-
 /// Ack: done
 ///
 /// `already`: an earlier request did the same with this receipt. `cancelled`: the message was cancelled while you had
@@ -186,13 +181,8 @@ async fn read_body<T: serde::de::DeserializeOwned>(headers: &HeaderMap, body: Bo
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
-pub(crate) async fn ack(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: AckIn = read_body(&headers, body).await?;
+pub(crate) async fn ack(asked: Receipts<AckIn>) -> Result<Response, Problem> {
+    let Asked { app, topic, ask, .. } = asked;
     answer(&app, &topic, &ask.receipts, SettleAsk::Ack).await
 }
 
@@ -208,13 +198,8 @@ pub(crate) async fn ack(
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
-pub(crate) async fn nack(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: NackIn = read_body(&headers, body).await?;
+pub(crate) async fn nack(asked: Receipts<NackIn>) -> Result<Response, Problem> {
+    let Asked { app, topic, ask, .. } = asked;
     let reason = ask.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
     if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
         let detail = format!("the reason is longer than {REASON_CHARS_MAX} characters; shorten it");
@@ -245,13 +230,8 @@ pub(crate) async fn nack(
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
-pub(crate) async fn release(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: AckIn = read_body(&headers, body).await?;
+pub(crate) async fn release(asked: Receipts<AckIn>) -> Result<Response, Problem> {
+    let Asked { app, topic, ask, .. } = asked;
     answer(&app, &topic, &ask.receipts, SettleAsk::Release).await
 }
 
@@ -268,13 +248,8 @@ pub(crate) async fn release(
         description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",
         body = Outcomes))
 )]
-pub(crate) async fn extend(
-    State(app): State<Arc<HttpParts>>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let ask: ExtendIn = read_body(&headers, body).await?;
+pub(crate) async fn extend(asked: Receipts<ExtendIn>) -> Result<Response, Problem> {
+    let Asked { app, topic, ask, .. } = asked;
     let visibility = visibility(ask.visibility_timeout)?;
     answer(&app, &topic, &ask.receipts, SettleAsk::Extend(visibility)).await
 }

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::ShardCounts;
@@ -17,12 +16,11 @@ use serde_json::Map;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::json::fields;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
 use crate::json::schema;
+use crate::routes::command::Asked;
 use crate::routes::topics::bounded;
-use crate::server::body;
 use crate::server::state::HttpParts;
 
 /// Largest body of a request for another shard count.
@@ -224,7 +222,7 @@ async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<
         incarnation: record.routing.life(),
         epoch: record.routing.change(),
         seed: caller.may_change_topics().then(|| record.routing.seed(&record.name)),
-        mode: app.node.mode,
+        mode: app.ownership.mode(),
         shards: (0..).zip(&counts.shards).map(shard).collect(),
         retired_streams: retired.filter_map(stream_of).collect(),
         resize: resize.map(ResizeView::from),
@@ -273,7 +271,7 @@ fn waiting(app: &HttpParts, topic: &TopicName, mut problem: Problem) -> Problem 
 #[derive(Deserialize, ToSchema)]
 #[schema(as = ShardCount)]
 #[serde(deny_unknown_fields)]
-struct ShardsIn {
+pub(crate) struct ShardsIn {
     #[schema(value_type = schema::ShardCountIn)]
     shards: ShardCount,
 }
@@ -298,16 +296,8 @@ fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
         (status = 409, description = "Others keep changing the topic"),
     )
 )]
-pub(crate) async fn put(
-    State(app): State<Arc<HttpParts>>,
-    Extension(caller): Extension<Caller>,
-    Topic(topic): Topic,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    body::json_only(&headers)?;
-    let bytes = body::whole(body, &headers, SHARDS_BYTES_MAX).await?;
-    let ask: ShardsIn = fields::read(&bytes)?;
+pub(crate) async fn put(asked: Asked<ShardsIn, SHARDS_BYTES_MAX>) -> Result<Response, Problem> {
+    let Asked { app, caller, topic, ask, .. } = asked;
     // First of all: is there such a topic, and does who decides answer?
     app.resizing.check(&topic).await.map_err(|error| refusal(&app, error))?;
     let count = serde_json::to_value(ask.shards).expect("a number or a word");

@@ -93,7 +93,7 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
         if inner.is_empty() || value.is_null() {
             continue;
         }
-        let may_be_list = setting.kind.short().is_some();
+        let may_be_list = setting.kind.list_form().is_some();
         if may_be_list && value.is_array() {
             continue;
         }
@@ -294,7 +294,7 @@ pub(crate) async fn delete(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["force"])?;
-    let force = query.get("force", false, |text| text.parse().map_err(|_| "give true or false".to_owned()))?;
+    let force = query.flag("force")?;
     let how = if force { Deletion::Force } else { Deletion::IfEmpty };
     if how == Deletion::IfEmpty {
         check_empty(&app, &topic).await?;

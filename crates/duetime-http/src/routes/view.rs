@@ -5,10 +5,9 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Expiry, Headers, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts};
+use duetime_core::{Expiry, Headers, Previous, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts};
 use duetime_router::TopicCounts;
 use serde::Serialize;
-use serde::ser::SerializeMap as _;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -23,11 +22,16 @@ pub(crate) struct HeadersView<'a>(pub &'a Headers);
 
 impl Serialize for HeadersView<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.0.len()))?;
-        for (name, value) in self.0.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
+        to.collect_map(self.0.iter())
+    }
+}
+
+/// Those of them that whoever is handed the message sees, as a JSON object.
+pub(crate) struct ShownHeaders<'a>(pub &'a Headers);
+
+impl Serialize for ShownHeaders<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.shown())
     }
 }
 
@@ -61,6 +65,35 @@ pub(crate) struct DeathView<'a> {
     /// Why.
     #[schema(value_type = String)]
     reason: &'a str,
+}
+
+/// What a message was before it was edited, as a dead letter that was redriven with another payload.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PreviousView {
+    /// Milliseconds since the Unix epoch.
+    edited_at: i64,
+    /// Of the former payload.
+    bytes: u64,
+    /// The former payload, if it is UTF-8 and not longer than 8 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    payload: Option<String>,
+    /// The former payload, if it is not UTF-8 and not longer than 8 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    payload_base64: Option<String>,
+}
+
+impl From<Previous> for PreviousView {
+    fn from(previous: Previous) -> Self {
+        let Previous { edited_at, bytes, payload } = previous;
+        let (text, raw) = match payload.map(|payload| String::from_utf8(payload.into())) {
+            Some(Ok(text)) => (Some(text), None),
+            Some(Err(raw)) => (None, Some(STANDARD.encode(raw.as_bytes()))),
+            None => (None, None),
+        };
+        Self { edited_at: edited_at.as_millis(), bytes, payload: text, payload_base64: raw }
+    }
 }
 
 /// A message as its shard holds it.
@@ -98,6 +131,10 @@ pub(crate) struct MessageView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     death: Option<DeathView<'a>>,
+    /// What it was before somebody edited it; absent: nobody did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    previous: Option<PreviousView>,
 }
 
 impl<'a> MessageView<'a> {
@@ -116,6 +153,7 @@ impl<'a> MessageView<'a> {
             shard,
             version: message.version().map(|version| version.to_string()),
             death: message.death.as_ref().map(|death| DeathView { at: death.at.as_millis(), reason: &death.reason }),
+            previous: Previous::of(&message.headers).map(PreviousView::from),
         }
     }
 }
@@ -127,6 +165,7 @@ impl MessageView<'_> {
         if !caller.sees_payloads() {
             self.payload = PayloadView { payload: None, payload_base64: None };
             self.headers = HeadersView(&NONE);
+            self.previous = None;
         }
         self
     }

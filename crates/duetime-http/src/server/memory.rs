@@ -140,7 +140,7 @@ impl Account {
 }
 
 /// Seconds after which a claim that may not wait is worth another try.
-const WAIT_RETRY_S: u32 = 5;
+const WAIT_RETRY_S: u16 = 5;
 
 impl Drop for Account {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -16,12 +16,13 @@ use duetime_core::Member;
 use duetime_settings::{ClientPem, ClientTls};
 use futures::StreamExt as _;
 use parking_lot::Mutex;
-use reqwest::{Certificate, Client, Identity, Url, redirect};
+use reqwest::{Client, Url, redirect};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::auth::token_hash::Hash;
 use crate::json::problem::Problem;
+use crate::server::peer_tls::with_tls;
 
 /// Requests to other nodes that are open at once, of all callers together.
 pub(crate) const ASKED_AT_ONCE: usize = 16;
@@ -48,7 +49,9 @@ type CachedAnswer = Option<(Instant, Bytes)>;
 pub struct Peers(Arc<PeersInner>);
 
 struct PeersInner {
-    client: OnceLock<Client>,
+    tls: ClientTls,
+    /// With what it was made from.
+    client: Mutex<Option<(Arc<ClientPem>, Client)>>,
     open: Semaphore,
     /// By token and question. Who asks while an answer is made waits for it.
     answers: Mutex<HashMap<Hash, Arc<tokio::sync::Mutex<CachedAnswer>>>>,
@@ -63,33 +66,21 @@ impl std::fmt::Debug for Peers {
 impl Default for Peers {
     /// Trusts the public authorities, and shows no certificate.
     fn default() -> Self {
-        Self(Arc::new(PeersInner {
-            client: OnceLock::new(),
-            open: Semaphore::new(ASKED_AT_ONCE),
-            answers: Mutex::default(),
-        }))
+        Self::with(ClientTls::default())
     }
 }
 
-fn client(pem: ClientPem) -> Result<Client, String> {
+fn make_client(pem: &ClientPem, server_name: Option<&str>) -> Result<Client, String> {
     // The second one to install it gets an error, and all is well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = Client::builder()
+    let builder = Client::builder()
         .user_agent(concat!("duetime/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_WITHIN)
         .timeout(NODE_WITHIN)
         .pool_max_idle_per_host(IDLE_MAX)
         .redirect(redirect::Policy::none())
         .no_proxy();
-    if let Some(ca) = pem.ca {
-        let trusted = Certificate::from_pem_bundle(&ca).map_err(|error| format!("ca_file: {error}"))?;
-        builder = builder.tls_certs_only(trusted);
-    }
-    if let Some((cert, key)) = pem.identity {
-        let whole = [cert, b"\n".to_vec(), key].concat();
-        builder = builder.identity(Identity::from_pem(&whole).map_err(|error| format!("cert_file: {error}"))?);
-    }
-    builder.build().map_err(|error| error.to_string())
+    with_tls(builder, pem, server_name)?.build().map_err(|error| error.to_string())
 }
 
 /// A member's address as it published it, if it is a plain one.
@@ -171,16 +162,40 @@ impl Peers {
     ///
     /// A sentence that names the key and the fix.
     pub fn new(tls: &ClientTls) -> Result<Self, String> {
-        if tls.server_name.is_some() {
-            return Err("server_name is for etcd; a node's certificate must have the name that node.advertise has \
-                        there"
-                .to_owned());
+        if tls.server_name.is_some() && tls.ca_file.is_none() {
+            return Err(
+                "server_name needs ca_file: the authority that signed the certificate with this name".to_owned()
+            );
         }
-        let peers = Self::default();
+        let peers = Self::with(tls.clone());
         if *tls != ClientTls::default() {
-            let _ = peers.0.client.set(client(tls.read()?)?);
+            peers.client()?;
         }
         Ok(peers)
+    }
+
+    fn with(tls: ClientTls) -> Self {
+        Self(Arc::new(PeersInner {
+            tls,
+            client: Mutex::default(),
+            open: Semaphore::new(ASKED_AT_ONCE),
+            answers: Mutex::default(),
+        }))
+    }
+
+    /// The client with the certificates that were read last.
+    fn client(&self) -> Result<Client, String> {
+        let PeersInner { tls, client, .. } = &*self.0;
+        let pem = tls.read()?;
+        let mut current = client.lock();
+        if let Some((made_from, client)) = &*current
+            && Arc::ptr_eq(made_from, &pem)
+        {
+            return Ok(client.clone());
+        }
+        let made = make_client(&pem, tls.server_name.as_deref())?;
+        *current = Some((pem, made.clone()));
+        Ok(made)
     }
 
     /// What `url`, of one of the nodes, answers; `take` is called for each piece of it, and false if there is no memory for
@@ -195,13 +210,7 @@ impl Peers {
         authorization: Option<&HeaderValue>,
         take: impl Fn(usize) -> bool,
     ) -> Result<Vec<u8>, String> {
-        let client = match self.0.client.get() {
-            Some(client) => client,
-            None => {
-                let made = client(ClientPem::default()).map_err(|error| format!("cannot be asked: {error}"))?;
-                self.0.client.get_or_init(|| made)
-            }
-        };
+        let client = self.client().map_err(|error| format!("cannot be asked: {error}"))?;
         let _open = self.0.open.acquire().await.expect("it is never closed");
         let mut request = client.get(url);
         if let Some(token) = authorization {
@@ -319,6 +328,35 @@ mod tests {
         ] {
             assert!(advertise_fault(wrong).is_some(), "{wrong}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_known_by_the_name_that_is_set_and_by_the_authority_that_was_read_last() {
+        use duetime_testkit::webhook::Webhook;
+        let (first, second) = (Webhook::start_tls(), Webhook::start_tls());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let trust = |webhook: &Webhook| std::fs::write(&file, webhook.authority_pem.as_ref().unwrap()).unwrap();
+        let tls = |name: Option<&str>| {
+            let tls = ClientTls::trusting(Some(duetime_settings::PemFile::new(&file)));
+            name.map_or_else(|| tls.clone(), |name| tls.clone().named(name))
+        };
+        // By its address, which the certificate does not name.
+        let ask = async |peers: &Peers, webhook: &Webhook| {
+            let url = Url::parse(&format!("https://{}/", webhook.address())).unwrap();
+            peers.ask(url, None, |_| true).await.is_ok()
+        };
+        trust(&first);
+        assert!(!ask(&Peers::new(&tls(None)).unwrap(), &first).await);
+        assert!(!ask(&Peers::new(&tls(Some("other.example"))).unwrap(), &first).await);
+        let named = tls(Some("localhost"));
+        let peers = Peers::new(&named).unwrap();
+        assert_eq!([ask(&peers, &first).await, ask(&peers, &second).await], [true, false]);
+        trust(&second);
+        named.renew(|_| Ok(())).unwrap();
+        assert_eq!([ask(&peers, &first).await, ask(&peers, &second).await], [false, true]);
+        let without = ClientTls::default().named("localhost");
+        assert!(Peers::new(&without).is_err_and(|fault| fault.contains("server_name needs ca_file")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use duetime_core::{
-    BackupStore, Clock, ClusterNodes, Consumers, Ownership, Resizing, SinkStates, StoreHealth, TestClock, Timestamp,
+    BackupStore, Clock, ClusterNodes, Consumers, GoneNode, Ownership, Resizing, SinkStates, StoreHealth, TestClock,
+    Timestamp,
 };
 use duetime_metrics::Meters;
 use duetime_router::{Catalog, Plans, Router};
@@ -21,8 +22,6 @@ pub struct NodeInfo {
     pub id: String,
     /// Where it listens, as it announces to the others.
     pub address: String,
-    /// The mode of ownership: `solo`, `round-robin`, `etcd`.
-    pub mode: &'static str,
 }
 
 /// A clock that users move in their tests.
@@ -71,6 +70,8 @@ pub struct HttpParts {
     pub ownership: Arc<dyn Ownership>,
     /// All nodes and who scans what.
     pub cluster: watch::Receiver<Arc<ClusterNodes>>,
+    /// Nodes that went, the latest first.
+    pub gone: watch::Receiver<Arc<Vec<GoneNode>>>,
     /// Cancelled when the node begins to drain: it is not ready any more, and waiting claims end.
     pub draining: CancellationToken,
 }

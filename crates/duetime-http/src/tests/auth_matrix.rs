@@ -12,6 +12,7 @@ const SCOPES: [&str; 4] = ["view", "produce", "consume", "admin"];
 /// The scopes that each operation takes beside `admin`; whoever adds an operation writes it down here.
 const WANTED: &[(&str, &[&str])] = &[
     ("list_nodes", &["view", "produce", "consume"]),
+    ("list_issues", &["view", "produce", "consume"]),
     ("get_events", &["view", "produce", "consume"]),
     ("get_me", &["view", "produce", "consume"]),
     ("get_rates", &["view", "produce", "consume"]),

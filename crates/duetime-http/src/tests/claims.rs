@@ -71,7 +71,7 @@ async fn a_message_is_tried_as_often_as_it_says_and_its_receipt_knows() {
     let api = TestApi::new().await;
     api.put("/v1/topics/orders", r#"{"shards":1,"retry":{"max_attempts":2,"jitter":0}}"#).await;
     for (id, most) in [("fewer", 1), ("more", 4)] {
-        api.enqueue(&json!({"id": id, "max_attempts": most, "headers": {"k": "v"}}).to_string()).await;
+        api.enqueue(&json!({"id": id, "max_attempts": most, "expires": "1h", "headers": {"k": "v"}}).to_string()).await;
         let path = format!("/v1/topics/orders/messages/{id}");
         let got = api.get(&path).await.json();
         assert_eq!((&got["max_attempts"], &got["headers"]["k"]), (&json!(most), &json!("v")), "{got}");
@@ -79,6 +79,7 @@ async fn a_message_is_tried_as_often_as_it_says_and_its_receipt_knows() {
         for attempt in 1..=most {
             let claimed = claim(&api, "").await;
             assert_eq!((&claimed[0]["id"], &claimed[0]["attempt"]), (&json!(id), &json!(attempt)), "{claimed:?}");
+            assert_eq!(claimed[0]["headers"], json!({"k": "v"}), "as sinks show it");
             let receipt = json!({"receipts": [claimed[0]["receipt"]]});
             let longer = settle(&api, "extend", receipt).await;
             let nack = json!({"receipts": [longer[0]["receipt"]], "delay": 0});
@@ -254,7 +255,7 @@ async fn a_waiting_claim_ends_when_the_node_drains() {
         tokio::task::yield_now().await;
         api.parts.draining.cancel();
     };
-    let (answer, ()) = within(Duration::from_secs(5), async { tokio::join!(waiting, drain) }).await;
+    let (answer, ()) = within(Duration::from_secs(30), async { tokio::join!(waiting, drain) }).await;
     assert_eq!(answer.json(), json!({"messages": []}));
 }
 

@@ -12,11 +12,17 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::sinks::FixedSinks;
-use super::{Answer, NOW_MS, TestApi};
+use super::{Answer, NOW_MS, TestApi, within};
 use crate::{Auth, HttpParts, NodeInfo};
+
+/// What is said of a node that does not answer, and of one that has no time to.
+const SILENT: &str = "did not answer within 2 s";
+/// For so long an answer is the same for all who ask.
+const CACHED_FOR: Duration = Duration::from_secs(1);
 
 const TOKEN: &str = "a-secret-of-view-0123";
 
@@ -34,7 +40,7 @@ fn member(id: &str, advertise: Option<SocketAddr>) -> Member {
 /// A node with the topics `orders` and `mails`, whose clock and meters are its own.
 async fn node(id: &str, sinks: FixedSinks) -> TestApi {
     let api = TestApi::with(auth()).await;
-    let node = NodeInfo { id: id.to_owned(), address: "127.0.0.1:1".to_owned(), mode: "etcd" };
+    let node = NodeInfo { id: id.to_owned(), address: "127.0.0.1:1".to_owned() };
     let api = api.again(HttpParts { node, sinks: Arc::new(sinks), ..api.parts.clone() });
     for topic in ["orders", "mails"] {
         let request = Request::put(format!("/v1/topics/{topic}"))
@@ -97,6 +103,25 @@ async fn get(api: &TestApi, path: &str) -> Answer {
     api.send(request.body(Body::empty()).unwrap()).await
 }
 
+/// What a node answers; asked again while a node that serves was not fast enough on a busy machine, with how often.
+async fn complete(api: &TestApi, path: &str, silent: usize) -> (Value, usize) {
+    let asking = async {
+        for tries in 1.. {
+            let answer = get(api, path).await.json();
+            if nodes(&answer).iter().filter(|(_, _, reason)| *reason == SILENT).count() == silent {
+                return (answer, tries);
+            }
+            // Until the answer is made anew.
+            let until = Instant::now() + CACHED_FOR;
+            while Instant::now() < until {
+                tokio::task::yield_now().await;
+            }
+        }
+        unreachable!("it is asked again")
+    };
+    within(Duration::from_secs(120), asking).await
+}
+
 /// Each node's name, whether it answered, and why not.
 fn nodes(answer: &Value) -> Vec<(&str, bool, &str)> {
     let each = answer["nodes"].as_array().unwrap().iter();
@@ -132,13 +157,13 @@ async fn the_figures_of_all_nodes_are_added_and_one_that_is_silent_is_said_to_be
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = member("n3", Some(silent.local_addr().unwrap()));
     let asked = among(&asked, [member("n2", Some(address)), nobody, member("n4", None)]);
-    let rates = get(&asked, "/v1/rates?scope=cluster").await.json();
+    let (rates, _) = complete(&asked, "/v1/rates?scope=cluster", 1).await;
     assert_eq!(
         nodes(&rates),
         [
             ("n1", true, ""),
             ("n2", true, ""),
-            ("n3", false, "did not answer within 2 s"),
+            ("n3", false, SILENT),
             ("n4", false, "publishes no address: set node.advertise there"),
         ]
     );
@@ -151,7 +176,7 @@ async fn the_figures_of_all_nodes_are_added_and_one_that_is_silent_is_said_to_be
     assert_eq!(orders["sink_issues"][0]["reason"], "connection refused");
     assert_eq!(orders["sink_issues"].as_array().unwrap().len(), 1, "n1 sees nothing wrong");
 
-    let detail = get(&asked, "/v1/rates?topic=orders&node=n2").await.json();
+    let (detail, _) = complete(&asked, "/v1/rates?topic=orders&node=n2", 0).await;
     assert_eq!((nodes(&detail), &detail["node"]), (vec![("n2", true, "")], &json!("n1")));
     let orders = &detail["topics"][0];
     assert_eq!((&orders["deliveries"], &orders["detail"]["flow"]["delivered"]), (&json!(30), &json!(30)));
@@ -160,7 +185,7 @@ async fn the_figures_of_all_nodes_are_added_and_one_that_is_silent_is_said_to_be
     let own = get(&asked, "/v1/rates?node=n1").await.json();
     assert_eq!((&own["topics"][0]["deliveries"], nodes(&own)), (&json!(90), vec![("n1", true, "")]));
 
-    let outages = get(&asked, "/v1/outages?node=n2").await.json();
+    let (outages, _) = complete(&asked, "/v1/outages?node=n2", 0).await;
     assert_eq!((&outages["outages"][0]["node"], &outages["outages"][0]["sink"]), (&json!("n2"), &json!("shop")));
     assert_eq!(get(&asked, "/v1/audit?scope=cluster").await.problem(), (403, "forbidden".to_owned()));
     let request =
@@ -169,6 +194,48 @@ async fn the_figures_of_all_nodes_are_added_and_one_that_is_silent_is_said_to_be
     let entries = audit["entries"].as_array().unwrap();
     let lines: Vec<&str> = entries.iter().map(|line| line["node"].as_str().unwrap()).collect();
     assert_eq!((lines, nodes(&audit)), (vec!["n2"; 2], vec![("n2", true, "")]), "{audit}");
+}
+
+#[tokio::test]
+async fn a_sink_consumers_and_issues_are_those_of_all_nodes() {
+    let (asked, other) = (node("n1", FixedSinks::default()).await, node("n2", down()).await);
+    let (address, _serves) = served(&other).await;
+    let topic = TopicName::new("orders").unwrap();
+    let asked = among(&asked, [member("n2", Some(address))]);
+    for (api, name, at) in [(&asked, "both", 0), (&other, "both", 5_000), (&other, "there", 1_000)] {
+        let now = Timestamp::from_millis(NOW_MS - at);
+        api.parts.options.named_consumers.asks(&topic, &name.into(), now);
+    }
+    other.parts.catalog.issues().lose(&topic, [3].into());
+
+    let (sink, _) = complete(&asked, "/v1/topics/orders/sink?scope=cluster", 0).await;
+    assert_eq!((&sink["node"], nodes(&sink)), (&json!("n1"), vec![("n1", true, ""), ("n2", true, "")]), "{sink}");
+    assert_eq!((&sink["issue"]["state"], &sink["issues"][0]["node"]), (&json!("down"), &json!("n2")), "{sink}");
+    assert_eq!(sink["issues"].as_array().unwrap().len(), 1, "n1 sees nothing wrong");
+    let own = get(&asked, "/v1/topics/orders/sink").await.json();
+    assert_eq!((own.get("issue"), own.get("nodes")), (None, None));
+    let gone = get(&asked, "/v1/topics/orders/sink?node=n9").await;
+    assert_eq!(gone.problem(), (404, "unknown_node".to_owned()));
+
+    let (all, _) = complete(&asked, "/v1/topics/orders/consumers?scope=cluster", 0).await;
+    assert_eq!((&all["scope"], nodes(&all).len()), (&json!("cluster"), 2));
+    let each = all["consumers"].as_array().unwrap().iter();
+    let each = each.map(|one| (one["consumer"].as_str().unwrap(), one["last_claim_at"].as_i64().unwrap() - NOW_MS));
+    assert_eq!(each.collect::<Vec<_>>(), [("both", 0), ("there", -1_000)], "the last claim anywhere");
+    assert_eq!(all["consumers"][0]["claims_per_minute"], 2);
+    let own = get(&asked, "/v1/topics/orders/consumers").await.json();
+    assert_eq!((&own["scope"], own["consumers"].as_array().unwrap().len()), (&json!("node"), 1));
+
+    let as_root = async |path: &str| {
+        let request = Request::get(path).header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
+        asked.send(request.body(Body::empty()).unwrap()).await.json()
+    };
+    let issues = as_root("/v1/issues?scope=cluster").await;
+    assert_eq!((&issues["issues"][0]["node"], nodes(&issues).len()), (&json!("n2"), 2), "{issues}");
+    assert!(issues["issues"][0]["issue"].as_str().unwrap().contains("orders"), "{issues}");
+    assert_eq!(as_root("/v1/issues").await["issues"], json!([]));
+    let hidden = get(&asked, "/v1/issues?scope=cluster").await.json();
+    assert_eq!(hidden["issues"], json!([]), "not for a token of one topic");
 }
 
 #[tokio::test]
@@ -192,7 +259,8 @@ async fn no_address_is_asked_but_those_that_nodes_published_and_the_token_goes_t
             member("n5", Some("127.0.0.1:1".parse().unwrap())),
         ],
     );
-    let rates = get(&asked, "/v1/rates?scope=cluster").await.json();
+    let began = Instant::now();
+    let (rates, tries) = complete(&asked, "/v1/rates?scope=cluster", 0).await;
     assert_eq!(
         nodes(&rates),
         [
@@ -208,11 +276,13 @@ async fn no_address_is_asked_but_those_that_nodes_published_and_the_token_goes_t
         assert_eq!(answer.problem(), (404, "unknown_node".to_owned()), "{name}");
     }
     assert_eq!(get(&asked, "/v1/rates?scope=elsewhere").await.problem(), (400, "invalid_query".to_owned()));
-    assert_eq!((foreign_asked.load(Ordering::Relaxed), moving_asked.load(Ordering::Relaxed)), (0, 1));
+    let times = moving_asked.load(Ordering::Relaxed);
+    assert!(foreign_asked.load(Ordering::Relaxed) == 0 && (1..=tries).contains(&times), "{times} of {tries}");
     // All who ask the same within a second have one answer.
     for _ in 0..20 {
         get(&asked, "/v1/rates?scope=cluster").await;
     }
     let times = moving_asked.load(Ordering::Relaxed);
-    assert!(times <= 3, "asked {times} times for 21 windows");
+    let most = 1 + began.elapsed().as_secs();
+    assert!(times as u64 <= most, "asked {times} times for 21 windows, instead of {most} at most");
 }

@@ -14,12 +14,19 @@ use crate::HttpParts;
 
 /// Keeps what it is asked, and has this issue.
 #[derive(Debug, Default)]
-pub struct Asked(Mutex<Vec<(String, Option<Drain>)>>, Mutex<Option<String>>);
+pub struct Asked {
+    pub drains: Mutex<Vec<(String, Option<Drain>)>>,
+    pub issue: Mutex<Option<String>>,
+    pub takes_turns: bool,
+}
 
 #[async_trait]
 impl Ownership for Asked {
     fn mode(&self) -> &'static str {
         "etcd"
+    }
+    fn takes_turns(&self) -> bool {
+        self.takes_turns
     }
     async fn demand(&self, _: Demand) {}
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {
@@ -29,7 +36,7 @@ impl Ownership for Asked {
         watch::Sender::default().subscribe()
     }
     fn issue(&self) -> Option<String> {
-        self.1.lock().clone()
+        self.issue.lock().clone()
     }
     async fn settled(&self, _: &TopicName, _: u32) {}
     async fn set_unhealthy(&self, _: Option<String>) {}
@@ -37,7 +44,7 @@ impl Ownership for Asked {
         if member == "n9~1" {
             return Err("etcd is away".to_owned());
         }
-        self.0.lock().push((member.to_owned(), drain));
+        self.drains.lock().push((member.to_owned(), drain));
         Ok(())
     }
     async fn leave(&self) {}
@@ -65,7 +72,7 @@ async fn a_node_is_drained_through_any_other_unless_it_is_the_last_one() {
     let drain = Some(Drain { by: None, at_ms: NOW_MS });
     let told = |name: &str, drain: &Option<Drain>| (name.to_owned(), drain.clone());
     let all = [told("n2~1", &drain), told("n2~2", &drain), told("n2~1", &None), told("n2~2", &None)];
-    assert_eq!(*asked.0.lock(), all);
+    assert_eq!(*asked.drains.lock(), all);
     assert_eq!(api.post("/v1/nodes/nobody/drain", "{}").await.problem(), (404, "unknown_node".to_owned()));
     assert_eq!(api.post("/v1/nodes/n9/drain", "{}").await.problem(), (503, "authority_unavailable".to_owned()));
     let audit = api.get("/v1/audit").await.json();
@@ -93,7 +100,7 @@ async fn a_node_that_cannot_share_shards_out_as_it_should_is_degraded_and_says_w
     let api = api.again(HttpParts { ownership: asked.clone(), ..api.parts.clone() });
     let ready = api.get("/readyz").await.json();
     assert_eq!((&ready["status"], ready.get("issues")), (&json!("ready"), None));
-    *asked.1.lock() = Some("etcd takes no writes of this node".to_owned());
+    *asked.issue.lock() = Some("etcd takes no writes of this node".to_owned());
     let degraded = api.get("/readyz").await.json();
     assert_eq!(
         (&degraded["status"], &degraded["issues"][0]),

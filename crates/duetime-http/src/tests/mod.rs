@@ -14,6 +14,7 @@ mod claims;
 mod cluster;
 mod connections;
 mod consumers;
+mod dead_redrive;
 mod documented;
 mod drain;
 mod ends;
@@ -239,8 +240,9 @@ impl TestApi {
             meters,
             auth,
             options: HttpOptions::default(),
-            node: NodeInfo { id: "n1".to_owned(), address: String::new(), mode: "solo" },
+            node: NodeInfo { id: "n1".to_owned(), address: String::new() },
             cluster: watch::channel(Arc::new(cluster)).1,
+            gone: watch::Sender::default().subscribe(),
             draining,
             ownership: Arc::new(drain::Asked::default()),
         };

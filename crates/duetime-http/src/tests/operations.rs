@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::{ChangeId, Shard, StoreError, Timestamp, TopicName};
+use duetime_core::{ChangeId, GoneNode, Shard, StoreError, Timestamp, TopicName};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{Faulty, NOW_MS, TestApi, away};
-use crate::Auth;
+use crate::{Auth, HttpParts};
 
 /// What a call on a shard fails with.
 type Fault = fn(&Shard) -> Option<StoreError>;
@@ -98,6 +99,9 @@ async fn a_node_is_ready_only_if_a_shard_answers_it_and_whatever_becomes_of_one_
     let refused = api.get("/readyz").await;
     assert_eq!(refused.problem(), (503, "store_unavailable".to_owned()));
     assert!(refused.text.contains("none of its 1 servers answers"), "{}", refused.text);
+    let found = json!({"store": "serves", "servers": "0 of 1 answer", "clock": "0 ms apart", "sharing": "etcd works",
+        "sinks": "none is known to be down"});
+    assert_eq!(refused.json()["found"], found);
     fail(&store, |_| None);
     api.parts.catalog.issues().lose(&"orders".parse().unwrap(), [3].into());
     let degraded = api.get("/readyz").await;
@@ -245,9 +249,29 @@ async fn an_operation_without_parameters_refuses_any() {
 }
 
 #[tokio::test]
+async fn nodes_that_went_are_listed_as_they_are_remembered() {
+    let api = TestApi::with_orders().await;
+    assert_eq!(api.get("/v1/nodes").await.json().get("gone"), None);
+    let went = GoneNode {
+        id: "n2".to_owned(),
+        address: "10.0.0.2:3830".to_owned(),
+        version: "1.2.3".to_owned(),
+        since_ms: 5,
+        gone_ms: 7,
+        stopped: false,
+    };
+    let gone = watch::channel(Arc::new(vec![went])).1;
+    let api = api.again(HttpParts { gone, ..api.parts.clone() });
+    let wanted = json!([{"id": "n2", "address": "10.0.0.2:3830", "version": "1.2.3", "since": 5, "gone_at": 7,
+        "stopped": false}]);
+    assert_eq!(api.get("/v1/nodes").await.json()["gone"], wanted);
+}
+
+#[tokio::test]
 async fn a_draining_node_is_not_ready_and_says_so() {
     let api = TestApi::with_orders().await;
-    let found = json!({"store": "serves", "servers": "1 of 1 answer", "clock": "0 ms apart", "sharing": "etcd works"});
+    let found = json!({"store": "serves", "servers": "1 of 1 answer", "clock": "0 ms apart", "sharing": "etcd works",
+        "sinks": "none is known to be down"});
     assert_eq!(api.get("/readyz").await.json(), json!({"status": "ready", "found": found}));
     let nodes = api.get("/v1/nodes").await.json();
     assert_eq!((&nodes["nodes"][0]["id"], &nodes["nodes"][0]["state"]), (&json!("n1"), &json!("serving")));
@@ -264,7 +288,9 @@ async fn a_draining_node_is_not_ready_and_says_so() {
         "since the first sample"
     );
     api.parts.draining.cancel();
-    assert_eq!(api.get("/readyz").await.problem(), (503, "draining".to_owned()));
+    let refused = api.get("/readyz").await;
+    assert_eq!(refused.problem(), (503, "draining".to_owned()));
+    assert_eq!(refused.json()["found"]["servers"], "not asked: the node is draining");
     assert_eq!(api.get("/v1/nodes").await.json()["nodes"][0]["state"], "draining");
 }
 

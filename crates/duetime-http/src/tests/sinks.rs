@@ -14,8 +14,9 @@ use duetime_testkit::claim_request;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::drain::Asked;
 use super::{NOW_MS, TestApi};
-use crate::{Auth, HttpParts, NodeInfo};
+use crate::{Auth, HttpParts};
 
 /// Says of every sink the same.
 #[derive(Debug, Default)]
@@ -82,8 +83,11 @@ async fn a_sink_that_is_down_is_shown_with_its_reason_what_waits_and_the_next_tr
     api.put("/v1/topics/orders", r#"{"rate_limit":null}"#).await;
     assert_eq!(api.get("/v1/topics").await.json()["topics"][0]["sink_issue"], issue);
     let sink = api.get("/v1/topics/orders/sink").await.json();
+    let mut by_node = issue.clone();
+    by_node["node"] = json!("n1");
     let expected = json!({
-        "sink": "shop", "type": "http", "issue": issue, "due": 1, "node": "n1", "shards_scanned": 1, "other_nodes": []
+        "sink": "shop", "type": "http", "issue": issue, "issues": [by_node], "due": 1, "node": "n1",
+        "shards_scanned": 1, "other_nodes": []
     });
     assert_eq!(sink, expected);
     let next = api.get("/v1/topics/orders/messages/a/explain").await.json()["next"].as_str().unwrap().to_owned();
@@ -117,15 +121,15 @@ async fn a_topic_without_a_sink_and_a_node_that_scans_none_of_its_shards_refuse_
         owners: [((TopicName::new("orders").unwrap(), 0), "n2~1".into())].into(),
     };
     let cluster = watch::channel(Arc::new(cluster)).1;
-    let node = |mode| NodeInfo { id: "n1".to_owned(), address: String::new(), mode };
-    let elsewhere = api.again(HttpParts { cluster: cluster.clone(), node: node("etcd"), ..api.parts.clone() });
+    let elsewhere = api.again(HttpParts { cluster: cluster.clone(), ..api.parts.clone() });
     let answer = elsewhere.post("/v1/topics/orders/sink/probe", "{}").await;
     assert_eq!(answer.problem(), (409, "not_owner".to_owned()));
     assert!(answer.text.contains("n2") && answer.text.contains("10.0.0.2:3830"), "{}", answer.text);
     let seen = elsewhere.get("/v1/topics/orders/sink").await.json();
     assert_eq!(seen["other_nodes"], json!([{"id": "n2", "address": "10.0.0.2:3830", "shards": 1}]));
     // In round-robin nobody knows what others scan, and any node may scan a shard the next moment.
-    let turns = api.again(HttpParts { cluster, node: node("round-robin"), ..api.parts.clone() });
+    let ownership = Arc::new(Asked { takes_turns: true, ..Asked::default() });
+    let turns = api.again(HttpParts { cluster, ownership, ..api.parts.clone() });
     assert_eq!(turns.post("/v1/topics/orders/sink/probe", "{}").await.status, 200);
 }
 

@@ -39,8 +39,8 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["login"], "`duetime context add` keeps a node and its token under a name"),
 ];
 
-/// What ends or holds something. Nobody is told to try it because of its spelling.
-const DEEDS: [&str; 8] = ["cancel", "delete", "drain", "move", "pause", "purge", "remove", "stop"];
+/// Commands that end or hold something. Nobody is told to try it because of its spelling.
+const NEVER_SUGGESTED: [&str; 8] = ["cancel", "delete", "drain", "move", "pause", "purge", "remove", "stop"];
 
 fn tip(word: &str) -> Option<&'static str> {
     HABITS.iter().find(|(words, _)| words.contains(&word)).map(|(_, tip)| *tip)
@@ -54,12 +54,12 @@ pub fn corrected(mut error: clap::Error, program: clap::Command, typed: &[OsStri
         _ => Vec::new(),
     };
     // Who came near to one of them is not told to do something else instead either.
-    let is_near_a_deed = guessed.iter().any(|name| DEEDS.contains(&name.as_str()));
+    let is_near_one = guessed.iter().any(|name| NEVER_SUGGESTED.contains(&name.as_str()));
     let first = typed.get(1).and_then(|word| word.to_str());
     let known = first.filter(|_| error.kind() == ErrorKind::InvalidSubcommand).and_then(tip);
     if let Some(tip) = known {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
-    } else if !guessed.is_empty() && !is_near_a_deed {
+    } else if !guessed.is_empty() && !is_near_one {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(guessed));
     }
     // "Use '-- --body'": an id may look like an option, but who misses one means no id.
@@ -119,7 +119,7 @@ mod tests {
             ["pausse", "paus", "puse", "drian", "mvoe", "cancle", "topic delte", "dead purg", "sink paus", "bulk stp"]
         {
             let said = said(&format!("duetime {typed}"));
-            let is_told = DEEDS.iter().any(|deed| said.contains(&format!("'{deed}'")));
+            let is_told = NEVER_SUGGESTED.iter().any(|name| said.contains(&format!("'{name}'")));
             assert!(!is_told, "{typed}: {said}");
         }
     }

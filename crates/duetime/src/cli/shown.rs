@@ -19,14 +19,28 @@ type Words = (&'static str, &'static [&'static str], usize);
 
 /// Each call of `command` in the pages, and what it may become.
 const SHOWN: &[(&str, &[Words])] = &[
-    (r#"command("audit", { limit: ENTRIES, kind: kinds })"#, &[("audit", &["limit=500", "kind=…"], 0)]),
+    (
+        r#"command("audit", { limit: ENTRIES, kind: kinds, ...ofNodes() })"#,
+        &[
+            ("audit", &["limit=500", "kind=…", "all-nodes"], 0),
+            ("audit", &["limit=500", "kind=…", "node=http://127.0.0.1:3830"], 0),
+        ],
+    ),
+    (r#"command("rates", ofNodes())"#, &[("rates", &["all-nodes"], 0), ("rates", &["node=http://127.0.0.1:3830"], 0)]),
+    (
+        r#"command("sink outages", ofNodes())"#,
+        &[("sink outages", &["all-nodes"], 0), ("sink outages", &["node=http://127.0.0.1:3830"], 0)],
+    ),
     (
         r#"command("export", { state: "dead", reason: reason || undefined }, topic)"#,
         &[("export", &["state=dead", "reason=…"], 1)],
     ),
     (r#"command("export", { state: "dead" }, topic)"#, &[("export", &["state=dead"], 1)]),
     (r#"command("dead list", { reason: reason || undefined }, topic)"#, &[("dead list", &["reason=…"], 1)]),
-    (r#"command(`dead ${verb}`, {}, topic, ...ids)"#, &[("dead redrive", &[], 3), ("dead purge", &[], 3)]),
+    (
+        r#"command(`dead ${verb}`, how, topic, ...ids)"#,
+        &[("dead redrive", &[], 3), ("dead redrive", &["to=…"], 3), ("dead purge", &[], 3)],
+    ),
     (r#"command("dead redrive", { all: true }, topic)"#, &[("dead redrive", &["all"], 1)]),
     (r#"command("dead groups", {}, topic)"#, &[("dead groups", &[], 1)]),
     (r#"command("dead redrive", {}, topic, ...ids.slice(0, 3))"#, &[("dead redrive", &[], 4)]),
@@ -83,8 +97,8 @@ const SHOWN: &[(&str, &[Words])] = &[
         &[("enqueue", &["id=…", "delay=30m", "payload=…"], 1)],
     ),
     (
-        r#"command("enqueue", { id: letter.id, delay: "0s", payload: text, header: Object.entries(body.headers).map(([name, value]) => `${name}=${value}`), replace: true }, topic)"#,
-        &[("enqueue", &["id=…", "delay=0s", "payload=…", "header=…", "header=…", "replace"], 1)],
+        r#"command("dead redrive", { to: to || undefined, payload: text }, topic, letter.id)"#,
+        &[("dead redrive", &["payload=…"], 2), ("dead redrive", &["to=…", "payload=…"], 2)],
     ),
     (r#"command("claim", { max: 10, wait: "1s" }, form.topic)"#, &[("claim", &["max=10", "wait=1s"], 1)]),
 ];

@@ -45,16 +45,21 @@ pub struct ClaimArgs {
 pub struct ConsumersArgs {
     /// The topic.
     topic: String,
+    /// Of all nodes together, which the node asks for their own.
+    #[arg(long)]
+    all_nodes: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
 
-/// `duetime consumers`.
+/// `duetime consumers`; false: a node has not answered.
 pub async fn consumers(args: ConsumersArgs) -> anyhow::Result<bool> {
-    let found = args.connection.client()?.consumers(&args.topic).await?;
+    let (client, topic) = (args.connection.client()?, &args.topic);
+    let found = if args.all_nodes { client.cluster_consumers(topic).await? } else { client.consumers(topic).await? };
+    let is_whole = output::all_answered(found.nodes.as_deref());
     if args.connection.json {
         output::json(&found)?;
-        return Ok(true);
+        return Ok(is_whole);
     }
     let rows = found.consumers.iter().map(|one| {
         vec![
@@ -65,9 +70,10 @@ pub async fn consumers(args: ConsumersArgs) -> anyhow::Result<bool> {
             one.held_until.map_or_else(String::new, output::away),
         ]
     });
-    let none = format!("no consumer that names itself has claimed at node {} since it started", found.node);
+    let at = if args.all_nodes { "any node".to_owned() } else { format!("node {}", found.node) };
+    let none = format!("no consumer that names itself has claimed at {at} since it started");
     output::table(&["consumer", "last claim", "claims a minute", "holds", "until"], rows.collect(), &none)?;
-    Ok(true)
+    Ok(is_whole)
 }
 
 /// Claims by their receipts.

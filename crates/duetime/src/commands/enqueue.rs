@@ -75,7 +75,8 @@ pub async fn run(args: EnqueueArgs) -> anyhow::Result<bool> {
     }
 }
 
-async fn payload(given: Option<&str>) -> anyhow::Result<Bytes> {
+/// The bytes of `--payload`: text, `@FILE` or `-`.
+pub(super) async fn payload(given: Option<&str>) -> anyhow::Result<Bytes> {
     Ok(match given {
         None => Bytes::new(),
         Some("-") => {

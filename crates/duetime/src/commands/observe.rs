@@ -1,9 +1,10 @@
 //! `duetime nodes|drain|undrain|status|whoami|rates|audit`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{AuditFilter, NodeView, Rates, Topic};
+use duetime_client::{AuditFilter, GoneNode, Issues, NodeIssue, NodeView, Nodes, Rates, Topic};
 use duetime_core::units::{parse_duration, show_duration};
 use duetime_core::{Clock as _, Timestamp};
 use serde_json::json;
@@ -127,15 +128,32 @@ fn table(nodes: &[NodeView]) -> anyhow::Result<()> {
     output::table(&head, rows.collect(), "no nodes")
 }
 
+/// `node-2 died or was cut off at …`, for a node that went.
+pub fn went(node: &GoneNode) -> String {
+    let how = if node.stopped { "stopped" } else { "died or was cut off" };
+    format!("{} {how} at {} and is not back", node.id, output::moment(node.gone_at))
+}
+
 /// `duetime nodes`
 pub async fn nodes(connection: &NodeArgs) -> anyhow::Result<bool> {
-    let nodes = connection.client()?.nodes().await?;
+    let all = connection.client()?.all_nodes().await?;
     if connection.json {
-        output::json(&json!({ "nodes": nodes }))?;
-    } else {
-        table(&nodes)?;
+        output::json(&all)?;
+        return Ok(true);
     }
+    table(&all.nodes)?;
+    all.gone.iter().try_for_each(|node| output::line(&went(node)))?;
     Ok(true)
+}
+
+/// What nodes say, each sentence once with all who say it; that of `own`, which was asked, as it says it itself.
+fn by_issue(own: &[String], others: &Issues) -> Vec<String> {
+    let mut said: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for NodeIssue { node, issue } in others.issues.iter().filter(|one| !own.contains(&one.issue)) {
+        said.entry(issue).or_default().push(node);
+    }
+    let said = said.into_iter().map(|(issue, nodes)| format!("{issue} (says {})", nodes.join(", ")));
+    own.iter().cloned().chain(said).collect()
 }
 
 /// Topics for consumers whose messages are due for long, and of which nothing was settled lately nor is held by
@@ -159,24 +177,28 @@ fn unclaimed<'a>(topics: &'a [Topic], rates: &Rates, now: Timestamp) -> Vec<&'a 
 /// `duetime status`: false when the node is not able to serve.
 pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
     let client = connection.client()?;
-    let nodes = client.nodes().await?;
-    let mut issues = Vec::new();
-    let ready = match client.ready().await {
-        Ok(found) => {
-            issues = found;
-            None
-        }
-        Err(error) => Some(error.to_string()),
+    let (all, ready, topics, rates, of_all) = tokio::join!(
+        client.all_nodes(),
+        client.ready(),
+        client.topics(),
+        client.cluster_rates(),
+        client.cluster_issues()
+    );
+    let (Nodes { nodes, gone }, topics) = (all?, topics?);
+    let (own, ready) = match ready {
+        Ok(issues) => (issues, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let topics = client.topics().await?;
+    // One of an earlier version does not know what others say.
+    let issues = of_all.map_or_else(|_| own.clone(), |of_all| by_issue(&own, &of_all));
     // A token may look at topics and not at rates.
-    let rates = client.cluster_rates().await.ok();
+    let rates = rates.ok();
     let unclaimed = rates.map(|rates| unclaimed(&topics, &rates, SystemClock.now())).unwrap_or_default();
     if connection.json {
         let unclaimed: Vec<&str> = unclaimed.iter().map(|topic| topic.name.as_str()).collect();
         output::json(&json!({
             "ready": ready.is_none(), "not_ready": ready, "issues": issues, "unclaimed": unclaimed, "nodes": nodes,
-            "topics": topics,
+            "gone": gone, "topics": topics,
         }))?;
     } else {
         match &ready {
@@ -190,6 +212,9 @@ pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
             let (name, due, most) = (&topic.name, topic.due, show_duration(NOBODY_AFTER));
             let waits = format!("{due} messages of it are due, the oldest for more than {most}");
             output::line(&format!("issue: nobody claims {name}: {waits}; start its consumers, or give it a sink"))?;
+        }
+        for node in gone.iter().filter(|node| !node.stopped) {
+            output::line(&format!("issue: {}", went(node)))?;
         }
         table(&nodes)?;
         topic::counts(&topics)?;
@@ -308,6 +333,14 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_several_nodes_say_is_one_line_and_names_them() {
+        let issues = json!({"node": "n1", "issues": [{"node": "n1", "issue": "own"}, {"node": "n2", "issue": "own"},
+            {"node": "n2", "issue": "other"}, {"node": "n3", "issue": "other"}]});
+        let issues: Issues = serde_json::from_value(issues).unwrap();
+        assert_eq!(by_issue(&["own".to_owned()], &issues), ["own", "other (says n2, n3)"]);
+    }
 
     #[test]
     fn a_topic_for_consumers_of_which_nobody_claims_anything_is_found() {

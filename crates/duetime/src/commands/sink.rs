@@ -74,6 +74,9 @@ pub struct OutagesArgs {
 pub struct SinkArgs {
     /// The topic.
     topic: String,
+    /// As all nodes see it, which the node asks for their own.
+    #[arg(long)]
+    all_nodes: bool,
     #[command(flatten)]
     connection: NodeArgs,
 }
@@ -81,14 +84,16 @@ pub struct SinkArgs {
 /// Runs one; false: the sink is down.
 pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
     match command {
-        SinkCommand::Get(SinkArgs { topic, connection }) => {
-            let view = connection.client()?.sink(&topic).await?;
+        SinkCommand::Get(SinkArgs { topic, all_nodes, connection }) => {
+            let client = connection.client()?;
+            let view = if all_nodes { client.cluster_sink(&topic).await? } else { client.sink(&topic).await? };
+            let is_whole = output::all_answered(view.nodes.as_deref());
             if connection.json {
                 output::json(&view)?;
             } else {
                 show(&topic, &view)?;
             }
-            Ok(view.issue.is_none())
+            Ok(view.issue.is_none() && is_whole)
         }
         SinkCommand::Probe(ProbeArgs { topic, all_nodes: true, connection }) => probe_all(&topic, &connection).await,
         SinkCommand::Probe(ProbeArgs { topic, all_nodes: false, connection }) => {
@@ -251,10 +256,22 @@ fn caught_up(ms: u64) -> String {
 /// Whether messages are delivered to it. While it is paused, nobody knows whether it would take any.
 fn state(view: &SinkView) -> String {
     match &view.issue {
+        Some(_) if view.nodes.is_some() => {
+            let each = view.issues.iter().map(|one| format!("{}: {}", one.node, in_words(&one.issue)));
+            each.collect::<Vec<_>>().join(". ")
+        }
         Some(issue) => in_words(issue),
         None if view.paused => "not tried, for nothing is claimed".to_owned(),
         None => "up".to_owned(),
     }
+}
+
+/// Which nodes look at it so, and at how many shards.
+fn seen_by(view: &SinkView) -> String {
+    let shards = output::count(view.shards_scanned.into(), "shard");
+    let Some(nodes) = &view.nodes else { return format!("{}, which scans {shards} of the topic", view.node) };
+    let answered: Vec<&str> = nodes.iter().filter(|node| node.answered).map(|node| node.name.as_str()).collect();
+    format!("{}, which scan {shards} of the topic", answered.join(", "))
 }
 
 fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
@@ -267,10 +284,7 @@ fn show(topic: &str, view: &SinkView) -> anyhow::Result<()> {
         ("paused", pause::state(view.paused, view.pause.as_ref())),
         ("due", view.due.to_string()),
         ("caught up in", view.catch_up_ms.map_or_else(|| "-".to_owned(), caught_up)),
-        (
-            "seen by",
-            format!("{}, which scans {} of the topic", view.node, output::count(view.shards_scanned.into(), "shard")),
-        ),
+        ("seen by", seen_by(view)),
     ];
     if !others.is_empty() {
         rows.push(("ask too", others.join(", ")));

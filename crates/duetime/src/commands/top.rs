@@ -1,10 +1,11 @@
 //! `duetime top`: topics, nodes, sinks, a forecast and one topic live, in the terminal. Asks the API once each `--every`.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use duetime_client::{Client, ClientError};
+use duetime_client::{Client, ClientError, GoneNode, NodeView, Nodes};
 use duetime_core::Clock as _;
 use futures::future::LocalBoxFuture;
 use ratatui::DefaultTerminal;
@@ -12,6 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
 
 use super::observe::TopArgs;
+use super::output;
 use super::top_screen::{Asked, Look, Page, Screen};
 use crate::clock::SystemClock;
 
@@ -25,6 +27,24 @@ const KEYS_MAX: usize = 8;
 const BUCKET: Duration = Duration::from_secs(300);
 const BUCKETS: usize = 12;
 
+/// The line of a node that went.
+fn went(node: GoneNode) -> NodeView {
+    let how = if node.stopped { "stopped" } else { "gone" };
+    NodeView {
+        id: node.id,
+        state: format!("{how} {}", output::away(node.gone_at)),
+        unhealthy: None,
+        drain: None,
+        address: node.address,
+        since: node.since,
+        mode: String::new(),
+        version: node.version,
+        shards_owned: 0,
+        topics: BTreeMap::new(),
+        vitals: None,
+    }
+}
+
 async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
     let forecast = async {
         match &page {
@@ -32,10 +52,13 @@ async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
             _ => Ok(None),
         }
     };
-    let (topics, nodes, rates, forecast) = tokio::join!(client.topics(), client.nodes(), client.rates(), forecast);
+    let (topics, nodes, rates, forecast) =
+        tokio::join!(client.topics(), client.all_nodes(), client.cluster_rates(), forecast);
     let at = SystemClock.now().as_millis();
     // A topic that is gone has no forecast; the page says so.
-    Ok(Look { at, topics: topics?, nodes: nodes?, rates: Some(rates?), forecast: forecast.unwrap_or(None) })
+    let Nodes { mut nodes, gone } = nodes?;
+    nodes.extend(gone.into_iter().map(went));
+    Ok(Look { at, topics: topics?, nodes, rates: Some(rates?), forecast: forecast.unwrap_or(None) })
 }
 
 /// Runs until `q` or Ctrl-C.

@@ -284,11 +284,18 @@ impl Screen {
         }
     }
 
+    /// Whose rates are missing in those that are shown.
+    fn absent(&self) -> String {
+        let all = self.look.rates.iter().filter_map(|rates| rates.nodes.as_ref()).flatten();
+        let absent: Vec<&str> = all.filter(|node| !node.answered).map(|node| node.name.as_str()).collect();
+        if absent.is_empty() { String::new() } else { format!(", without the rates of {}", absent.join(", ")) }
+    }
+
     /// Draws all of it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let state = match &self.issue {
             Some(issue) => issue.clone(),
-            None => output::second(self.look.at),
+            None => output::second(self.look.at) + &self.absent(),
         };
         let keys = if self.typing {
             format!(" only topics with: {}▏ Enter keeps it, Esc forgets it ", self.filter)
@@ -403,7 +410,8 @@ impl Screen {
                 node.version.clone(),
                 node.address.clone(),
             ]);
-            if node.state == "serving" { row } else { row.style(Style::new().fg(Color::Red)) }
+            let is_well = ["serving", "stopped"].iter().any(|word| node.state.starts_with(word));
+            if is_well { row } else { row.style(Style::new().fg(Color::Red)) }
         });
         let widths =
             [Constraint::Min(12), Constraint::Min(12)].into_iter().chain([6, 13, 9, 21].map(Constraint::Length));

@@ -171,24 +171,14 @@ fn add_named<T>(to: &mut Vec<T>, other: Vec<T>, name: impl Fn(&T) -> String, add
 }
 
 impl ClusterView for RatesView {
-    fn none(node: &str) -> Self {
-        let (topics, sinks, late_bounds_ms, call_bounds_ms, other_buckets) = Default::default();
-        Self { node: node.to_owned(), nodes: None, topics, sinks, late_bounds_ms, call_bounds_ms, other_buckets }
-    }
-
-    fn node(&self) -> &str {
-        &self.node
-    }
-
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, _: &str, other: Self) {
         self.other_buckets |= !same_bounds(&mut self.late_bounds_ms, other.late_bounds_ms);
         self.other_buckets |= !same_bounds(&mut self.call_bounds_ms, other.call_bounds_ms);
         add_named(&mut self.topics, other.topics, |one| one.topic.clone(), TopicRatesView::add);
         add_named(&mut self.sinks, other.sinks, |one| one.sink.clone(), SinkRatesView::add);
     }
 
-    fn finish(&mut self, nodes: Vec<NodeAnswer>) {
-        self.nodes = Some(nodes);
+    fn finish(&mut self, _: &[NodeAnswer]) {
         if self.other_buckets {
             self.topics.iter_mut().for_each(|topic| topic.late_counts.clear());
             self.sinks.iter_mut().for_each(|sink| sink.call_counts.clear());
@@ -223,24 +213,24 @@ mod tests {
             "late_p50_ms": 1.0, "late_p99_ms": 9.0, "late_counts": late_counts})
     }
 
-    fn rates(node: &str, topic: &Value, bounds: &Value) -> RatesView {
+    fn rates(topic: &Value, bounds: &Value) -> RatesView {
         let sink = json!({"sink": "shop", "type": "http", "calls": 1.0, "refused": [{"kind": "retry", "count": 2, "last_minute": 1}]});
-        let whole = json!({"node": node, "topics": [topic], "sinks": [sink], "late_bounds_ms": bounds});
+        let whole = json!({"topics": [topic], "sinks": [sink], "late_bounds_ms": bounds});
         serde_json::from_value(whole).unwrap()
     }
 
     fn sum_of(views: Vec<RatesView>) -> Value {
-        let mut sum = RatesView::none("n1");
-        views.into_iter().for_each(|view| sum.add(view));
-        sum.finish(Vec::new());
+        let mut sum = RatesView::default();
+        views.into_iter().for_each(|view| sum.add("n1", view));
+        sum.finish(&[]);
         serde_json::to_value(sum).unwrap()
     }
 
     #[test]
     fn the_percentiles_of_two_nodes_are_those_of_their_buckets_together() {
         let bounds = json!([10.0, 20.0, 40.0]);
-        let quick = rates("n1", &topic(&json!([98, 0, 0, 0]), &[10, 20]), &bounds);
-        let slow = rates("n2", &topic(&json!([0, 0, 2, 0]), &[8, 18, 28]), &bounds);
+        let quick = rates(&topic(&json!([98, 0, 0, 0]), &[10, 20]), &bounds);
+        let slow = rates(&topic(&json!([0, 0, 2, 0]), &[8, 18, 28]), &bounds);
         let sum = sum_of(vec![quick, slow]);
         let of = &sum["topics"][0];
         assert_eq!((&of["scheduled"], &of["deliveries"], &of["late_total"]), (&3.0.into(), &100.into(), &4.into()));
@@ -259,10 +249,10 @@ mod tests {
 
     #[test]
     fn nodes_with_other_buckets_leave_the_larger_percentile() {
-        let one = rates("n1", &topic(&json!([98, 0]), &[]), &json!([10.0]));
+        let one = rates(&topic(&json!([98, 0]), &[]), &json!([10.0]));
         let mut other = topic(&json!([2, 0, 0]), &[]);
         other["late_p99_ms"] = 77.0.into();
-        let sum = sum_of(vec![one, rates("n2", &other, &json!([10.0, 20.0]))]);
+        let sum = sum_of(vec![one, rates(&other, &json!([10.0, 20.0]))]);
         let of = &sum["topics"][0];
         assert_eq!((&of["late_p99_ms"], of.get("late_counts")), (&77.0.into(), None), "{of}");
     }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_client::NewMessage;
 use duetime_core::units::{parse_duration, parse_time};
-use duetime_core::{Due, EXPIRES, Expiry, OnConflict, Version, max_attempts};
+use duetime_core::{Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, Version, max_attempts};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -172,7 +172,7 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     message.expires = expires;
     message.headers = fields.headers;
     // An export has it twice too.
-    let is_said = message.headers.iter().any(|(name, _)| name == max_attempts::MAX_ATTEMPTS);
+    let is_said = message.headers.iter().any(|(name, _)| name == MAX_ATTEMPTS);
     if let Some(asked) = fields.max_attempts.filter(|_| !is_said) {
         let most =
             asked.as_u64().ok_or_else(|| format!("is {asked}; give a whole number")).and_then(max_attempts::check);

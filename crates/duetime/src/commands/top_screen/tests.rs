@@ -175,3 +175,13 @@ fn dead_letters_of_long_ago_colour_no_topic_and_new_ones_do() {
     let severe: Vec<_> = screen.lines().into_iter().map(|line| (line.severity(), line.name)).collect();
     assert_eq!(severe[..2], [(1, "orders".to_owned()), (0, "mails".to_owned())]);
 }
+
+#[test]
+fn rates_are_those_of_all_nodes_and_a_node_that_is_missing_in_them_is_named() {
+    let mut screen = screen();
+    assert!(!drawn(&screen).contains("without the rates"), "{}", drawn(&screen));
+    let answered = |name: &str, answered| serde_json::json!({ "name": name, "answered": answered });
+    let nodes = serde_json::json!([answered("n1", true), answered("n2", false)]);
+    screen.look.rates.as_mut().unwrap().nodes = serde_json::from_value(nodes).unwrap();
+    assert!(drawn(&screen).contains("without the rates of n2"), "{}", drawn(&screen));
+}

@@ -1,0 +1,23 @@
+//! What a node found of the things that it depends on.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What was found of what the node needs for its work, in a few words each.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ReadyFound {
+    /// The store, and whether it takes writes where one node alone writes to it.
+    pub store: &'static str,
+    /// How many of the store's servers that have shards answered when one shard of each was asked.
+    pub servers: String,
+    /// How far the store's clock and the node's are apart.
+    pub clock: String,
+    /// That the clock is moved by hand, which is for tests alone, and how far it is ahead; absent: it is the machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub test_clock: Option<String>,
+    /// What nodes share the shards by.
+    pub sharing: String,
+    /// How many sinks take nothing, as far as this node knows. That makes no node unready: the others are served.
+    pub sinks: String,
+}

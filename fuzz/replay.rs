@@ -18,3 +18,17 @@ pub fn replay(name: &str, target: fn(&[u8])) {
     }
     assert!(count > 0, "{} has no input", folder.display());
 }
+
+/// A test that each of these targets holds on its corpus.
+macro_rules! corpora {
+    ($($target:ident),*) => {
+        #[cfg(test)]
+        mod tests {
+            #[test]
+            fn the_corpora_break_no_law() {
+                $( super::replay::replay(stringify!($target), super::$target); )*
+            }
+        }
+    };
+}
+pub(crate) use corpora;

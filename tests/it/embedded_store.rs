@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// Every store has a folder of its own, as no two may share one.
 #[derive(Default)]
-struct Folders(Mutex<Vec<tempfile::TempDir>>);
+pub struct Folders(Mutex<Vec<tempfile::TempDir>>);
 
 #[async_trait]
 impl StoreFactory for Folders {

@@ -73,8 +73,8 @@ async fn leases_in_etcd_keep_what_is_promised_of_ownership() {
     on_etcd(config(&etcd)).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn etcd_may_ask_for_a_user_with_few_rights() {
+/// One server of etcd that asks for a user; `duetime` may write its own keys alone.
+async fn etcd_with_a_user() -> EtcdServers {
     let etcd = EtcdServers::start(1).await;
     for words in [
         "user add root:of-the-root",
@@ -87,6 +87,12 @@ async fn etcd_may_ask_for_a_user_with_few_rights() {
     ] {
         let _ = etcd.etcdctl(&words.split(' ').collect::<Vec<_>>());
     }
+    etcd
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_may_ask_for_a_user_with_few_rights() {
+    let etcd = etcd_with_a_user().await;
     let wrong =
         EtcdConfig { user: Some("duetime".into()), password: Some(Secret::new("canary-secret")), ..config(&etcd) };
     let refused = Etcd::check(&wrong, &Namespace::default()).await.unwrap_err();
@@ -150,18 +156,7 @@ async fn nodes_whose_entries_are_deleted_register_again_and_take_their_shards() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_shards_of_a_node_that_is_gone_are_taken_where_etcd_takes_no_writes() {
-    let etcd = EtcdServers::start(1).await;
-    for words in [
-        "user add root:of-the-root",
-        "user grant-role root root",
-        "user add duetime:of-duetime",
-        "role add scanner",
-        "role grant-permission scanner --prefix=true readwrite /duetime/duetime/",
-        "user grant-role duetime scanner",
-        "auth enable",
-    ] {
-        let _ = etcd.etcdctl(&words.split(' ').collect::<Vec<_>>());
-    }
+    let etcd = etcd_with_a_user().await;
     let as_root = |words: &str| {
         let words: Vec<&str> = words.split(' ').chain(["--user=root:of-the-root"]).collect();
         etcd.etcdctl(&words)

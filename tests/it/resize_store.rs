@@ -9,7 +9,6 @@ use duetime_core::Store;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_store_embedded::EmbeddedStore;
 use duetime_store_redis::RedisStore;
 use duetime_testkit::conformance::StoreFactory;
 use duetime_testkit::servers::RedisServer;
@@ -40,25 +39,7 @@ mod redis {
     duetime_testkit::resize_conformance!(FreshRedis::default());
 }
 
-/// Every store has a folder of its own, as no two may share one.
-#[derive(Default)]
-struct Folders(Mutex<Vec<tempfile::TempDir>>);
-
-#[async_trait]
-impl StoreFactory for Folders {
-    async fn store(&self) -> Arc<dyn Store> {
-        let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(folder.path(), Default::default()).unwrap();
-        self.0.lock().push(folder);
-        store
-    }
-
-    fn can_move_time(&self) -> bool {
-        true
-    }
-}
-
 mod embedded {
-    use super::Folders;
+    use crate::embedded_store::Folders;
     duetime_testkit::resize_conformance!(Folders::default());
 }

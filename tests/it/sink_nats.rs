@@ -8,7 +8,7 @@ use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::{self, stream};
 use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{NatsServer, Proxy};
 use duetime_testkit::wait::{Because, let_pass};
 use futures::StreamExt as _;
@@ -71,10 +71,6 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
-    fn lacks(&self) -> &'static [Part] {
-        &[]
-    }
-
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Namespace, Sink, Verdict};
 use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
-use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RabbitMqServer};
 use duetime_testkit::violation::timed_out;
 use duetime_testkit::wait::{Because, let_pass};
@@ -91,10 +91,6 @@ struct World {
 
 #[async_trait]
 impl SinkWorld for World {
-    fn lacks(&self) -> &'static [Part] {
-        &[]
-    }
-
     fn sink(&self) -> Arc<dyn Sink> {
         self.sink.clone()
     }

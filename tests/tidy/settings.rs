@@ -21,7 +21,7 @@ fn kind(kind: &Kind) -> &'static str {
         Kind::Flag => "`true` or `false`",
         Kind::Word(_) => "word",
         Kind::Shards => "number or `\"auto\"`",
-        Kind::Object(_) if kind.short().is_some() => "object or list",
+        Kind::Object(_) if kind.list_form().is_some() => "object or list",
         Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => "object",
     }
 }

@@ -58,6 +58,17 @@ impl Edit {
     }
 }
 
+/// What a cancel does with an id that is unknown, where the shard remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notes {
+    /// Nothing.
+    None,
+    /// It is noted.
+    Written,
+    /// It is to be noted and there is no space for it.
+    Refused,
+}
+
 /// What became of one [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {

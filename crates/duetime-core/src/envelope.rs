@@ -17,8 +17,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::limits::REDRIVES_MAX;
-use crate::max_attempts::MAX_ATTEMPTS;
-use crate::message::{Headers, Nonce};
+use crate::message::{Headers, MAX_ATTEMPTS, Nonce};
 use crate::time::Timestamp;
 
 /// The version this code writes.

@@ -6,13 +6,10 @@
 use std::time::Duration;
 
 use crate::end::End;
-use crate::message::Headers;
+use crate::message::{EXPIRES, Headers};
 use crate::store::Settlement;
 use crate::time::Timestamp;
 use crate::units::check_delay;
-
-/// The header that keeps it: milliseconds since the Unix epoch, or, after a `+`, after the due time.
-pub const EXPIRES: &str = "duetime-expires";
 
 /// Until when a message may be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +24,7 @@ impl Expiry {
     /// That of a message with these headers; a header that cannot be read is none of ours.
     #[must_use]
     pub fn of(headers: &Headers) -> Option<Self> {
-        let (_, text) = headers.iter().find(|(name, _)| *name == EXPIRES)?;
+        let text = headers.kept(EXPIRES)?;
         match text.strip_prefix('+') {
             Some(millis) => millis.parse().ok().map(Duration::from_millis).map(Self::After),
             None => text.parse().ok().map(Timestamp::from_millis).map(Self::At),
@@ -67,9 +64,7 @@ impl Expiry {
             Self::At(at) => at.as_millis().to_string(),
             Self::After(after) => format!("+{}", after.as_millis()),
         };
-        let others = headers.iter().filter(|(name, _)| *name != EXPIRES);
-        let all = others.chain([(EXPIRES, text.as_str())]);
-        Headers::from_stored(all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        headers.keeping(EXPIRES, &text)
     }
 
     /// Whether a message with these headers and this due time has expired at `now`.

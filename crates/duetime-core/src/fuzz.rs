@@ -121,14 +121,4 @@ pub fn topics(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("envelope", super::envelope);
-        replay("receipts", super::receipts);
-        replay("topics", super::topics);
-        replay("units", super::units);
-    }
-}
+replay::corpora!(envelope, receipts, topics, units);

@@ -4,16 +4,13 @@
 //! version that does not know it goes by the topic's.
 
 use crate::limits::ATTEMPTS_MAX;
-use crate::message::Headers;
+use crate::message::{Headers, MAX_ATTEMPTS};
 use crate::retry::RetryPolicy;
-
-/// The header that keeps it: one or two digits.
-pub const MAX_ATTEMPTS: &str = "duetime-max-attempts";
 
 /// That of a message with these headers; `None`: its topic's. A header that cannot be read is none of ours.
 #[must_use]
 pub fn of(headers: &Headers) -> Option<u8> {
-    headers.iter().find(|(name, _)| *name == MAX_ATTEMPTS).and_then(|(_, text)| read(text.as_bytes()))
+    headers.kept(MAX_ATTEMPTS).and_then(|text| read(text.as_bytes()))
 }
 
 /// The same, from the header's value.
@@ -35,13 +32,10 @@ pub fn check(asked: u64) -> Result<u8, String> {
     most.ok_or_else(|| format!("is {asked}; give 1 to {ATTEMPTS_MAX}"))
 }
 
-/// The headers with it, the first of them.
+/// The headers with it.
 #[must_use]
 pub fn kept_in(most: u8, headers: &Headers) -> Headers {
-    let own = (MAX_ATTEMPTS.to_owned(), most.to_string());
-    let others = headers.iter().filter(|(name, _)| *name != MAX_ATTEMPTS);
-    let others = others.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Headers::from_stored([own].into_iter().chain(others).collect())
+    headers.keeping(MAX_ATTEMPTS, &most.to_string())
 }
 
 impl RetryPolicy {

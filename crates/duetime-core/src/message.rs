@@ -1,6 +1,7 @@
 //! A message: id, payload, headers and due time; the payload is bytes nobody looks into.
 
 use std::fmt;
+use std::io::Cursor;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,6 +11,16 @@ use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::names::MessageId;
 use crate::score::{LeaseClass, Score};
 use crate::time::Timestamp;
+
+/// The header that keeps how many deliveries a message may have, see [`crate::max_attempts`]: one or two digits.
+pub const MAX_ATTEMPTS: &str = "duetime-max-attempts";
+/// The header that keeps an [`Expiry`](crate::Expiry): milliseconds since the Unix epoch, or, after a `+`, after the due
+/// time.
+pub const EXPIRES: &str = "duetime-expires";
+/// The header that keeps a [`Previous`](crate::Previous): the payload that the message had before somebody edited it.
+pub const PREVIOUS: &str = "duetime-previous";
+/// What a message says of how Duetime treats it: kept among its headers, and shown to nobody who is handed it.
+const KEPT: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, PREVIOUS];
 
 /// Header names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +61,24 @@ impl Headers {
     /// Name and value, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
+    }
+
+    /// Those that whoever is handed the message sees: all but what says how Duetime treats it.
+    pub fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().filter(|(name, _)| !KEPT.contains(name))
+    }
+
+    /// The value of the first header with this name.
+    #[must_use]
+    pub fn kept(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    /// The headers with this one as the first, in place of all that have its name.
+    #[must_use]
+    pub fn keeping(&self, name: &str, value: &str) -> Self {
+        let others = self.iter().filter(|(other, _)| *other != name);
+        Self([(name, value)].into_iter().chain(others).map(|(n, v)| (n.to_owned(), v.to_owned())).collect())
     }
 
     /// Bytes of all names and values.
@@ -95,6 +124,17 @@ impl Due {
 /// answered as the first was. Random, 64 bits, made by whoever enqueues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
+
+impl Nonce {
+    /// The nonce of an enqueue that is made from this one: the same for the same `cause`, however often it is made.
+    /// Of two causes it differs, as far as 64 bits of murmur3 do.
+    #[must_use]
+    pub fn derived(self, cause: &[u8]) -> Self {
+        let text = [&self.0.to_be_bytes()[..], cause].concat();
+        let whole = murmur3::murmur3_x64_128(&mut Cursor::new(text), 0).expect("memory can be read");
+        Self(whole as u64)
+    }
+}
 
 /// What a message is at one moment: its enqueue and its score. A reschedule changes the score, a replacement the nonce;
 /// one that is given its old due time again is what it was.

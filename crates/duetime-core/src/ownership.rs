@@ -87,6 +87,24 @@ pub struct Vitals {
     pub lease_ms: Option<u64>,
 }
 
+/// A node that went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneNode {
+    /// Its configured name.
+    pub id: String,
+    /// Where it listened.
+    pub address: String,
+    /// Its program's version.
+    pub version: String,
+    /// When it had started, milliseconds since the Unix epoch, as [`Member::since_ms`].
+    pub since_ms: i64,
+    /// When it was missed first or said that it stops, milliseconds since the Unix epoch by the clock of the node that
+    /// noted it.
+    pub gone_ms: i64,
+    /// It said itself that it stops; false: it died, or was cut off.
+    pub stopped: bool,
+}
+
 /// One node, as it presents itself to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -183,6 +201,11 @@ impl ClusterNodes {
 pub trait Ownership: Send + Sync + std::fmt::Debug + 'static {
     /// The mode as in the configuration: `solo`, `round-robin`, `etcd`.
     fn mode(&self) -> &'static str;
+
+    /// Whether nodes take shards in turns: each knows of its own alone, and any may scan a shard the next moment.
+    fn takes_turns(&self) -> bool {
+        false
+    }
 
     /// Says what there is to share; called whenever topics come, go or change their shard count.
     async fn demand(&self, demand: Demand);

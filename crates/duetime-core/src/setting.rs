@@ -50,7 +50,7 @@ impl Kind {
 
     /// Returns the list that an object may be given as: of `retry`, its waits.
     #[must_use]
-    pub fn short(&self) -> Option<&'static Self> {
+    pub fn list_form(&self) -> Option<&'static Self> {
         self.inner().iter().map(|setting| &setting.kind).find(|kind| matches!(kind, Self::Durations(_)))
     }
 

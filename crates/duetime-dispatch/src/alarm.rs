@@ -33,8 +33,8 @@ impl Alarm {
         Self::Runtime
     }
 
-    /// When what is due at `at` comes up, by the same clock: then, or up to a millisecond later together with others.
-    pub(crate) fn comes_up(&self, at: Timestamp) -> Timestamp {
+    /// When the timer fires for what is due at `at`, by the same clock: then, or up to a millisecond later together with others.
+    pub(crate) fn fires_at(&self, at: Timestamp) -> Timestamp {
         match self {
             // As coarse by itself.
             Self::Runtime => at,

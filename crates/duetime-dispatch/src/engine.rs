@@ -102,7 +102,7 @@ impl Engine {
             health: health.clone(),
             meters: parts.meters.clone(),
             reported: parts.ownership.reported(),
-            in_turns: parts.ownership.mode() == "round-robin",
+            in_turns: parts.ownership.takes_turns(),
             unanswered: Arc::default(),
             poll_now: Arc::default(),
         };

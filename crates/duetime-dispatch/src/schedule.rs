@@ -495,6 +495,6 @@ impl TopicSchedule {
     /// How long until `next` by this node's clock and the store's, as far as known.
     fn wait_for(&self, next: Timestamp, lag: Duration) -> Duration {
         let (now, into) = self.clock.precise_now();
-        self.wheel.comes_up(next.plus(lag)).since(now).saturating_sub(into).min(WHEEL_AHEAD_MAX)
+        self.wheel.fires_at(next.plus(lag)).since(now).saturating_sub(into).min(WHEEL_AHEAD_MAX)
     }
 }

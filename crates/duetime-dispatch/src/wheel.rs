@@ -38,9 +38,9 @@ impl<T> Wheel<T> {
         Self { inner, first_changed: Notify::new(), alarm }
     }
 
-    /// When what is due at `at` comes up, by the same clock: see [`Alarm::comes_up`].
-    pub(crate) fn comes_up(&self, at: Timestamp) -> Timestamp {
-        self.alarm.comes_up(at)
+    /// When the timer fires for what is due at `at`, by the same clock: see [`Alarm::fires_at`].
+    pub(crate) fn fires_at(&self, at: Timestamp) -> Timestamp {
+        self.alarm.fires_at(at)
     }
 
     /// Sets the one time at which shard `index` of `schedule`, which has this number, comes up; an earlier setting is

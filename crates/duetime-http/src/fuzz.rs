@@ -136,14 +136,4 @@ pub fn paths(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("items", super::items);
-        replay("bodies", super::bodies);
-        replay("queries", super::queries);
-        replay("paths", super::paths);
-    }
-}
+replay::corpora!(items, bodies, queries, paths);

@@ -53,12 +53,4 @@ pub fn store_urls(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("server_says", super::server_says);
-        replay("store_urls", super::store_urls);
-    }
-}
+replay::corpora!(server_says, store_urls);

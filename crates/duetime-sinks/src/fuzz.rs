@@ -85,14 +85,4 @@ pub fn redaction(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("templates", super::templates);
-        replay("retry_after", super::retry_after);
-        replay("addresses", super::addresses);
-        replay("redaction", super::redaction);
-    }
-}
+replay::corpora!(templates, retry_after, addresses, redaction);

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::max_attempts::MAX_ATTEMPTS;
-use duetime_core::{Delivery, EXPIRES, Namespace, Sink, TopicName, Verdict};
+use duetime_core::{Delivery, Namespace, Sink, TopicName, Verdict};
 use duetime_redis::{Link, LinkConfig, LinkError, RedisUrl};
 use duetime_settings::{ClientTls, Redactor, TargetUrl};
 use parking_lot::Mutex;
@@ -256,8 +255,7 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
         };
     }
     // As delivery in place shows them.
-    let is_shown = |name: &str| !(name == EXPIRES || name == MAX_ATTEMPTS || own_headers::replaces(message, name));
-    for (name, value) in message.headers.iter().filter(|(name, _)| is_shown(name)) {
+    for (name, value) in message.headers.shown().filter(|(name, _)| !own_headers::replaces(message, name)) {
         add.arg(format!("header.{name}")).arg(value);
     }
     add.arg("payload").arg(message.payload.as_ref());
@@ -348,6 +346,7 @@ impl Sink for RedisStreamSink {
 
 #[cfg(test)]
 mod tests {
+    use duetime_core::{EXPIRES, MAX_ATTEMPTS};
     use serde_json::json;
 
     use super::*;

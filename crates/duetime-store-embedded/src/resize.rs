@@ -10,14 +10,13 @@ use duetime_core::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
     ScanPage,
 };
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement};
 use duetime_core::{
     MessageId, Outcome, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
     TopicStore as _,
 };
 use rusqlite::Connection;
 
-use crate::edit::Notes;
 use crate::enqueue::Ready;
 use crate::fault::Fault;
 use crate::job::CommitMode;

@@ -96,8 +96,13 @@ pub struct Meta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Rows of `past` that note a cancel of an unknown id; those of a version of before are not counted.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub notes: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(notes: &u32) -> bool {
+    *notes == 0
 }
 
 impl Meta {

@@ -55,7 +55,8 @@ local function taken(headers, name)
 end
 -- Takes out what is not shown. Returns when the message expires; nil: never. As expiry.rs of duetime-core reads it.
 local function expiry(headers, due)
-  taken(headers, sub(MAX_ATTEMPTS, 2))
+  taken(headers, MAX_ATTEMPTS)
+  taken(headers, PREVIOUS)
   local text = taken(headers, EXPIRES)
   local after = text and string.match(text, '^%+(%d+)$')
   if after then return due + after end

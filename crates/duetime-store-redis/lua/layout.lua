@@ -12,5 +12,5 @@ local VERSION, DUE_AT, NONCE_AT, NONCE_END, HEADERS_AT = 1, 2, 10, 17, 18
 local DUE, DUE_END, HEAD = '>I8', 9, '>BI8'
 -- The length and the name of that header, and the highest count.
 local REDRIVES, REDRIVES_MAX = '\16duetime-redrives', 999
--- The second with its length before it, as it stands in a body.
-local EXPIRES, MAX_ATTEMPTS = 'duetime-expires', '\20duetime-max-attempts'
+-- What a message says of how it is treated: headers that whoever is handed it does not see.
+local EXPIRES, MAX_ATTEMPTS, PREVIOUS = 'duetime-expires', 'duetime-max-attempts', 'duetime-previous'

@@ -46,52 +46,43 @@ impl Calls {
     }
 
     /// Runs a script on the five keys of `shard`; [`head`] is its first argument. `call`: of one with the reply cache.
-    pub(crate) async fn on_shard<F>(
+    pub(crate) async fn on_shard(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
         now: CallerTime,
         call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<Value, StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
+        fill: impl Fn(&mut Cmd, &Sending) + Send + Sync,
+    ) -> Result<Value, StoreError> {
         let key = self.keys.messages(shard);
         let arguments = |record| self.arguments(Keys::fill, shard, record, now, &fill);
         run_until_answered(doing, shard, call, |record| self.link.script(script, &key, arguments(record))).await
     }
 
     /// The same on all seven keys of `shard`, for a script that writes nothing.
-    pub(crate) async fn on_whole_shard<F>(
+    pub(crate) async fn on_whole_shard(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
-        fill: F,
-    ) -> Result<Value, StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
+        fill: impl Fn(&mut Cmd, &Sending) + Send + Sync,
+    ) -> Result<Value, StoreError> {
         let key = self.keys.messages(shard);
         let arguments = |epoch| self.arguments(Keys::fill_all, shard, epoch, CallerTime::none(), &fill);
         run_until_answered(doing, shard, None, |epoch| self.link.script(script, &key, arguments(epoch))).await
     }
 
     /// As [`Self::on_shard`], and waits for as many replicas as configured; answers how many have it.
-    pub(crate) async fn on_shard_confirmed<F>(
+    pub(crate) async fn on_shard_confirmed(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
         now: CallerTime,
         call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<(Value, Option<u32>), StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
+        fill: impl Fn(&mut Cmd, &Sending) + Send + Sync,
+    ) -> Result<(Value, Option<u32>), StoreError> {
         let replicas = self.durability.replicas();
         if replicas == 0 {
             return Ok((self.on_shard(doing, script, shard, now, call, fill).await?, None));
@@ -107,18 +98,15 @@ impl Calls {
     }
 
     /// Runs a script of the resize, on all keys of `shard`; its answer is replicated.
-    pub(crate) async fn on_shard_replicated<F>(
+    pub(crate) async fn on_shard_replicated(
         &self,
         doing: &'static str,
         script: &Script,
         shard: &Shard,
         now: CallerTime,
         call: Option<&CachedCall<'_>>,
-        fill: F,
-    ) -> Result<(Value, Backing), StoreError>
-    where
-        F: Fn(&mut Cmd, &Sending) + Send + Sync,
-    {
+        fill: impl Fn(&mut Cmd, &Sending) + Send + Sync,
+    ) -> Result<(Value, Backing), StoreError> {
         let (key, replicas) = (self.keys.messages(shard), self.durability.replicas());
         let arguments = |record| self.arguments(Keys::fill_all, shard, record, now, &fill);
         run_until_answered(doing, shard, call, |record| self.link.replicated(script, &key, replicas, arguments(record)))

@@ -90,11 +90,4 @@ pub fn replies(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("replies", super::replies);
-    }
-}
+replay::corpora!(replies);

@@ -96,15 +96,7 @@ async fn ack(
     let (reply, reached) = run.await?;
     match reply {
         Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
-        list => {
-            let done = ints(list)?;
-            if done.len() != order.len() {
-                return Err(unexpected_reply("another number of outcomes than of receipts"));
-            }
-            for (at, done) in order.iter().zip(done) {
-                answers[*at] = read(done);
-            }
-        }
+        list => read_outcomes(list, &order, answers)?,
     }
     Ok(reached)
 }
@@ -126,28 +118,31 @@ async fn settle_mixed(
     };
     let (script, present) = (&calls.scripts.home.settle, CallerTime::new(now));
     let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
-    let outcomes = ints(reply)?;
-    if outcomes.len() != part.len() {
-        return Err(unexpected_reply("another number of outcomes than of receipts"));
-    }
-    for (at, outcome) in part.iter().zip(outcomes) {
-        answers[*at] = read(outcome);
-    }
+    read_outcomes(reply, part, answers)?;
     Ok(reached)
 }
 
-async fn settling<F>(
+/// Takes in what became of the receipts at these places of a batch, in order.
+fn read_outcomes(reply: Value, places: &[usize], answers: &mut [Settled]) -> Result<(), StoreError> {
+    let outcomes = ints(reply)?;
+    if outcomes.len() != places.len() {
+        return Err(unexpected_reply("another number of outcomes than of receipts"));
+    }
+    for (at, outcome) in places.iter().zip(outcomes) {
+        answers[*at] = read(outcome);
+    }
+    Ok(())
+}
+
+async fn settling(
     calls: &Calls,
     (doing, script): (&'static str, &Script),
     shard: &Shard,
     present: CallerTime,
     waits: AckWait,
     call: Option<&CachedCall<'_>>,
-    fill: F,
-) -> Result<(Value, Option<u32>), StoreError>
-where
-    F: Fn(&mut Cmd, &Sending) + Send + Sync,
-{
+    fill: impl Fn(&mut Cmd, &Sending) + Send + Sync,
+) -> Result<(Value, Option<u32>), StoreError> {
     match waits {
         AckWait::No => Ok((calls.on_shard(doing, script, shard, present, call, fill).await?, None)),
         AckWait::ForReplicas => calls.on_shard_confirmed(doing, script, shard, present, call, fill).await,
@@ -205,8 +200,16 @@ pub(crate) fn name_dead(
     named: &Named,
 ) {
     named.add(cmd);
-    cmd.arg(if action == DeadAction::Redrive { "r" } else { "p" });
-    cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard));
+    cmd.arg(match action {
+        DeadAction::Redrive => "r",
+        DeadAction::Purge => "p",
+        DeadAction::MoveOut(_) => "m",
+    });
+    cmd.arg(calls.keys.wake_channel());
+    match action {
+        DeadAction::MoveOut(nonce) => cmd.arg(&nonce.0.to_be_bytes()[..]),
+        _ => cmd.arg(wake_stem(shard)),
+    };
     for id in part {
         cmd.arg(id.as_str());
     }

@@ -3,7 +3,7 @@
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, OLD_ITEMS_MAX};
 use duetime_core::resize_store::Lookup;
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Settle, Settled, StoreError};
+use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, StoreError};
 use duetime_core::{MessageId, Score, Shard, StoredMessage, Timestamp};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
@@ -126,7 +126,7 @@ pub(crate) async fn change_at_source(
             };
             let fill = |cmd: &mut Cmd, named: &Named| match part[0] {
                 // A note is for the home.
-                Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, edit::Notes::None, named),
+                Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, Notes::None, named),
                 Edit::CancelIf { .. } => edit::name_versions(cmd, part, named),
                 Edit::Reschedule(..) => edit::name_moments(calls, cmd, shard, part, named),
             };

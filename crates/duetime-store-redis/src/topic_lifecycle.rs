@@ -7,7 +7,7 @@
 
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::store::{Deletion, StoreError};
-use duetime_core::{ChangeId, Routing, Shard, TopicConfig, TopicName, TopicRecord, stored};
+use duetime_core::{ChangeId, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, stored};
 use duetime_redis::Sending;
 use futures::{StreamExt, TryStreamExt, stream};
 use redis::Cmd;
@@ -251,21 +251,12 @@ async fn lost_record(calls: &Calls, topic: &TopicName, now: i64) -> Result<Optio
     let found = look::look_at_shards(calls, topic, 0..SHARDS_MAX).await?;
     let is_there = |found: &FoundShard| found.inspected.is_some() || found.held > 0;
     let Some(last) = found.iter().rposition(is_there) else { return Ok(None) };
-    let newest = found.iter().filter_map(|found| found.inspected.as_ref()).max_by_key(|shard| shard.routing.epoch);
-    let routing = newest.map_or_else(|| Routing::first(1, ChangeId::default()), |shard| shard.routing.clone());
+    let inspected = found.iter().filter_map(|found| found.inspected.as_ref());
+    let newest = inspected.max_by_key(|shard| shard.routing.epoch).map(|shard| shard.routing.clone());
     let max_shards_ever = u32::try_from(last + 1).unwrap_or(SHARDS_MAX);
-    Ok(Some(TopicRecord {
-        name: topic.clone(),
-        config: TopicConfig::default(),
-        routing,
-        desired: None,
-        max_shards_ever,
-        pause: None,
-        earlier: Vec::new(),
-        remembers_since: 0,
-        version: 1,
-        created_at_ms: now,
-    }))
+    let now = Timestamp::from_millis(now);
+    let fresh = TopicRecord::with_shards(topic.clone(), TopicConfig::default(), 1, ChangeId::default(), now);
+    Ok(Some(TopicRecord { routing: newest.unwrap_or(fresh.routing), max_shards_ever, ..fresh }))
 }
 
 async fn finish_deletion(calls: &Calls, pending: &TopicIntent, noted: &str) -> Result<(), StoreError> {

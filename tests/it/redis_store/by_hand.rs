@@ -130,6 +130,29 @@ async fn meta_stays_small_whatever_happens_and_every_key_outlives_its_messages()
 }
 
 #[tokio::test]
+async fn the_bodies_of_messages_that_were_tried_are_read_together_and_once() {
+    let world = World::new().await;
+    let texts: Vec<String> = (0..10).map(|n| format!("m{n}")).collect();
+    world.put(&texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let (held, _) = world.claim().await;
+    for message in &held {
+        assert_eq!(world.settle(message, Settlement::Nack(Duration::ZERO)).await, Settled::Ok);
+    }
+    world.put(&["fresh"]).await;
+    world.server.cli(&["CONFIG", "RESETSTAT"]);
+    let claim = world.store.claim(&world.shard, now(), &claim_request(11)).await.unwrap();
+    assert_eq!(claim.messages.len(), 11);
+    assert!(claim.messages.iter().all(|message| message.payload[..] == *message.id.as_str().as_bytes()));
+    let stats = world.server.cli(&["INFO", "commandstats"]);
+    let count = |command: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
+    };
+    // Three of meta, one of those that were tried, one of the other.
+    assert_eq!((count("hmget"), count("hstrlen"), count("hget")), (5, 0, 0), "{stats}");
+}
+
+#[tokio::test]
 async fn a_lost_shard_is_never_started_empty() {
     let world = World::new().await;
     ask(&world.server, &format!("DEL {}:meta", world.key)).await.unwrap();

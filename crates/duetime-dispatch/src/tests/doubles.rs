@@ -341,7 +341,10 @@ impl HandedOwnership {
 #[async_trait]
 impl Ownership for HandedOwnership {
     fn mode(&self) -> &'static str {
-        if self.in_turns { "round-robin" } else { "handed" }
+        "handed"
+    }
+    fn takes_turns(&self) -> bool {
+        self.in_turns
     }
     async fn demand(&self, _: Demand) {}
     fn owned(&self) -> watch::Receiver<Arc<OwnedShards>> {

@@ -21,28 +21,49 @@ fn count(handed: &[ClaimedBatch]) -> usize {
 }
 
 async fn node() -> TestNode {
-    let node = TestNode::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..without_sink() }).await;
+    with_topic(without_sink()).await
+}
+
+async fn with_topic(config: TopicConfig) -> TestNode {
+    let node = TestNode::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), ..config }).await;
     // It is known how large messages are.
     node.put("first", ms(0)).await;
     assert_eq!(count(&node.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
     node
 }
 
-/// One message in each shard, due at once.
+/// One message in each shard, due 10 ms ago.
 async fn one_each(node: &TestNode) -> Vec<String> {
     let mut all = Vec::new();
     for index in 0..SHARDS {
         all.extend(node.ids_of(index, "each", 1).await);
     }
     node.put_all(&all, ms(0)).await;
+    node.pass(ms(10)).await;
     all
+}
+
+fn ids_in(handed: &[ClaimedBatch]) -> Vec<String> {
+    handed.iter().flat_map(|one| one.messages.iter().map(|message| message.id.to_string())).collect()
+}
+
+/// Fails unless `taken` are `all`, each once.
+fn each_once(mut taken: Vec<String>, mut all: Vec<String>) {
+    taken.sort();
+    all.sort();
+    assert_eq!(taken, all, "each once");
+}
+
+/// A client claims all, and hangs up after 2 ms.
+async fn hang_up(node: &TestNode) {
+    let gone = tokio::time::timeout(ms(2), node.engine.consumers().claim(&name(), ask(100, secs(20)))).await;
+    assert!(gone.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn shards_that_are_due_are_asked_side_by_side() {
     let node = node().await;
     one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.delay.lock() = ms(10);
     let began = Instant::now();
     let handed = node.engine.consumers().claim(&name(), ask(100, ms(0))).await.unwrap();
@@ -54,7 +75,6 @@ async fn shards_that_are_due_are_asked_side_by_side() {
 async fn no_more_shards_are_asked_than_messages_are_wanted() {
     let node = node().await;
     one_each(&node).await;
-    node.pass(ms(10)).await;
     node.store.take_calls();
     let handed = node.engine.consumers().claim(&name(), ask(3, ms(0))).await.unwrap();
     assert_eq!(count(&handed), 3);
@@ -68,7 +88,6 @@ async fn a_claim_brings_all_that_is_due_although_some_answers_take_longer_than_o
     for slow in 0..SHARDS {
         let node = node().await;
         let put = one_each(&node).await;
-        node.pass(ms(10)).await;
         *node.store.slow_shard.lock() = Some((slow, ms(60)));
         let handed = node.engine.consumers().claim(&name(), ask(put.len(), secs(1))).await.unwrap();
         assert_eq!(count(&handed), put.len(), "shard {slow} is slow");
@@ -79,7 +98,6 @@ async fn a_claim_brings_all_that_is_due_although_some_answers_take_longer_than_o
 async fn what_is_in_hand_does_not_wait_long_for_a_shard_whose_answer_is_slow() {
     let node = node().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.delay.lock() = ms(2);
     *node.store.slow_shard.lock() = Some((3, secs(3)));
     let consumers = node.engine.consumers();
@@ -99,12 +117,10 @@ async fn what_is_in_hand_does_not_wait_long_for_a_shard_whose_answer_is_slow() {
 async fn all_that_was_claimed_for_a_client_that_hangs_up_goes_back_at_once() {
     let node = node().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.slow_shard.lock() = Some((3, ms(4)));
     let consumers = node.engine.consumers();
     // Seven shards have answered, the eighth has not.
-    let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
-    assert!(gone.is_err());
+    hang_up(&node).await;
     node.pass(ms(10)).await;
     for id in &all {
         let message = node.get(id).await.unwrap();
@@ -121,17 +137,16 @@ async fn all_that_was_claimed_for_a_client_that_hangs_up_goes_back_at_once() {
 async fn a_drain_hands_out_or_gives_back_what_is_in_hand() {
     let node = node().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.slow_shard.lock() = Some((3, ms(4)));
     let consumers = node.engine.consumers();
     let waiting = tokio::spawn(async move { consumers.claim(&name(), ask(100, secs(20))).await.unwrap() });
     node.pass(ms(2)).await;
     node.engine.drain(secs(5)).await;
     let handed = waiting.await.unwrap();
-    let in_hand: Vec<&str> = handed.iter().flat_map(|handed| handed.messages.iter()).map(|m| m.id.as_str()).collect();
+    let in_hand = ids_in(&handed);
     for id in &all {
         let state = node.get(id).await.unwrap().state;
-        let is_in_hand = in_hand.contains(&id.as_str());
+        let is_in_hand = in_hand.contains(id);
         assert_eq!(state == MessageState::Scheduled, !is_in_hand, "{id} is {state:?}, in hand: {is_in_hand}");
     }
 }
@@ -231,18 +246,13 @@ async fn a_shard_that_has_enough_fills_a_claim_alone_and_each_has_its_turn() {
 }
 
 async fn at_most_once() -> TestNode {
-    let delivery = DeliveryMode::AtMostOnce;
-    let node = TestNode::new(TopicConfig { shards: ShardCount::Fixed(SHARDS), delivery, ..without_sink() }).await;
-    node.put("first", ms(0)).await;
-    assert_eq!(count(&node.engine.consumers().claim(&name(), ask(1, secs(1))).await.unwrap()), 1);
-    node
+    with_topic(TopicConfig { delivery: DeliveryMode::AtMostOnce, ..without_sink() }).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_most_once_loses_nothing_to_a_shard_whose_answer_is_slow() {
     let node = at_most_once().await;
     one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.delay.lock() = ms(2);
     *node.store.slow_shard.lock() = Some((3, secs(3)));
     let consumers = node.engine.consumers();
@@ -261,11 +271,9 @@ async fn at_most_once_loses_nothing_to_a_shard_whose_answer_is_slow() {
 async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_again() {
     let node = at_most_once().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.delay.lock() = ms(4);
     let consumers = node.engine.consumers();
-    let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
-    assert!(gone.is_err());
+    hang_up(&node).await;
     node.pass(ms(50)).await;
     for id in &all {
         assert_eq!(node.get(id).await.unwrap().state, MessageState::Scheduled, "{id}");
@@ -274,12 +282,9 @@ async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_a
     while taken.len() < all.len() {
         let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap();
         assert!(count(&handed) > 0, "{taken:?}");
-        taken.extend(handed.iter().flat_map(|one| one.messages.iter().map(|message| message.id.to_string())));
+        taken.extend(ids_in(&handed));
     }
-    taken.sort();
-    let mut all = all;
-    all.sort();
-    assert_eq!(taken, all, "each once");
+    each_once(taken, all);
     assert_eq!(node.held(), (0, 0));
 }
 
@@ -287,12 +292,9 @@ async fn what_was_claimed_at_most_once_for_a_client_that_hangs_up_is_scheduled_a
 async fn what_was_cancelled_meanwhile_is_not_handed_out_at_most_once_and_never_scheduled_again() {
     let node = at_most_once().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     *node.store.claim_answer_delay.lock() = ms(4);
-    let consumers = node.engine.consumers();
     // The client hangs up before it is answered, and a cancel comes before the node has noticed.
-    let gone = tokio::time::timeout(ms(2), consumers.claim(&name(), ask(100, secs(20)))).await;
-    assert!(gone.is_err());
+    hang_up(&node).await;
     node.cancel(&all[0]).await;
     node.put(&all[0], secs(3600)).await;
     node.pass(ms(50)).await;
@@ -306,9 +308,8 @@ async fn what_was_cancelled_meanwhile_is_not_handed_out_at_most_once_and_never_s
     node.pass(ms(2)).await;
     node.cancel(&all[1]).await;
     let handed = waiting.await.unwrap();
-    let handed: Vec<&str> =
-        handed.iter().flat_map(|one| one.messages.iter()).map(|message| message.id.as_str()).collect();
-    assert!(!handed.contains(&all[0].as_str()) && !handed.contains(&all[1].as_str()), "{handed:?}");
+    let handed = ids_in(&handed);
+    assert!(!handed.contains(&all[0]) && !handed.contains(&all[1]), "{handed:?}");
     node.pass(secs(100)).await;
     assert_eq!((node.get(&all[0]).await, node.get(&all[1]).await), (None, None));
 }
@@ -317,16 +318,12 @@ async fn what_was_cancelled_meanwhile_is_not_handed_out_at_most_once_and_never_s
 async fn what_a_claim_took_whose_answer_was_lost_is_handed_out_at_most_once_all_the_same() {
     let node = at_most_once().await;
     let all = one_each(&node).await;
-    node.pass(ms(10)).await;
     node.store.lose_claim_answers.store(SHARDS as usize, Ordering::SeqCst);
     let consumers = node.engine.consumers();
     let mut taken = Vec::new();
     for _ in 0..30 {
         let handed = consumers.claim(&name(), ask(100, secs(1))).await.unwrap_or_default();
-        taken.extend(handed.iter().flat_map(|one| one.messages.iter().map(|message| message.id.to_string())));
+        taken.extend(ids_in(&handed));
     }
-    taken.sort();
-    let mut all = all;
-    all.sort();
-    assert_eq!(taken, all, "each once");
+    each_once(taken, all);
 }

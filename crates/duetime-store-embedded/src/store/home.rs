@@ -1,10 +1,9 @@
 //! The calls on ids at their home: each becomes a job for the writer, reads go to a reader.
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::store::{DeadAction, DeadKept, Edit, Edited, Enqueue, Enqueued, Settle, Settled, Settlement};
+use duetime_core::store::{DeadAction, DeadKept, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement};
 use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
 
-use crate::edit::Notes;
 use crate::enqueue::Ready;
 use crate::job::CommitMode;
 use crate::write_context::WriteContext;

@@ -16,7 +16,7 @@ use crate::servers::Proxy;
 use crate::wait::{Because, let_pass};
 
 /// Longest wait until a target that came back is used again.
-const RECOVERY_MAX: Duration = Duration::from_secs(20);
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// So many messages must be under way at once.
 const IN_FLIGHT_MIN: usize = 16;
@@ -59,7 +59,9 @@ pub enum Part {
 #[async_trait]
 pub trait SinkWorld: Send {
     /// What it does not have. Each sentence that needs such a part is left out for it, and for no other reason.
-    fn lacks(&self) -> &'static [Part];
+    fn lacks(&self) -> &'static [Part] {
+        &[]
+    }
 
     /// A sink on the target, configured with a connection of its own. Its credentials contain
     /// [`CANARY`], if it has any.

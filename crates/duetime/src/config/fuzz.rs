@@ -99,12 +99,4 @@ fn is_place(value: &Value, word: &str) -> bool {
 mod replay;
 
 #[cfg(test)]
-mod tests {
-    use super::replay::replay;
-
-    #[test]
-    fn the_corpora_break_no_law() {
-        replay("config", super::config);
-        replay("secrets", super::secrets);
-    }
-}
+replay::corpora!(config, secrets);

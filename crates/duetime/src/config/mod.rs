@@ -176,21 +176,23 @@ pub struct ConsoleConfig {
     pub colour: Option<ConsoleColour>,
 }
 
-/// See [`ConsoleConfig::colour`].
+/// The colour of the upper edge of the console's pages, by which people tell clusters apart. It means nothing to the
+/// program: which cluster has which is agreed among those who operate them, such as red for production. Each is
+/// legible beside light and dark pages.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConsoleColour {
-    /// A test cluster, for example.
+    /// `grey`, `#808a96`.
     Grey,
-    /// Production, for example.
+    /// `red`, `#d1242f`.
     Red,
-    /// Another one.
+    /// `orange`, `#d9730d`.
     Orange,
-    /// Another one.
+    /// `green`, `#1f883d`.
     Green,
-    /// Another one.
+    /// `blue`, `#1f6feb`.
     Blue,
-    /// Another one.
+    /// `purple`, `#8250df`.
     Purple,
 }
 

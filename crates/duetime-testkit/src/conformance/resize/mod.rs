@@ -15,25 +15,10 @@ use crate::conformance::StoreFactory;
 #[macro_export]
 macro_rules! resize_conformance {
     ($factory:expr) => {
-        $crate::resize_conformance! { @list @tests $factory; }
-    };
-    (@tests $factory:expr; $($group:ident :: $sentence:ident,)*) => {
-        $(
-            #[tokio::test]
-            async fn $sentence() {
-                let factory = $factory;
-                $crate::conformance::resize::$group::$sentence(&factory).await;
-            }
-        )*
-    };
-    (@run $factory:expr; $($group:ident :: $sentence:ident,)*) => {
-        $( $crate::conformance::resize::$group::$sentence($factory).await; )*
-    };
-    (@names $unused:expr; $($group:ident :: $sentence:ident,)*) => {
-        [$(concat!(stringify!($group), "::", stringify!($sentence))),*]
+        $crate::resize_conformance! { @list @tests resize $factory; }
     };
     (@list $($then:tt)*) => {
-        $crate::resize_conformance! { $($then)*
+        $crate::suite! { $($then)*
             fence::a_fence_creates_a_new_shard_empty,
             fence::a_fence_raises_a_shard_and_leaves_its_messages_and_receipts,
             fence::a_fence_repeated_changes_nothing,
@@ -103,7 +88,7 @@ macro_rules! resize_conformance {
 
 /// Runs every sentence, one after the other; for places that want no test of its own for each.
 pub async fn run_all(factory: &dyn StoreFactory) {
-    crate::resize_conformance! { @list @run factory; }
+    crate::resize_conformance! { @list @run resize factory; }
 }
 
 #[cfg(test)]
@@ -112,15 +97,7 @@ mod tests {
 
     #[test]
     fn every_sentence_that_is_written_is_run() {
-        let listed = crate::resize_conformance! { @list @names (); };
-        let mut written = Vec::new();
-        for (group, text) in world::SOURCES {
-            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
-            written.extend(names.map(|name| format!("{group}::{}", name.split('(').next().unwrap())));
-        }
-        written.sort();
-        let mut listed = listed.to_vec();
-        listed.sort_unstable();
-        assert_eq!(listed, written);
+        let listed = crate::resize_conformance! { @list @names resize (); };
+        crate::conformance::check_listed(&listed, &world::SOURCES);
     }
 }

@@ -1,21 +1,17 @@
 //! What a sentence of the suite stands in: a topic of three shards, about to have five.
 
 use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use duetime_core::resize_store::{ApplyOutcome, Batch, DeadlineFloor};
 use duetime_core::routing::RoutingState;
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{
-    ChangeId, Clock, DeliveryMode, Due, LeaseClass, MessageId, RetryPolicy, Routing, RoutingRecord, Shard, Store,
-    StoredMessage, Timestamp, TopicRecord,
-};
+use duetime_core::{ChangeId, Due, MessageId, RetryPolicy, Routing, RoutingRecord, Shard, StoredMessage};
 
-use crate::ManualClock;
-use crate::conformance::StoreFactory;
-use crate::conformance::store::world::{MOVED_TIME_START, fresh_record, id, message};
-use crate::wait::{Because, let_pass};
+use crate::claim_request;
+use crate::conformance::store::world::{id, message};
+use crate::conformance::{StoreFactory, store};
 
 /// Shards after the change.
 pub(super) const MORE: u32 = 5;
@@ -34,11 +30,20 @@ pub(super) const SOURCES: [(&str, &str); 5] = [
 
 /// What a sentence of the suite stands in: a topic of three shards, about to have five.
 #[derive(Debug)]
-pub(super) struct World {
-    pub store: Arc<dyn Store>,
-    pub record: TopicRecord,
-    clock: Arc<dyn Clock>,
-    moved: Option<Arc<ManualClock>>,
+pub(super) struct World(store::world::World);
+
+impl Deref for World {
+    type Target = store::world::World;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 pub(super) fn ids(texts: &[&str]) -> Vec<MessageId> {
@@ -47,31 +52,7 @@ pub(super) fn ids(texts: &[&str]) -> Vec<MessageId> {
 
 impl World {
     pub async fn new(factory: &dyn StoreFactory) -> Self {
-        let store = factory.store().await;
-        let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
-        let clock = moved.clone().map_or_else(|| factory.clock(), |moved| moved as Arc<dyn Clock>);
-        let now = clock.now();
-        let record = store.put_topic(&fresh_record(now), None).await.expect("a fresh topic is created");
-        Self { store, record, clock, moved }
-    }
-
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    pub async fn pass(&self, by: Duration) {
-        match &self.moved {
-            Some(clock) => clock.advance(by),
-            None => let_pass(by + Duration::from_millis(2), Because::Time).await,
-        }
-    }
-
-    pub fn ago(&self, millis: i64) -> Due {
-        Due::At(self.moment(-millis))
-    }
-
-    pub fn moment(&self, millis: i64) -> Timestamp {
-        Timestamp::from_millis(self.now().as_millis() + millis)
+        Self(store::world::World::new(factory).await)
     }
 
     /// The record of the next change to `shards`, under way.
@@ -107,7 +88,7 @@ impl World {
     }
 
     pub fn shard(&self, index: u32) -> Shard {
-        self.record.routing.shard(&self.record.name, index)
+        self.shard_at(index)
     }
 
     pub async fn put(&self, index: u32, text: &str, due: Due) {
@@ -117,14 +98,8 @@ impl World {
     }
 
     pub fn request(&self, limit: usize, visibility: Duration) -> ClaimRequest {
-        ClaimRequest {
-            request: rand::random(),
-            limit,
-            visibility,
-            class: LeaseClass::TOPIC,
-            retry: RetryPolicy { initial: Duration::ZERO, ..RetryPolicy::default() },
-            delivery: DeliveryMode::AtLeastOnce,
-        }
+        let retry = RetryPolicy { initial: Duration::ZERO, ..RetryPolicy::default() };
+        ClaimRequest { visibility, retry, ..claim_request(limit) }
     }
 
     pub async fn claim(&self, index: u32, limit: usize) -> Claim {

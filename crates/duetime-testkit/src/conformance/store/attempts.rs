@@ -6,7 +6,7 @@ use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, DeadAction, Enqueue, EnqueueOutcome, Settled, Settlement};
-use duetime_core::{DeliveryMode, Headers, MessageState, max_attempts};
+use duetime_core::{DeliveryMode, Headers, MAX_ATTEMPTS, MessageState, max_attempts};
 
 use super::world::{ATTEMPTS, FIRST_WAIT, SHORT, World, id, ids, message, replacement};
 use crate::conformance::StoreFactory;
@@ -172,7 +172,7 @@ pub async fn at_most_once_what_has_had_its_own_attempts_is_dead_and_what_has_not
 pub async fn what_is_no_number_counts_as_none(factory: &dyn StoreFactory) {
     for strange in ["0", "100", "soon", ""] {
         let world = World::new(factory).await;
-        let pair = (max_attempts::MAX_ATTEMPTS.to_owned(), strange.to_owned());
+        let pair = (MAX_ATTEMPTS.to_owned(), strange.to_owned());
         let headers = Headers::from_stored(vec![("shop".to_owned(), "7".to_owned()), pair]);
         world.enqueue(&[Enqueue { headers, ..message("a", world.ago(1000)) }]).await;
         assert_eq!(given_back(&world, || world.request(10)).await, ATTEMPTS, "{strange:?}");

@@ -30,25 +30,10 @@ use crate::conformance::StoreFactory;
 #[macro_export]
 macro_rules! store_conformance {
     ($factory:expr) => {
-        $crate::store_conformance! { @list @tests $factory; }
-    };
-    (@tests $factory:expr; $($group:ident :: $sentence:ident,)*) => {
-        $(
-            #[tokio::test]
-            async fn $sentence() {
-                let factory = $factory;
-                $crate::conformance::store::$group::$sentence(&factory).await;
-            }
-        )*
-    };
-    (@run $factory:expr; $($group:ident :: $sentence:ident,)*) => {
-        $( $crate::conformance::store::$group::$sentence($factory).await; )*
-    };
-    (@names $unused:expr; $($group:ident :: $sentence:ident,)*) => {
-        [$(concat!(stringify!($group), "::", stringify!($sentence))),*]
+        $crate::store_conformance! { @list @tests store $factory; }
     };
     (@list $($then:tt)*) => {
-        $crate::store_conformance! { $($then)*
+        $crate::suite! { $($then)*
             attempts::a_message_has_as_many_attempts_as_it_says_fewer_or_more_than_its_topic,
             attempts::beside_it_the_others_have_those_of_their_topic,
             attempts::a_claim_that_runs_out_for_the_last_time_that_it_says_is_its_end,
@@ -95,6 +80,7 @@ macro_rules! store_conformance {
             dead::a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins_anew,
             dead::a_purged_letter_is_gone_for_good,
             dead::only_dead_letters_are_redriven_or_purged,
+            dead::a_letter_is_moved_out_only_while_it_is_of_that_enqueue_and_that_is_remembered,
             dead::dead_letters_of_a_batch_are_answered_one_by_one,
             dead::a_letter_that_dies_twice_has_its_second_reason,
             dead::dead_letters_end_by_their_own_age_and_one_that_died_again_begins_anew,
@@ -239,7 +225,7 @@ macro_rules! store_conformance {
 
 /// Runs every sentence, one after the other; for places that want no test of its own for each.
 pub async fn run_all(factory: &dyn StoreFactory) {
-    crate::store_conformance! { @list @run factory; }
+    crate::store_conformance! { @list @run store factory; }
 }
 
 #[cfg(test)]
@@ -248,15 +234,7 @@ mod tests {
 
     #[test]
     fn every_sentence_that_is_written_is_run() {
-        let listed = crate::store_conformance! { @list @names (); };
-        let mut written = Vec::new();
-        for (group, text) in world::SOURCES {
-            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
-            written.extend(names.map(|name| format!("{group}::{}", name.split('(').next().unwrap())));
-        }
-        written.sort();
-        let mut listed = listed.to_vec();
-        listed.sort_unstable();
-        assert_eq!(listed, written);
+        let listed = crate::store_conformance! { @list @names store (); };
+        crate::conformance::check_listed(&listed, &world::SOURCES);
     }
 }

@@ -60,7 +60,7 @@ pub(in crate::conformance) fn all_time() -> ListRange {
 
 /// What a sentence of the suite stands in: a fresh topic, a clock and short words for the calls.
 #[derive(Debug)]
-pub(super) struct World {
+pub(crate) struct World {
     /// Under test.
     pub store: Arc<dyn Store>,
     /// Made for this test alone.

@@ -61,7 +61,8 @@ export type Checked = [
   Check<Fields<client.Settled, Made<"OutcomeView">, never, Later | "became">>,
   Check<Fields<client.Became, Made<"Became">>>,
   Check<Equal<client.End, Made<"End">>>,
-  Check<Fields<client.Message, Made<"MessageView">, Bytes, Bytes>>,
+  // What it was before an operator edited it is for operators.
+  Check<Fields<client.Message, Made<"MessageView">, Bytes, Bytes | "previous">>,
   Check<Fields<NonNullable<client.Message["death"]>, Made<"DeathView">>>,
   Check<Fields<client.ClaimedMessage, Made<"ClaimedView">, Bytes, Bytes>>,
   Check<Fields<client.ItemError, Made<"ItemProblem">, "outcome" | "id" | "request_id", "line">>,

@@ -54,7 +54,8 @@ def without(found: dict[str, bool], names: set[str]) -> dict[str, bool]:
         (duetime.Rescheduled, "OutcomeView", {"id"}, {"id", "receipt", "became"}),
         (duetime.Settled, "OutcomeView", set(), {"became", *LATER}),
         (duetime.Became, "Became", set(), set()),
-        (duetime.Message, "MessageView", {"payload"}, BYTES),
+        # What it was before an operator edited it is for operators.
+        (duetime.Message, "MessageView", {"payload"}, BYTES | {"previous"}),
         (duetime.Death, "DeathView", set(), set()),
         (duetime.ClaimedMessage, "ClaimedView", {"payload"}, BYTES),
         (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line"}),

@@ -202,7 +202,7 @@ def test_an_id_is_at_home_where_the_node_has_it() -> None:
         (duetime.Rescheduled, "OutcomeView", set(), {"receipt", "became"}),
         (duetime.Settled, "OutcomeView", set(), {"due_at", "smeared_ms", "late_by_ms", "became"}),
         (duetime.Became, "Became", set(), set()),
-        (duetime.Message, "MessageView", set(), {"payload_base64"}),
+        (duetime.Message, "MessageView", set(), {"payload_base64", "previous"}),
         (duetime.ClaimedMessage, "ClaimedView", set(), {"payload_base64"}),
         (duetime.Death, "DeathView", set(), set()),
         (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line"}),

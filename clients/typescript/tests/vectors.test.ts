@@ -230,7 +230,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
   [
     "MessageView",
     [],
-    ["payload_base64"],
+    ["payload_base64", "previous"],
     fieldsOf<duetime.Message>({
       id: true,
       state: true,

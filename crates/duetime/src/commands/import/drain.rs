@@ -323,7 +323,8 @@ pub(super) async fn run(args: &ImportArgs, kind: DrainKind, url: &str) -> anyhow
         if kind == DrainKind::RabbitMqDlx {
             output::line(
                 "what somebody holds there unacknowledged is not counted: before you delete the queue, see that its \
-                 messages_unacknowledged is 0 (rabbitmqctl list_queues name messages_ready messages_unacknowledged)",
+                 messages_unacknowledged is 0 (rabbitmqctl list_queues -p VHOST name messages_ready \
+                 messages_unacknowledged)",
             )?;
         }
     }

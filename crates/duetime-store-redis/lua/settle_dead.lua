@@ -8,8 +8,8 @@
 --       the newest are kept  10 how many of the others go at most, whatever their age
 -- Errors  SKEW ms, of a redrive or x | FORGOTTEN, NEVER: see recall
 -- Returns  a list: 1 done, 0 not a dead letter
--- Cost  O(n log N), three calls an item, five and O(bytes of its body) for one that is redriven,
---       four and as much for one of m
+-- Cost  O(n log N), three calls an item; one that is redriven costs five, one of m four, each and O(bytes of its
+--       body)
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local now, _, skewed = present()
@@ -27,10 +27,12 @@ if A[5] == 'x' then
 end
 for i = first, #ids do
   local id = ids[i]
-  local same = not move or sub(call('HGET', B, id) or '', NONCE_AT, NONCE_END) == A[7]
+  local was = move and call('HGET', B, id)
+  local same = not move or was and sub(was, NONCE_AT, NONCE_END) == A[7]
   if id ~= '' and same and call('ZREM', D, id) == 1 then
     if remembers and not redrive then
-      ended(move and MOVED or DEAD, id, call('HGET', B, id), string.match(call('HGET', I, id) or '', '^%d+') or 0)
+      local attempts = string.match(call('HGET', I, id) or '', '^%d+') or 0
+      ended(move and MOVED or DEAD, id, was or call('HGET', B, id), attempts)
     end
     call('HDEL', I, id)
     if redrive then

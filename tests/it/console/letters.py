@@ -193,7 +193,7 @@ def main():
         page.goto(f"{url}/#/dead/orders?all=yes")
         expect(letters.locator("li").first).to_be_visible()
         ids = [name for name in letters.locator("summary .mono").all_inner_texts() if name.startswith("closed-") and name != "closed-json"][:3]
-        api("PUT", "/v1/topics/repairs", {"shards": 1})
+        api("PUT", "/v1/topics/repairs", {"shards": 1, "remember": "1h"})
         api("POST", "/v1/topics/repairs/messages", {"id": ids[1], "delay": "1h", "payload": "another"})
         there = api("GET", topic)[1]["dead"]
         for name in ids[:2]:

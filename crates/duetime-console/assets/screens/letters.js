@@ -229,9 +229,13 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
         label="Redrive ${ids.length === 1 ? "it" : "them"}"
         onClose=${() => setDoing(null)}
         onDone=${async () => {
-          if (to) tell(await resend(topic, ids, how));
-          else await redrive(ids);
-          done(ids);
+          // Also where some stayed: the others left.
+          try {
+            if (to) tell(await resend(topic, ids, how));
+            else await redrive(ids);
+          } finally {
+            done(ids);
+          }
         }}
         commands=${same("redrive", "POST", "/dead/redrive")}
       >

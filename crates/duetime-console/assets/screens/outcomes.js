@@ -89,10 +89,11 @@ export function Outcomes({ topic, onRest }) {
     if (!of.goesOn) tell("It is known what became of all that were redriven and are watched.");
     else if (count(of.states, "dead"))
       tell(`Stopped: ${number(count(of.states, "dead"))} died again, and the others stay.`);
-    else {
-      put(() => null);
-      follow(topic, of.group).then(tell, complain);
-    }
+    else
+      follow(topic, of.group).then((said) => {
+        put(() => null);
+        tell(said);
+      }, complain);
   }, [open]);
   if (!of) return null;
   const [left, dead, waits] = ["left", "dead", "waits"].map((state) => count(of.states, state));

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use duetime_core::store::DeadAction;
-use duetime_core::{MessageId, Timestamp, TopicName};
+use duetime_core::{DeliveryMode, MessageId, Timestamp, TopicName};
 use duetime_router::{Resend, Resent, resend};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -111,7 +111,19 @@ pub(crate) async fn redrive(
     }
     caller.check(&[Scope::Produce], Some(to.as_str()))?;
     caller.limits().take_messages(raw.len())?;
-    let payload_bytes_max = app.router.current_topic(&to).await?.config.max_payload;
+    let config = app.router.current_topic(&to).await?.config.clone();
+    if to != topic && config.remember.is_zero() {
+        let detail = format!(
+            "topic {to:?} does not remember what became of its messages, so that a repetition of this request could \
+             deliver twice; let it: duetime topic set {to} --remember 1h"
+        );
+        return refuse("to", &detail);
+    }
+    if to == topic && config.delivery == DeliveryMode::AtMostOnce {
+        let detail = format!("topic {topic:?} delivers at most once; redrive it edited in another topic, with `to`");
+        return refuse("payload", &detail);
+    }
+    let payload_bytes_max = config.max_payload;
     let now = app.clock.now();
     let rules = Rules { now, payload_bytes_max, delay: Duration::ZERO, trace: None, body: None };
     let payload = if edits { Some(read_payload(ask.payload, ask.payload_base64, &rules)?) } else { None };
@@ -136,7 +148,7 @@ async fn resent(
     {
         return Err(error.into());
     }
-    let done = answers.iter().filter(|answer| matches!(answer, Ok(Resent::Done | Resent::Twice))).count() as u64;
+    let done = answers.iter().filter(|answer| matches!(answer, Ok(Resent::Done | Resent::Beside))).count() as u64;
     let outcomes = answers.into_iter().map(|answer| answer.map(|what| word(what, &how.to))).collect();
     Ok(DeadDone { done, more: false, replicas: None, results: Some(results(ids, outcomes)) })
 }
@@ -144,9 +156,11 @@ async fn resent(
 fn word(what: Resent, to: &TopicName) -> DeadWord {
     match what {
         Resent::Done => ("redriven", None),
-        Resent::Twice => {
-            let detail =
-                format!("it is scheduled in {to}, and was redriven or replaced meanwhile: both may be delivered");
+        Resent::Beside => {
+            let detail = format!(
+                "it is scheduled in {to}, and its letter was cancelled, purged, redriven or replaced meanwhile, or moved by \
+                 another request: cancel it in {to} if it is not to be delivered"
+            );
             ("redriven", Some(detail))
         }
         Resent::Unknown => ("unknown", None),
@@ -156,6 +170,10 @@ fn word(what: Resent, to: &TopicName) -> DeadWord {
         Resent::Duplicate => {
             let detail = format!("nothing was done: {to} has a message of this id, or remembers one");
             ("duplicate", Some(detail))
+        }
+        Resent::Expired => {
+            let detail = "nothing was done: it was to be handed over until a time that has passed; enqueue it anew";
+            ("refused", Some(detail.to_owned()))
         }
         Resent::TooLarge(most) => {
             let detail =

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
@@ -16,6 +16,9 @@ use crate::connection::NodeArgs;
 
 /// Dead letters of one page.
 const PAGE_MAX: usize = 500;
+
+/// The outcome of a letter that is scheduled.
+const REDRIVEN: &str = "redriven";
 
 /// Dead letters that a node groups at a time.
 const GROUPED: u64 = 10_000;
@@ -229,38 +232,52 @@ async fn resend(args: RedriveArgs) -> anyhow::Result<bool> {
         ensure!(these.ids.len() == 1, "--payload is of one letter; name one id");
         asked.payload_base64 = Some(STANDARD.encode(enqueue::payload(Some(payload)).await?));
     }
-    let mut results = Vec::new();
     if these.all {
-        // Those that stay are passed by: each is asked for once.
-        let mut cursor = None;
-        loop {
-            let page = client.dead(&these.topic, cursor.as_deref(), PAGE_MAX).await?;
-            asked.ids = page.messages.into_iter().map(|message| message.id).collect();
-            if !asked.ids.is_empty() {
-                results.extend(client.resend(&these.topic, &asked).await?.results.unwrap_or_default());
-            }
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-        }
-    } else {
-        for ids in output::arguments(these.ids, these.stdin)?.chunks(DeadResend::IDS_MAX) {
-            asked.ids = ids.to_vec();
-            results.extend(client.resend(&these.topic, &asked).await?.results.unwrap_or_default());
-        }
+        return resend_all(&client, &these, asked).await;
     }
-    let done = results.iter().filter(|result| result.outcome == "redriven").count();
+    let mut results = Vec::new();
+    for ids in output::arguments(these.ids, these.stdin)?.chunks(DeadResend::IDS_MAX) {
+        asked.ids = ids.to_vec();
+        results.extend(client.resend(&these.topic, &asked).await?.results.unwrap_or_default());
+    }
+    let done = results.iter().filter(|result| result.outcome == REDRIVEN).count();
     if these.connection.json {
         output::json(&json!({ "done": done, "results": results }))?;
-    } else if these.all {
-        let stayed: Vec<_> = results.iter().filter(|result| result.outcome != "redriven").cloned().collect();
-        show(&stayed)?;
-        output::line(&format!("{done} redriven"))?;
     } else {
         show(&results)?;
     }
     Ok(done == results.len())
+}
+
+/// Redrives all letters of a topic in another one, a page at a time, and shows those of it that stay: they are passed by,
+/// so that each is asked for once.
+async fn resend_all(client: &Client, these: &ChoiceArgs, mut asked: DeadResend) -> anyhow::Result<bool> {
+    let (mut done, mut stayed) = (0, 0);
+    let mut cursor = None;
+    loop {
+        let so_far = || format!("{done} redriven, {stayed} stayed; then it broke off: give the command again");
+        let page = client.dead(&these.topic, cursor.as_deref(), PAGE_MAX).await.with_context(so_far)?;
+        asked.ids = page.messages.into_iter().map(|message| message.id).collect();
+        if !asked.ids.is_empty() {
+            let answer = client.resend(&these.topic, &asked).await.with_context(so_far)?;
+            let (left, stays): (Vec<_>, Vec<_>) =
+                answer.results.unwrap_or_default().into_iter().partition(|result| result.outcome == REDRIVEN);
+            (done, stayed) = (done + left.len(), stayed + stays.len());
+            if !these.connection.json {
+                show(&stays)?;
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if these.connection.json {
+        output::json(&json!({ "done": done, "stayed": stayed }))?;
+    } else {
+        output::line(&format!("{done} redriven"))?;
+    }
+    Ok(stayed == 0)
 }
 
 async fn act(

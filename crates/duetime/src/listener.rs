@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -41,6 +42,9 @@ const ACCEPT_QUEUE: u32 = 1024;
 
 /// How often files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Pause before what could not be used is read again though no file changed: a certificate may not be valid yet.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Files on a disk or in a network that take longer are reported.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -172,22 +176,26 @@ struct Files {
     file: Option<PathBuf>,
     overlays: Vec<Overlay>,
     config: Config,
-    /// The node's own as a client: their files are those of the start, for other keys apply at a start only.
+    /// What this node uses as a client, by key. The paths are those of the start; what the files hold is read again.
     clients: Vec<(String, ClientTls)>,
     auth: Auth,
     options: HttpOptions,
     meters: Arc<Meters>,
     /// What they looked like when they were read last.
     seen: Vec<Print>,
+    /// What was read last could not be used: it is read again then, for a certificate may be valid later.
+    again_at: Option<Instant>,
 }
 
 /// What a file looked like.
-type Print = Option<(SystemTime, u64, u64)>;
+type Print = Option<(SystemTime, u64, u64, (i64, i64))>;
 
 fn print(path: &Path) -> Print {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    // Who may read it is no part of when it was written.
+    let changed = (metadata.ctime(), metadata.ctime_nsec());
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino(), changed))
 }
 
 /// Does `work` on a thread that nobody has to wait for: not the runtime, and not the end of the program.
@@ -216,7 +224,8 @@ impl Reloader {
         let file = file.map(Path::to_owned);
         let with_files = client_tls(&config).filter(|(_, tls)| tls.paths().next().is_some());
         let clients = with_files.map(|(path, tls)| (path.join("."), tls.clone())).collect();
-        let mut files = Files { file, overlays, config, clients, auth, options, meters, seen: Vec::new() };
+        let mut files =
+            Files { file, overlays, config, clients, auth, options, meters, seen: Vec::new(), again_at: None };
         files.show_certificate();
         files.clients.iter().for_each(|(key, tls)| files.show_certificate_of(key, tls));
         files.seen = files.prints();
@@ -272,38 +281,45 @@ impl Files {
         if is_asked && let Err(error) = self.options.audit.reopen() {
             error!(error, "the file of the audit log could not be opened anew, going on with the old one");
         }
-        if is_asked || now != self.seen {
-            self.reload(if is_asked { "SIGHUP" } else { "a file changed" });
+        let is_time = self.again_at.is_some_and(|at| Instant::now() >= at);
+        if is_asked || is_time || now != self.seen {
+            let is_taken = self.reload(match (is_asked, is_time) {
+                (true, _) => "SIGHUP",
+                (false, true) => "what was refused is tried again",
+                (false, false) => "a file changed",
+            });
+            self.again_at = (!is_taken).then(|| Instant::now() + AGAIN_AFTER);
             // What changes while it is read is read again.
             self.seen = now;
         }
     }
 
-    fn reload(&mut self, why: &'static str) {
+    /// False if something of it could not be used.
+    fn reload(&mut self, why: &'static str) -> bool {
         let read = config::load(self.file.as_deref(), &self.overlays)
             .map_err(|complaints| complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
         let taken = read.and_then(|loaded| self.apply(loaded, why));
         match &taken {
             Ok(()) => {
-                info!(why, "tokens, host names and certificates are read anew; other keys apply at the next start")
+                info!(why, "tokens, host names and own certificates are read anew; other keys apply at the next start")
             }
             Err(error) => error!(why, error, "the configuration could not be read anew, going on with the old one"),
         }
-        // Certificates of one target that are wrong keep those of the others from nothing.
+        // Wrong certificates for one target do not stop the others from being renewed.
         let refused = self.clients.iter().filter(|(key, tls)| !self.renew(key, tls, why)).count();
-        self.meters.config_reloaded(taken.is_ok() && refused == 0);
+        let is_taken = taken.is_ok() && refused == 0;
+        self.meters.config_reloaded(is_taken);
+        is_taken
     }
 
     /// Has connections to this target made with what its files hold now. False if they cannot be used.
     fn renew(&self, key: &str, tls: &ClientTls, why: &str) -> bool {
-        match tls.renew(check_client) {
+        let renewed = tls.renew(check_client);
+        match &renewed {
             Ok(()) => self.show_certificate_of(key, tls),
-            Err(error) => {
-                error!(why, key, error, "certificates could not be read anew, going on with the old ones");
-                return false;
-            }
+            Err(error) => error!(why, key, error, "certificates could not be read anew, going on with the old ones"),
         }
-        true
+        renewed.is_ok()
     }
 
     fn apply(&mut self, ReadConfig { config, lines }: ReadConfig, why: &str) -> Result<(), String> {

@@ -162,16 +162,23 @@ impl Peers {
     ///
     /// A sentence that names the key and the fix.
     pub fn new(tls: &ClientTls) -> Result<Self, String> {
-        if tls.server_name.is_some() && tls.ca_file.is_none() {
-            return Err(
-                "server_name needs ca_file: the authority that signed the certificate with this name".to_owned()
-            );
+        if let Some(fault) = Self::fault(tls) {
+            return Err(fault.to_owned());
         }
         let peers = Self::with(tls.clone());
         if *tls != ClientTls::default() {
             peers.client()?;
         }
         Ok(peers)
+    }
+
+    /// What makes no sense of `tls`, whatever its files hold, with the fix.
+    #[must_use]
+    pub fn fault(tls: &ClientTls) -> Option<&'static str> {
+        let lacks_ca = tls.server_name.is_some() && tls.ca_file.is_none();
+        lacks_ca
+            .then_some("server_name needs ca_file: the authority that signed the certificate with this name")
+            .or_else(|| tls.fault())
     }
 
     fn with(tls: ClientTls) -> Self {

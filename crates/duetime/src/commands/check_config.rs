@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{SinkBinder as _, TopicName};
-use duetime_http::{TlsFiles, certificate_fault};
+use duetime_http::{Peers, TlsFiles, certificate_fault};
 use duetime_metrics::Meters;
 use duetime_ownership::Etcd;
 use duetime_sinks::SinkRegistry;
@@ -67,6 +67,10 @@ pub async fn run(file: &Path, offline: bool, flags: &ConfigFlags) -> anyhow::Res
             complain(&path, fault);
             good = false;
         }
+    }
+    if let Err(fault) = Peers::new(&config.node.peer_tls) {
+        complain(&["node", "peer_tls"], fault);
+        good = false;
     }
     if config.auth.shows_strangers_more() {
         output::line(&format!("warning: {}", lines.complaint(&["auth", "metrics"], STRANGERS_SEE_MORE)))?;

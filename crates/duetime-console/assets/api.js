@@ -335,9 +335,17 @@ class Live {
 
   // What every node knows to be wrong, whichever figures are shown. Where no answer comes the last one stays.
   async readIssues() {
+    if (this.issuesRunning) return;
+    this.issuesRunning = true;
     const asked = token;
-    const { issues } = await alive("/v1/issues?scope=cluster").catch(() => ({}));
-    if (issues && asked === token) this.set({ issues });
+    try {
+      const { issues } = await alive("/v1/issues?scope=cluster");
+      if (asked === token) this.set({ issues });
+    } catch {
+      // The others of the page say that nothing answers.
+    } finally {
+      this.issuesRunning = false;
+    }
   }
 
   // Many topics make them long: nothing waits for them, and where they do not come the last ones stay.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use duetime_core::{Clock, ClusterNodes, GoneNode, Member, Namespace};
 use duetime_redis::Link;
+use futures::future::join_all;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -46,28 +47,33 @@ fn gone(member: &Member, now_ms: i64, stopped: bool) -> GoneNode {
     }
 }
 
+/// Whether it went within the last day.
+fn is_shown(node: &GoneNode, now_ms: i64) -> bool {
+    now_ms.saturating_sub(node.gone_ms) < KEPT_MS && node.gone_ms.saturating_sub(now_ms) < KEPT_MS
+}
+
 /// Takes out of `known` what is to be remembered no longer, and answers their names: what is back, was started again under
-/// its name, went more than a day ago, or is more than are kept.
-fn forget(known: &mut Gone, members: &Members, now_ms: i64) -> Vec<String> {
+/// its name, or is more than are kept. How long ago they went is for whoever shows them: a node whose clock is wrong takes
+/// nothing from the others.
+fn forget(known: &mut Gone, members: &Members) -> Vec<String> {
     let ids: BTreeSet<&str> = members.values().map(|member| member.id.as_str()).collect();
     let is_kept = |name: &str, node: &GoneNode| match members.contains_key(name) {
         // One that is stopping is there for some seconds more.
         true => node.stopped,
-        false => !ids.contains(node.id.as_str()) && now_ms - node.gone_ms < KEPT_MS,
+        false => !ids.contains(node.id.as_str()),
     };
+    let mut newest: Vec<(i64, String)> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    known.retain(|name, node| {
-        let kept = is_kept(name, node);
-        if !kept {
-            names.push(name.clone());
+    for (name, node) in &*known {
+        match is_kept(name, node) {
+            true => newest.push((node.gone_ms, name.clone())),
+            false => names.push(name.clone()),
         }
-        kept
-    });
-    while known.len() > GONE_MAX {
-        let oldest = known.iter().min_by_key(|(_, node)| node.gone_ms).map(|(name, _)| name.clone());
-        let oldest = oldest.expect("there are some");
-        known.remove(&oldest);
-        names.push(oldest);
+    }
+    newest.sort_unstable_by(|a, b| b.cmp(a));
+    names.extend(newest.into_iter().skip(GONE_MAX).map(|(_, name)| name));
+    for name in &names {
+        known.remove(name);
     }
     names
 }
@@ -96,8 +102,12 @@ impl GoneNodes {
     }
 
     async fn read(&self) -> Option<Gone> {
-        let all: BTreeMap<String, String> = redis::from_redis_value(self.ask("HGETALL", &[]).await?).ok()?;
-        Some(all.into_iter().filter_map(|(name, text)| Some((name, serde_json::from_str(&text).ok()?))).collect())
+        let all: BTreeMap<Vec<u8>, Vec<u8>> = redis::from_redis_value(self.ask("HGETALL", &[]).await?).ok()?;
+        // What is no text or has no sense nobody here wrote.
+        let read = |(name, text): (Vec<u8>, Vec<u8>)| {
+            Some((String::from_utf8(name).ok()?, serde_json::from_slice(&text).ok()?))
+        };
+        Some(all.into_iter().filter_map(read).collect())
     }
 
     /// `HSETNX` leaves what is there: a node that said itself that it stops was not lost.
@@ -107,9 +117,10 @@ impl GoneNodes {
     }
 
     fn show(&self, known: &Gone, members: &Members) {
+        let now_ms = self.clock.now().as_millis();
         let mut nodes: Vec<GoneNode> = known
             .iter()
-            .filter(|(name, _)| !members.contains_key(name.as_str()))
+            .filter(|(name, node)| !members.contains_key(name.as_str()) && is_shown(node, now_ms))
             .map(|(_, node)| node.clone())
             .collect();
         nodes.sort_by(|a, b| (b.gone_ms, &a.id).cmp(&(a.gone_ms, &b.id)));
@@ -122,50 +133,63 @@ impl GoneNodes {
         });
     }
 
-    /// Follows `cluster` until `stop`; `me` is this node's address there. Once told to stop, it says that this node does.
+    /// Follows `cluster` until `stop`.
     ///
-    /// Cost: one command every ten seconds, which reads 64 entries at most, and one for each node that comes or goes.
-    pub async fn run(
-        self: Arc<Self>,
-        me: (String, String),
-        mut cluster: watch::Receiver<Arc<ClusterNodes>>,
-        stop: CancellationToken,
-    ) {
+    /// Cost: a read every ten seconds, of 64 entries and those that came since; a write for each node that went, and a
+    /// read for all of them.
+    pub async fn run(self: Arc<Self>, mut cluster: watch::Receiver<Arc<ClusterNodes>>, stop: CancellationToken) {
         let mut members: Members = cluster.borrow_and_update().members.clone();
         let mut known = Gone::new();
         let mut reads = tokio::time::interval(READ_EVERY);
         loop {
-            tokio::select! {
+            let (is_time, went): (bool, Members) = tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => return,
                 Ok(()) = cluster.changed() => {
                     let present = cluster.borrow_and_update().members.clone();
                     let before = std::mem::replace(&mut members, present);
-                    let went: Members = before.into_iter().filter(|(name, _)| !members.contains_key(name)).collect();
-                    if went.is_empty() {
-                        self.show(&known, &members);
-                        continue;
-                    }
-                    for (name, member) in went {
-                        let node = gone(&member, self.clock.now().as_millis(), false);
-                        self.write("HSETNX", &name, &node).await;
-                        known.entry(name.to_string()).or_insert(node);
-                    }
+                    (false, before.into_iter().filter(|(name, _)| !members.contains_key(name)).collect())
                 }
-                _ = reads.tick() => {}
+                _ = reads.tick() => (true, Members::new()),
+            };
+            // Nodes tell of themselves all the time: that asks the store nothing.
+            let reads_store = is_time || !went.is_empty();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.remember(went, reads_store, &members, &mut known) => {}
             }
-            // What this node alone has seen stays, also where the store does not answer.
-            known.extend(self.read().await.unwrap_or_default());
-            let names = forget(&mut known, &members, self.clock.now().as_millis());
-            if !names.is_empty() {
-                self.ask("HDEL", &names).await;
-            }
-            self.show(&known, &members);
         }
+    }
+
+    /// Notes what `went`, and shows what is known then of nodes other than `members`.
+    async fn remember(&self, went: Members, reads_store: bool, members: &Members, known: &mut Gone) {
         let now_ms = self.clock.now().as_millis();
-        if let Some((name, member)) = members.iter().find(|(_, member)| (&member.id, &member.address) == (&me.0, &me.1))
-        {
-            self.write("HSET", name, &gone(member, now_ms, true)).await;
+        let went: Vec<_> = went.iter().map(|(name, member)| (name, gone(member, now_ms, false))).collect();
+        join_all(went.iter().map(|(name, node)| self.write("HSETNX", name, node))).await;
+        known.extend(went.into_iter().map(|(name, node)| (name.to_string(), node)));
+        // What this node alone has seen stays, also where the store does not answer.
+        if reads_store {
+            for (name, node) in self.read().await.unwrap_or_default() {
+                match known.get(&name) {
+                    // Whoever noted it first may have a clock that is behind.
+                    Some(own) if !node.stopped && own.gone_ms > node.gone_ms => {}
+                    _ => drop(known.insert(name, node)),
+                }
+            }
+        }
+        let names = forget(known, members);
+        if !names.is_empty() {
+            self.ask("HDEL", &names).await;
+        }
+        self.show(known, members);
+    }
+
+    /// Says that the node `id` at `address`, one of `nodes`, stops because it was asked to.
+    pub async fn say_stopped(&self, id: &str, address: &str, nodes: &ClusterNodes) {
+        let is_this = |(_, member): &(&Arc<str>, &Member)| (&*member.id, &*member.address) == (id, address);
+        if let Some((name, member)) = nodes.members.iter().find(is_this) {
+            self.write("HSET", name, &gone(member, self.clock.now().as_millis(), true)).await;
         }
     }
 }
@@ -194,9 +218,11 @@ mod tests {
         let mut known: Gone = all.into_iter().map(|(name, node)| (name.to_owned(), node)).collect();
         let living = [("again~2", "again"), ("back~1", "back"), ("stops~1", "stops")];
         let members: Members = living.into_iter().map(|(name, id)| (name.into(), member(id))).collect();
-        assert_eq!(forget(&mut known, &members, KEPT_MS + 4), ["again~1", "back~1"]);
+        assert_eq!(forget(&mut known, &members), ["again~1", "back~1"]);
         assert_eq!(names(&known), ["lost~1", "stops~1"]);
-        assert_eq!(forget(&mut known, &Members::new(), KEPT_MS + 5), ["lost~1", "stops~1"], "a day is over");
+        let shown = |now_ms| known.values().filter(|node| is_shown(node, now_ms)).count();
+        assert_eq!([KEPT_MS + 4, KEPT_MS + 5, 6 - KEPT_MS, 5 - KEPT_MS].map(shown), [2, 0, 2, 0], "for a day");
+        assert_eq!(names(&known), ["lost~1", "stops~1"], "what others have to show stays");
     }
 
     #[test]
@@ -204,7 +230,7 @@ mod tests {
         let count = i64::try_from(GONE_MAX).unwrap() + 2;
         let mut known: Gone =
             (0..count).map(|at| (format!("{at:03}"), gone(&member(&format!("n{at}")), at, false))).collect();
-        assert_eq!(forget(&mut known, &Members::new(), count), ["000", "001"]);
+        assert_eq!(forget(&mut known, &Members::new()), ["001", "000"]);
         assert_eq!(known.len(), GONE_MAX);
     }
 }

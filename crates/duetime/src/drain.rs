@@ -8,6 +8,7 @@ use std::time::Duration;
 use duetime_core::Ownership;
 use duetime_dispatch::Engine;
 use duetime_metrics::Meters;
+use duetime_ownership::GoneNodes;
 use duetime_supervisor::Supervisor;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -40,6 +41,19 @@ pub struct Running {
     pub meters: Arc<Meters>,
     /// Watches all loops.
     pub supervisor: Supervisor,
+    /// Tells the other nodes that this one stops.
+    pub farewell: Option<Farewell>,
+}
+
+/// Where a node that stops because it was asked to says so, and as whom.
+#[derive(Debug)]
+pub struct Farewell {
+    /// What all nodes remember.
+    pub gone: Arc<GoneNodes>,
+    /// The node's name.
+    pub id: String,
+    /// Its address among the nodes.
+    pub address: String,
 }
 
 /// What ends a program that writes beyond a limit of a file's size (`ulimit -f`), unless it listens; tokio has no name for it.
@@ -80,7 +94,7 @@ impl Signals {
 /// Runs until a signal, or until a loop that the node needs is given up; then drains within `grace`. A second
 /// signal ends the program at once. Answers whether it was a signal.
 pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Duration) -> bool {
-    let Running { engine, ownership, mut http, shutdown, flush, meters: _, supervisor } = running;
+    let Running { engine, ownership, mut http, shutdown, flush, meters: _, supervisor, farewell } = running;
     let is_wanted = tokio::select! {
         biased;
         signal = signals.next() => {
@@ -99,13 +113,19 @@ pub async fn run_until_signal(running: Running, mut signals: Signals, grace: Dur
         logs::flush();
         std::process::exit(CUT_OFF);
     });
+    let nodes = ownership.cluster().borrow().clone();
     shutdown.cancel();
+    let last_word = async {
+        if let Some(Farewell { gone, id, address }) = farewell.filter(|_| is_wanted) {
+            gone.say_stopped(&id, &address, &nodes).await;
+        }
+    };
     let close = async {
         if tokio::time::timeout(grace, &mut http).await.is_err() {
             warn!("requests were still open when the grace period was over");
         }
     };
-    tokio::join!(close, engine.drain(grace));
+    tokio::join!(close, engine.drain(grace), last_word);
     ownership.leave().await;
     drop(engine);
     flush.cancel();

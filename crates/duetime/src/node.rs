@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use crate::clock::SystemClock;
 use crate::config::{Config, OwnershipMode};
-use crate::drain::Running;
+use crate::drain::{Farewell, Running};
 use crate::logs::LogFormat;
 use crate::ownership::{self, OwnershipDeps};
 use crate::stores::{self, Opened};
@@ -75,9 +75,10 @@ pub async fn start(
     let started = start_engine(&base, &store, &routing)?;
     start_loops(&base, &store, &routing, &started);
     let http = serve_http(&base, &store, &routing, &started, HttpStep { listeners, auth, options })?;
-    let NodeEngine { engine, ownership, flush, .. } = started;
-    let NodeBase { meters, shutdown, supervisor, .. } = base;
-    Ok(Running { engine, ownership, http, shutdown, flush, meters, supervisor })
+    let NodeEngine { engine, ownership, flush, gone, .. } = started;
+    let NodeBase { meters, shutdown, supervisor, address, .. } = base;
+    let farewell = gone.map(|gone| Farewell { gone, id: config.node_id(), address: address.to_string() });
+    Ok(Running { engine, ownership, http, shutdown, flush, meters, supervisor, farewell })
 }
 
 /// What all steps share.
@@ -250,10 +251,10 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
         ownership::count_unowned(cluster, topics, sees_all, meters, stop)
     });
     if let Some(gone) = gone.clone() {
-        let me = (base.config.node_id(), base.address.to_string());
-        base.start("gone nodes", (gone, me, ownership.cluster()), |(gone, me, cluster), stop| {
-            gone.run(me, cluster, stop)
-        });
+        let (cluster, stop) = (ownership.cluster(), base.shutdown.clone());
+        let make = move || gone.clone().run(cluster.clone(), stop.clone());
+        // It is for people: the node goes on without it.
+        base.supervisor.start("gone nodes", Policy::Restart, &base.shutdown, make);
     }
     base.start("forecasts", (router.forecaster.clone(), ownership.reported()), |(forecaster, owned), stop| {
         forecaster.watch(owned, stop)

@@ -18,6 +18,6 @@ pub(crate) struct ReadyFound {
     pub test_clock: Option<String>,
     /// What nodes share the shards by.
     pub sharing: String,
-    /// How many sinks take nothing, as far as this node knows. That makes no node unready: the others are served.
+    /// Whether sinks take nothing, as far as this node knows. That makes no node unready: the others are served.
     pub sinks: String,
 }

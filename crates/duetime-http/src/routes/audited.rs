@@ -16,7 +16,7 @@ use crate::audit::operation::{ChangeKind, operation_named, operation_words};
 use crate::auth::Caller;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, FiguresOf, OfNodes, PARAMETERS, Question};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Entries unless asked for otherwise, and at most.
@@ -94,9 +94,7 @@ fn read_operations(text: &str) -> Result<Option<Vec<&'static str>>, String> {
         ("operation" = inline(Option<String>), Query, description = "Only these operations, with commas between them, as \
             entries have them: `pause_sink,resume_sink`"),
         ("topic" = inline(Option<String>), Query, description = "Only what is about this topic"),
-        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
-            all nodes, which are asked with the same token; `nodes` says which have not answered"),
-        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+        FiguresParams,
     ),
     responses(
         (status = 200, description = "The newest first", body = AuditAnswer),

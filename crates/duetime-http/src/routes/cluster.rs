@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::auth::token_hash::hash_of;
 use crate::json::path::Query;
@@ -55,6 +55,20 @@ impl NodeAnswer {
     pub fn has_answered(&self, name: &str) -> bool {
         self.answered && self.name == name
     }
+}
+
+/// What [`FiguresOf::read`] reads, for the OpenAPI document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the document alone is made of it")]
+pub(crate) struct FiguresParams {
+    #[doc = "`node` (if absent): the node that answers; `cluster`: all nodes, which are asked with the same token; \
+        `nodes` says which have not answered"]
+    #[param(inline)]
+    scope: Option<String>,
+    /// Only of the node with this name, whichever answers
+    #[param(inline)]
+    node: Option<String>,
 }
 
 /// Whose figures are asked for.

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
 use crate::json::schema;
-use crate::routes::cluster::{self, ClusterView, FiguresOf, NodeAnswer, OfNodes, PARAMETERS, Question};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, NodeAnswer, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Most consumers in an answer about several nodes: as many as each of them keeps.
@@ -59,7 +59,7 @@ impl ConsumerView {
     fn add(&mut self, other: &Self) {
         self.last_claim_at = self.last_claim_at.max(other.last_claim_at);
         self.claims_per_minute = self.claims_per_minute.saturating_add(other.claims_per_minute);
-        self.held += other.held;
+        self.held = self.held.saturating_add(other.held);
         self.held_until = self.held_until.max(other.held_until);
     }
 }
@@ -94,9 +94,7 @@ impl ClusterView for ConsumersView {
     security(("token" = ["consume"]), ("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
-        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
-            all nodes, which are asked with the same token; `nodes` says which have not answered"),
-        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+        FiguresParams,
     ),
     responses(
         (status = 200, description = "Who claims, how often, and what each holds", body = ConsumersAnswer),

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, FiguresOf, OfNodes, PARAMETERS, Question};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Most issues in an answer.
@@ -47,8 +47,8 @@ pub(crate) struct IssuesView {
 type IssuesAnswer = OfNodes<IssuesView>;
 
 impl ClusterView for IssuesView {
-    fn add(&mut self, _: &str, other: Self) {
-        self.issues.extend(other.issues);
+    fn add(&mut self, node: &str, other: Self) {
+        self.issues.extend(other.issues.into_iter().map(|one| NodeIssueView { node: node.to_owned(), ..one }));
         self.issues.sort_by(|a, b| (&a.node, &a.issue).cmp(&(&b.node, &b.issue)));
         self.issues.truncate(ISSUES_MAX);
     }
@@ -62,11 +62,7 @@ impl ClusterView for IssuesView {
 #[utoipa::path(
     get, path = "/v1/issues", tag = "operations", operation_id = "list_issues",
     security(("token" = [])),
-    params(
-        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
-            all nodes, which are asked with the same token; `nodes` says which have not answered"),
-        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
-    ),
+    params(FiguresParams),
     responses(
         (status = 200, description = "By node", body = IssuesAnswer),
         (status = 404, description = "`unknown_node`: there is no `node` of that name"),

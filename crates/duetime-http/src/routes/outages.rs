@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::json::path::{Query, read_topic};
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, FiguresOf, OfNodes, PARAMETERS, Question};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, OfNodes, PARAMETERS, Question};
 use crate::server::state::HttpParts;
 
 /// Most outages in an answer about several nodes.
@@ -95,9 +95,7 @@ impl ClusterView for OutagesView {
     security(("token" = ["view"])),
     params(
         ("topic" = inline(Option<String>), Query, description = "Only of this topic"),
-        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
-            all nodes, which are asked with the same token; `nodes` says which have not answered"),
-        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+        FiguresParams,
     ),
     responses(
         (status = 200, description = "The latest first", body = OutagesAnswer),

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 
 /// Why a topic is paused. What is absent was not said, or is not for this token.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PauseView<'a> {
     /// As it was given. For tokens with the scope `view` or `admin`.
     #[serde(skip_serializing_if = "Option::is_none")]

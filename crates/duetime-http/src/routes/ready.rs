@@ -67,12 +67,11 @@ fn found(app: &HttpParts) -> ReadyFound {
             .map(|moved| format!("{} ms ahead of the machine's: this node is for tests alone", moved.clock.ahead_ms())),
         sharing: match app.ownership.issue() {
             None => format!("{} works", app.ownership.mode()),
-            Some(_) => format!("{} does not work, see issues", app.ownership.mode()),
+            Some(_) => format!("{} does not work, see GET /v1/issues", app.ownership.mode()),
         },
         sinks: match app.sinks.issues().len() {
             0 => "none is known to be down".to_owned(),
-            1 => "1 takes nothing, see issues".to_owned(),
-            down => format!("{down} take nothing, see issues"),
+            _ => "some take nothing, see the topics".to_owned(),
         },
     }
 }

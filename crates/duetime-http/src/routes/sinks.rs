@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
-use crate::routes::cluster::{self, ClusterView, FiguresOf, NodeAnswer, OfNodes, PARAMETERS, Question};
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, NodeAnswer, OfNodes, PARAMETERS, Question};
 use crate::routes::command::CommandRequest;
 use crate::routes::pause_view::PauseView;
 use crate::server::state::HttpParts;
@@ -88,7 +88,7 @@ impl SinkIssueView {
 }
 
 /// Why a node delivers nothing to the sink of a topic.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NodeSinkIssueView {
     /// The node that says so: each finds out for itself.
     node: String,
@@ -117,7 +117,7 @@ impl NodeSinkIssueView {
 }
 
 /// A node that scans shards of a topic.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ScannerView {
     /// Its name.
     id: String,
@@ -131,7 +131,7 @@ pub(crate) struct ScannerView {
 
 /// A topic's sink as the answering node sees it, or as several do. Each node that scans shards of the topic finds out for
 /// itself whether the sink is down.
-#[derive(Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SinkView {
     /// As the topic names it.
     sink: String,
@@ -185,15 +185,14 @@ impl ClusterView for SinkView {
         if other.issue.as_ref().is_some_and(|issue| self.issue.as_ref().is_none_or(|known| issue.is_worse(known))) {
             self.issue = other.issue;
         }
-        self.issues.extend(other.issues);
-        self.shards_scanned += other.shards_scanned;
+        // A node has one.
+        self.issues.extend(other.issues.into_iter().take(1));
+        self.shards_scanned = self.shards_scanned.saturating_add(other.shards_scanned);
         let known = std::mem::take(&mut self.other_nodes).into_iter().chain(other.other_nodes);
         let by_name: BTreeMap<_, _> = known.map(|one| ((one.id.clone(), one.address.clone()), one)).collect();
         self.other_nodes = by_name.into_values().collect();
-        // These are the same wherever they are read, but for the moment.
-        self.sink = other.sink;
-        self.kind = other.kind.or(self.kind.take());
-        (self.paused, self.pause) = (other.paused, other.pause);
+        // Every node reads these from the same store; they differ by when they were read.
+        self.kind = self.kind.take().or(other.kind);
         self.due = self.due.max(other.due);
         self.catch_up_ms = self.catch_up_ms.max(other.catch_up_ms);
     }
@@ -273,9 +272,7 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
     security(("token" = ["view"])),
     params(
         ("topic" = String, Path, description = "Name of the topic"),
-        ("scope" = inline(Option<String>), Query, description = "`node` (if absent): the node that answers; `cluster`: \
-            all nodes, which are asked with the same token; `nodes` says which have not answered"),
-        ("node" = inline(Option<String>), Query, description = "Only of the node with this name, whichever answers"),
+        FiguresParams,
     ),
     responses(
         (status = 200, description = "The sink as this node sees it, or as several do", body = SinkAnswer),
@@ -293,7 +290,11 @@ pub(crate) async fn get(
     let whose = FiguresOf::read(&Query::read(query.as_deref(), &PARAMETERS)?)?;
     let record = app.router.topic(&topic).await?;
     let question = Question { path: &["v1", "topics", topic.as_str(), "sink"], parameters: Vec::new() };
-    cluster::answer(&app, &headers, &whose, question, SinkView::default(), view(&app, &record, &caller)).await
+    let own = view(&app, &record, &caller).await?;
+    // What the store says is the same of every node, also where none of those that are asked answers.
+    let of_none =
+        SinkView { issue: None, issues: Vec::new(), shards_scanned: 0, other_nodes: Vec::new(), ..own.clone() };
+    cluster::answer(&app, &headers, &whose, question, of_none, async { Ok(own) }).await
 }
 
 /// Try a topic's sink at once

@@ -26,7 +26,7 @@ impl Serialize for HeadersView<'_> {
     }
 }
 
-/// Those of them that whoever is handed the message sees, as a JSON object.
+/// The headers that a consumer or a sink sees, as a JSON object.
 pub(crate) struct ShownHeaders<'a>(pub &'a Headers);
 
 impl Serialize for ShownHeaders<'_> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{AuditFilter, GoneNode, Issues, NodeIssue, NodeView, Nodes, Rates, Topic};
+use duetime_client::{AuditFilter, ClientError, GoneNode, Issues, NodeIssue, NodeView, Nodes, Rates, Topic};
 use duetime_core::units::{parse_duration, show_duration};
 use duetime_core::{Clock as _, Timestamp};
 use serde_json::json;
@@ -189,8 +189,16 @@ pub async fn status(connection: &NodeArgs) -> anyhow::Result<bool> {
         Ok(issues) => (issues, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    // One of an earlier version does not know what others say.
-    let issues = of_all.map_or_else(|_| own.clone(), |of_all| by_issue(&own, &of_all));
+    let mut issues = of_all.as_ref().map_or_else(|_| own.clone(), |of_all| by_issue(&own, of_all));
+    match of_all {
+        Ok(of_all) => {
+            let silent = of_all.nodes.into_iter().flatten().filter(|node| !node.answered);
+            issues.extend(silent.map(|node| format!("node {} did not say what is wrong there", node.name)));
+        }
+        // One of an earlier version does not know what others say.
+        Err(ClientError::Refused(problem)) if problem.status == 404 => {}
+        Err(error) => issues.push(format!("what other nodes know to be wrong is not known: {error}")),
+    }
     // A token may look at topics and not at rates.
     let rates = rates.ok();
     let unclaimed = rates.map(|rates| unclaimed(&topics, &rates, SystemClock.now())).unwrap_or_default();

@@ -36,7 +36,7 @@ impl Previous {
     /// That of a message with these headers; a header that cannot be read is none of ours.
     #[must_use]
     pub fn of(headers: &Headers) -> Option<Self> {
-        let mut parts = headers.iter().find(|(name, _)| *name == PREVIOUS)?.1.split(' ');
+        let mut parts = headers.kept(PREVIOUS)?.split(' ');
         let edited_at = Timestamp::from_millis(parts.next()?.parse().ok()?);
         let bytes = parts.next()?.parse().ok()?;
         let payload = parts.next().map(|text| STANDARD.decode(text)).transpose().ok()?.map(Bytes::from);

@@ -8,11 +8,10 @@ pub const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// The stretch of time a rate is taken over. Over a minute, a herd that took three seconds would show a twentieth of
 /// what was possible.
 pub const CAPACITY_STRETCH: Duration = Duration::from_secs(5);
-/// A stretch says something of what is possible if so many were delivered in it, or if messages waited all along.
+/// A stretch says something of what is possible if so many were delivered in it, or if messages have waited for long.
 pub const CAPACITY_MESSAGES_MIN: u64 = 500;
-/// Where fewer were delivered, messages have to have waited for so long. After an outage, or when a shard changes its
-/// node, a backlog is there for a moment, is gone within seconds and still seen by a survey of some seconds ago: what was
-/// delivered meanwhile is all that there was.
+/// Where fewer were delivered, messages have to have waited for so long. A shorter backlog, as after an outage, is gone
+/// within seconds while the last survey still shows it: what was delivered meanwhile is all that there was.
 pub const CAPACITY_BACKLOG_LASTS: Duration = Duration::from_secs(15);
 /// The best of so many hours counts.
 const HOURS: usize = 24;

@@ -51,9 +51,10 @@ for i = 1, #got, 2 do
   if #s < 3 then s = '00' .. s end
   local c1, c2, c3 = byte(s, -3, -1)
   local held, tries = c1 - 48, (c2 - 48) * 10 + c3 - 48
+  if n > 0 and (held > 0) ~= (alone > 0) then break end
   local most = (held > 0 or tries > 0) and own_most(got, i, held > 0) or usual
   local single = held > 0 and (tries > 1 or most < 3)
-  if bytes_read > max and i > 1 or n > 0 and (single or (held > 0) ~= (alone > 0)) then break end
+  if bytes_read > max and i > 1 or n > 0 and single then break end
   local take = tries < most
   if held > 0 and held < 9 then expired = expired + 1 end
   if not take then

@@ -16,7 +16,7 @@ use crate::servers::Proxy;
 use crate::wait::{Because, let_pass};
 
 /// Longest wait until a target that came back is used again.
-const RECOVERY_MAX: Duration = Duration::from_secs(60);
+const RECOVERY_MAX: Duration = Duration::from_secs(20);
 
 /// So many messages must be under way at once.
 const IN_FLIGHT_MIN: usize = 16;
@@ -58,7 +58,8 @@ pub enum Part {
 /// A target under test, and a sink bound to it.
 #[async_trait]
 pub trait SinkWorld: Send {
-    /// What it does not have. Each sentence that needs such a part is left out for it, and for no other reason.
+    /// What it does not have; nothing, if it does not say so: all sentences run. Each sentence that needs such a part is
+    /// left out for it, and for no other reason.
     fn lacks(&self) -> &'static [Part] {
         &[]
     }

@@ -66,8 +66,7 @@ for i = 1, #got, 2 do
     if not take then waits[#waits + 1], waits[#waits + 2] = int(back * 1000 + 900 + tries), id end
   end
   if take then
-    n = n + 1
-    tries = tries + 1
+    n, tries = n + 1, tries + 1
     if not score[tries] then score[tries] = int(base + tries) end
     ids[n], attempts[n], z[2 * n - 1], z[2 * n] = id, tries, score[tries], id
     if tries ~= attempts[1] then mixed = true end

@@ -262,6 +262,7 @@ fn sample(name: &str) -> Value {
         "headers" => json!({"a": "b"}),
         "became" => json!({"outcome": "delivered", "at": 1}),
         "death" => json!({"at": 1, "reason": "text"}),
+        "previous" => json!({"edited_at": 1, "bytes": 1}),
         "error" => json!({"code": "text", "detail": "text", "index": 1, "retryable": true}),
         "results" | "messages" => json!([]),
         "in_flight" | "retryable" => json!(true),
@@ -312,7 +313,7 @@ fn a_type_has_the_fields_of_the_document() {
     for name in texts(&schemas["TopicView"]["fields"]) {
         assert!(found.get(&name).is_some(), "TopicView: {name}");
     }
-    // What is said of a message that a refusal is about is read as its outcome.
-    let of_outcome = ["type", "id", "outcome", "due_at", "shard", "replicas"];
-    has_the_fields::<duetime_client::Problem>(schemas, "Problem", &of_outcome, &with("status", json!(404)));
+    // What is said of a message that a refusal is about is read as its outcome; `found` is said of a node by /readyz.
+    let read_elsewhere = ["type", "id", "outcome", "due_at", "shard", "replicas", "found"];
+    has_the_fields::<duetime_client::Problem>(schemas, "Problem", &read_elsewhere, &with("status", json!(404)));
 }

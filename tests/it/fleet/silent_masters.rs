@@ -247,8 +247,9 @@ async fn one_node_is_cut_off_from_one_master(sharing: Sharing) {
         loop {
             let shards = cluster.client(1).shards(TOPIC).await.unwrap().shards;
             let theirs = shards.iter().filter(|shard| is_cut_off(shard.index));
-            if theirs.clone().all(|shard| shard.owner.as_deref().is_some_and(|owner| owner != "n0")) {
-                assert!(shards.iter().any(|shard| shard.owner.as_deref() == Some("n0")), "it keeps the others");
+            let handed_over = theirs.clone().all(|shard| shard.owner.as_deref().is_some_and(|owner| owner != "n0"));
+            // It keeps some of the others, or takes them again: they are shared anew meanwhile.
+            if handed_over && shards.iter().any(|shard| shard.owner.as_deref() == Some("n0")) {
                 break;
             }
             duetime_testkit::in_time!(

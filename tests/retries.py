@@ -1,6 +1,6 @@
 """Reads the report of a run of nextest, and fails if a test was tried again for anything but the machine.
 
-    python3 tests/retries.py JUNIT_XML
+    python3 tests/retries.py JUNIT_XML [AGAIN]
 
 A try may fail because the machine was too slow or a port was taken, and then a second one may count. What
 excuses a try is written here and nowhere else; `tests/retries_test.py` has an example of each:
@@ -10,8 +10,12 @@ excuses a try is written here and nowhere else; `tests/retries_test.py` has an e
 - a server could not be started: its port was taken meanwhile, or it was asked before it listened;
 - the machine stood still: the test kit wrote `[stall]` and for how long.
 
-A broken promise (crates/duetime-testkit/src/violation.rs) is excused by none of them. Anything else that a second
-try did not show is a fault that comes now and then, and no excuse.
+A broken promise (crates/duetime-testkit/src/violation.rs) is excused by none of them. Neither is what may be one: an
+unequal comparison, words such as lost, early or twice, a process that died.
+
+What is left is a state that was looked for a moment too soon, or a fault that comes now and then. Its names are
+written to the file AGAIN as a filter of nextest, and `./test` runs them by themselves, several times, after all
+others: each of these runs must pass.
 """
 
 import re
@@ -31,6 +35,10 @@ PORT_TAKEN = ("Address already in use", "no free port among")
 # A server that is about to listen, or one that another test's server was taken for.
 NOT_YET_THERE = ("Connection refused", "ConnectionRefused", "Connection reset by peer", "Could not connect to Redis")
 STARTS_SERVERS = "crates/duetime-testkit/src/servers/"
+# An assertion with such words, or one that compares, may be about a message: it is refused.
+MAY_BE_A_PROMISE = re.compile(
+    r"^assertion `left|\b(lost|early|too soon|twice|missing|neither|duplicat\w*|wrong|never|damaged|panicked)\b"
+)
 PANIC = re.compile(r"^thread '.*panicked at (?P<where>.*):\d+:\d+:$", re.MULTILINE)
 
 
@@ -69,22 +77,41 @@ def excuse(tried):
     return None
 
 
-def main(path):
-    bad = 0
+def is_asked_again(tried):
+    """Whether a failed try without an excuse is about no message, so that runs by itself may tell what it is."""
+    text = "\n".join(tried.itertext())
+    if BROKEN in text or "abort" in (tried.get("type") or ""):
+        return False
+    unexcused = [said for where, said in panics(text) if not is_excused(where, said)]
+    # What follows the first line is often the log of a node.
+    firsts = [said.split("\n", 1)[0] for said in unexcused]
+    return bool(firsts) and not any(MAY_BE_A_PROMISE.search(first) or "ended" in first for first in firsts)
+
+
+def main(path, again=None):
+    bad, asked = 0, []
     for case in ElementTree.parse(path).iter("testcase"):
         name = f"{case.get('classname')} {case.get('name')}"
         for tried in case.iter("flakyFailure"):
             why = excuse(tried)
-            if why is None:
-                bad += 1
-                said = [one for where, one in panics("\n".join(tried.itertext())) if not is_excused(where, one)]
-                print(f"NOT EXCUSED {name}:\n    {said[0][:500] if said else tried.get('type')}")
-            else:
+            if why is not None:
                 print(f"tried again {name}: {why}")
+                continue
+            said = [one for where, one in panics("\n".join(tried.itertext())) if not is_excused(where, one)]
+            said = said[0][:500] if said else tried.get("type")
+            if again and is_asked_again(tried):
+                asked.append(f"binary_id(={case.get('classname')}) & test(={case.get('name')})")
+                print(f"ASKED AGAIN {name}:\n    {said}")
+            else:
+                bad += 1
+                print(f"NOT EXCUSED {name}:\n    {said}")
+    if asked:
+        with open(again, "w", encoding="utf-8") as file:
+            file.write(" | ".join(f"({one})" for one in dict.fromkeys(asked)))
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -16,7 +16,7 @@ def panic(said, where=TEST):
     return f"\nthread 'fleet::a_test' (123) panicked at {where}:10:5:\n{said}\nstack backtrace:\n   0: __rustc::rust_begin_unwind\n"
 
 
-def judged(output, kind="test failure with exit code 101"):
+def judged(output, kind="test failure with exit code 101", again=None):
     """The status of a run in which one test passed at its second try, and what is said of the first."""
     report = (
         '<?xml version="1.0"?><testsuites><testsuite name="duetime-tests::it">'
@@ -29,7 +29,7 @@ def judged(output, kind="test failure with exit code 101"):
         file.flush()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            status = retries.main(file.name)
+            status = retries.main(file.name, again)
     return status, said.getvalue()
 
 
@@ -97,6 +97,29 @@ class NotExcused(unittest.TestCase):
         self.refused(promise, "a promise is broken")
         self.refused("[stall] the machine stood still for 9000 ms\n" + promise, "a promise is broken")
         self.refused(promise + panic("[time-out] late"), "a promise is broken")
+
+
+class AskedAgain(unittest.TestCase):
+    def filter_of(self, output, **more):
+        with tempfile.NamedTemporaryFile("r", suffix=".filter") as again:
+            status, said = judged(output, again=again.name, **more)
+            return status, said, again.read()
+
+    def test_a_state_that_was_looked_for_too_soon_is_run_by_itself(self):
+        status, said, asked = self.filter_of(panic("it keeps the others"))
+        self.assertEqual(status, 0, said)
+        self.assertIn("ASKED AGAIN", said)
+        self.assertEqual(asked, "(binary_id(=duetime-tests::it) & test(=fleet::a_test))")
+
+    def test_what_may_be_about_a_message_is_not(self):
+        for bad in ["assertion `left == right` failed\n left: 1\nright: 2", "o-17 was lost", "o-17 came twice",
+                    "the node ended:\nerror", "a promise is broken: I1", "3 ms early"]:
+            status, said, asked = self.filter_of(panic(bad))
+            self.assertEqual((status, asked), (1, ""), said)
+        self.assertEqual(self.filter_of("", kind="test abort with signal 11")[0], 1)
+
+    def test_one_that_may_be_counts_among_others(self):
+        self.assertEqual(self.filter_of(panic("it keeps the others") + panic("o-17 was lost"))[0], 1)
 
 
 class Quiet(unittest.TestCase):

@@ -18,7 +18,9 @@ mod exporting;
 mod importing;
 mod messages;
 mod moved_before;
+mod moved_whole;
 mod moving;
+mod moving_page;
 mod pausing;
 mod printed;
 

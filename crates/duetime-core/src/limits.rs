@@ -39,11 +39,21 @@ pub const PAYLOAD_BYTES_DEFAULT: u64 = 256 << 10;
 /// Largest payload limit a topic may name.
 pub const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
-/// Most headers on one message.
+/// Most headers on one message, those that Duetime keeps itself not counted.
 pub const HEADERS_MAX: usize = 64;
 
-/// Most bytes of all header names and values of one message.
+/// Most bytes of all header names and values of one message, of those that are counted by [`HEADERS_MAX`].
 pub const HEADER_BYTES_MAX: usize = 16 << 10;
+
+/// How the names of headers begin that Duetime keeps itself: how often a message is tried, when it expires, of which
+/// message it is a copy.
+pub const OWN_HEADERS: &str = "duetime-";
+
+/// Headers of Duetime's own that a message may have besides [`HEADERS_MAX`] others.
+pub const OWN_HEADERS_MAX: usize = 8;
+
+/// Bytes that they may have besides [`HEADER_BYTES_MAX`].
+pub const OWN_HEADER_BYTES_MAX: usize = 1 << 10;
 
 /// How far ahead a due time may lie: ten years of 365.25 days.
 pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);

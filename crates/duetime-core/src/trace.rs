@@ -6,7 +6,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
 use crate::message::Headers;
 
 /// Name of the header that names the parent of what follows.
@@ -112,45 +111,38 @@ impl ProducerTrace {
 
 impl Headers {
     /// The first value of a header, whatever the case of its name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&str> {
+    fn get_in_any_case(&self, name: &str) -> Option<&str> {
         self.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// The span that made the message, where its headers name one.
     #[must_use]
     pub fn creator(&self) -> Option<SpanRef> {
-        SpanRef::parse(self.get(TRACEPARENT)?)
+        SpanRef::parse(self.get_in_any_case(TRACEPARENT)?)
     }
 
     /// With the trace of the request that brought the message: not where the message has one of its own, and not
     /// where it would be more than a message may have.
     #[must_use]
     pub fn traced(self, by: &ProducerTrace) -> Self {
-        if self.get(TRACEPARENT).is_some() {
+        if self.get_in_any_case(TRACEPARENT).is_some() {
             return self;
         }
         // Of another trace than the request's.
-        let state = by.tracestate.as_ref().filter(|_| self.get(TRACESTATE).is_none());
+        let state = by.tracestate.as_ref().filter(|_| self.get_in_any_case(TRACESTATE).is_none());
         let added = [(TRACEPARENT, Some(&by.traceparent)), (TRACESTATE, state)];
         added.into_iter().fold(self, |headers, (name, value)| match value {
-            Some(value) => headers.with(name, value),
+            Some(value) => headers.append(name, value),
             None => headers,
         })
-    }
-
-    fn with(self, name: &str, value: &str) -> Self {
-        if self.len() == HEADERS_MAX || self.bytes() + name.len() + value.len() > HEADER_BYTES_MAX {
-            return self;
-        }
-        let given = self.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self::from_stored(given.chain([(name.to_owned(), value.to_owned())]).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
+    use crate::max_attempts;
     use proptest::prelude::*;
 
     const GIVEN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -214,6 +206,8 @@ mod tests {
         let full: Vec<_> = (0..HEADERS_MAX).map(|n| (format!("h{n}"), String::new())).collect();
         let full = Headers::new(full).unwrap();
         assert_eq!(full.clone().traced(&request), full);
+        let full = max_attempts::kept_in(3, &full);
+        assert_eq!(full.clone().traced(&request), full, "one of Duetime's own is not counted");
         let long = headers(&[("a", &"b".repeat(HEADER_BYTES_MAX - 1))]);
         assert_eq!(long.clone().traced(&request), long);
     }

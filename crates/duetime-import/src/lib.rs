@@ -17,7 +17,7 @@ mod source;
 pub use drain::{
     Drain, DrainKind, HOLD, PUT_AT, PUT_AT_SLACK_S, Place as TakenPlace, Removal, Sameness, Taken, Waiting,
 };
-pub use fingerprint::Fingerprint;
+pub use fingerprint::{Fingerprint, headers};
 pub use id::spell_id;
 pub use item::Item;
 pub use options::{Kind, ScoreUnit, SourceError, SourceOptions};

@@ -158,14 +158,16 @@ pub fn get(conn: &Connection, key: i64, ids: &[MessageId]) -> Result<Vec<Option<
     Ok(answers)
 }
 
-/// Reads messages at their home, and what is remembered by `now` of those that are gone. Both as one moment has them.
+/// Reads messages at their home, and what is remembered by `now` of those that are gone. Both as one moment has them:
+/// in one transaction, without which each message would cost a lock and an unlock of the file.
 pub fn find(
     conn: &Connection,
     key: i64,
     ids: &[MessageId],
     (memory, now): (Memory, Timestamp),
 ) -> Result<Vec<Lookup<StoredMessage>>, Fault> {
-    let snapshot = memory.is_on().then(|| conn.unchecked_transaction()).transpose()?;
+    let is_many = memory.is_on() || ids.len() > 1;
+    let snapshot = is_many.then(|| conn.unchecked_transaction()).transpose()?;
     let found = get(conn, key, ids)?.into_iter().zip(ids).map(|(found, id)| {
         Ok(match found {
             Some(found) => Lookup::Found(found),

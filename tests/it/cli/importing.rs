@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::wait::{Because, let_pass};
 use redis::Commands as _;
 use serde_json::{Value, json};
 
@@ -35,7 +37,7 @@ const READING: [&str; 18] = [
 ];
 
 /// A Redis with the keys that a file beside this one has, whose first line says who wrote them.
-async fn recorded(name: &str) -> RedisServer {
+pub(super) async fn recorded(name: &str) -> RedisServer {
     let redis = RedisServer::start().await;
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("it/cli/recorded/{name}.json"));
     let bytes = |value: &Value| value.as_str().unwrap().chars().map(|c| u32::from(c) as u8).collect::<Vec<u8>>();
@@ -146,6 +148,35 @@ async fn scheduled_jobs_of_rq_keep_the_bytes_that_its_serializer_wrote() {
     let mut client = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     assert_eq!(data, client.hget::<_, _, Vec<u8>>("rq:job:mail-1", "data").unwrap());
     assert_eq!(there["mail-1"]["headers"]["rq-description"], "shop.mail('user-1')");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_from_redis_that_is_killed_at_any_moment_and_given_again_brings_all_and_none_twice() {
+    const JOBS: usize = 4_000;
+    let (redis, node) = (RedisServer::start().await, topic().await);
+    let mut client = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut jobs = redis::pipe();
+    for n in 0..JOBS {
+        jobs.zadd("bull:mails:delayed", format!("mail-{n}"), (DUE_MS + n as i64) * 4_096).ignore();
+        jobs.hset_multiple(format!("bull:mails:mail-{n}"), &[("name", "welcome"), ("data", &n.to_string())]).ignore();
+    }
+    jobs.query::<()>(&mut client).unwrap();
+    let url = redis.url();
+    let args = ["import", "mails", "--from", "bullmq", &url, "--queue", "mails", "--rate", "3000"];
+    for _ in 0..5 {
+        let quiet = || std::process::Stdio::null();
+        let mut child = super::command(Some(&node), &args).stdout(quiet()).stderr(quiet()).spawn().unwrap();
+        let_pass(Duration::from_millis(rand::random_range(100..600)), Because::Fault).await;
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let did = import(&node, &redis, "bullmq", &["--queue", "mails"]).done().json();
+    let tally = ["scheduled", "duplicate"].map(|what| did["tally"][what].as_u64().unwrap());
+    assert!(tally.iter().all(|count| *count > 0), "no kill came while it was at work: {did}");
+    assert_eq!((tally[0] + tally[1], &did["verified"]["same"]), (JOBS as u64, &JOBS.into()), "{did}");
+    assert_eq!(to(&node, &["export", "mails"]).done().out.lines().count(), JOBS);
+    assert_eq!(due(&messages(&node)), (0..JOBS as i64).map(|n| DUE_MS + n).collect::<Vec<_>>());
 }
 
 /// What `SendScheduleMsg` of delayqueue.go writes.
@@ -314,24 +345,31 @@ async fn verify_finds_what_is_missing_or_another_whether_the_topic_is_read_or_as
     let node = node().await;
     to(&node, &["topic", "create", "mails", "--shards", "3", "--remember", "1h"]).done();
     let folder = tempfile::tempdir().unwrap();
+    let line = |n: i64, zone: &str| {
+        let message = json!({"id": format!("m-{n}"), "due_at": DUE_MS + n, "payload": "x", "max_attempts": 3,
+            "expires": "1h", "headers": {"zone": zone}});
+        message.to_string() + "\n"
+    };
     let write = |name: &str, ids: std::ops::Range<i64>| {
         let file = folder.path().join(name);
-        let line = |n: i64| json!({"id": format!("m-{n}"), "due_at": DUE_MS + n, "payload": "x"}).to_string() + "\n";
-        std::fs::write(&file, ids.map(line).collect::<String>()).unwrap();
+        std::fs::write(&file, ids.map(|n| line(n, "eu")).collect::<String>()).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let (all, few) = (write("all", 0..1_200), write("few", 0..4));
+    let (all, few) = (write("all", 0..1_200), write("few", 0..5));
     let verify = |file: &str| to(&node, &["import", "mails", file, "--verify", "--json"]);
     assert_eq!(verify(&all).done().json()["verified"]["same"], 1_200);
     to(&node, &["cancel", "mails", "m-0"]).done();
     to(&node, &["reschedule", "mails", "m-1", "--delay", "1h"]).done();
     to(&node, &["enqueue", "mails", "--id", "m-2", "--at", &(DUE_MS + 2).to_string(), "--body", "y", "--replace"])
         .done();
-    for (file, same) in [(&all, 1_197), (&few, 1)] {
-        let says = ["m-0 is not in the topic", "m-1 has another due time", "m-2 has another due time or payload"];
+    let moved = line(3, "us").replace("\"payload\"", "\"on_conflict\":\"replace\",\"payload\"");
+    to_with_input(&node, &["enqueue", "mails", "--ndjson", "-"], &moved).done();
+    for (file, same) in [(&all, 1_196), (&few, 1)] {
+        let other = ["m-1", "m-2", "m-3"].map(|id| format!("{id} has another due time, payload or header"));
+        let says = ["m-0 is not in the topic", &other[0], &other[1], &other[2]];
         let did = verify(file).refused(1, &says).json();
         let counts = ["same", "different", "gone", "missing", "refused"].map(|what| did["verified"][what].clone());
-        assert_eq!(counts, [same, 2, 0, 1, 0], "{did}");
+        assert_eq!(counts, [same, 3, 0, 1, 0], "{did}");
     }
 }
 

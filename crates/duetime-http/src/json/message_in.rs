@@ -10,7 +10,7 @@ use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use duetime_core::limits::{ATTEMPTS_MAX, HEADERS_MAX};
+use duetime_core::limits::{ATTEMPTS_MAX, HEADERS_MAX, OWN_HEADERS_MAX};
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
@@ -390,7 +390,7 @@ impl<'de> serde::Deserialize<'de> for Pairs {
                 let mut pairs: Vec<(String, String)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, String>()? {
                     // Each name is compared with those before: of many more that would take the node's time for long.
-                    if pairs.len() == HEADERS_MAX {
+                    if pairs.len() == HEADERS_MAX + OWN_HEADERS_MAX {
                         return Err(A::Error::custom(format!("more than {HEADERS_MAX}, which is the limit")));
                     }
                     if pairs.iter().any(|(before, _)| *before == name) {

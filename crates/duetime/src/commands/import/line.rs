@@ -6,9 +6,9 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_client::NewMessage;
+use duetime_client::{NewMessage, Previous};
 use duetime_core::units::{parse_duration, parse_time};
-use duetime_core::{Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, Version, max_attempts};
+use duetime_core::{Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, Version, max_attempts};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -55,6 +55,8 @@ struct Fields<'a> {
     _shard: Option<IgnoredAny>,
     #[serde(default, rename = "death")]
     _death: Option<IgnoredAny>,
+    #[serde(default)]
+    previous: Option<Previous>,
     /// Of a file of refused lines.
     #[serde(default, rename = "refused")]
     _refused: Option<IgnoredAny>,
@@ -171,6 +173,9 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     message.due = due;
     message.expires = expires;
     message.headers = fields.headers;
+    // An export of an earlier version has it among the headers too.
+    let is_kept = message.headers.iter().any(|(name, _)| name == PREVIOUS);
+    message.headers.extend(fields.previous.filter(|_| !is_kept).map(|previous| previous.header()));
     // An export has it twice too.
     let is_said = message.headers.iter().any(|(name, _)| name == MAX_ATTEMPTS);
     if let Some(asked) = fields.max_attempts.filter(|_| !is_said) {
@@ -222,6 +227,13 @@ mod tests {
         assert_eq!(max_attempts(r#"{"id":"d","max_attempts":3}"#), Some(3));
         let exported = r#"{"id":"d","max_attempts":3,"headers":{"duetime-max-attempts":"3"}}"#;
         assert_eq!(max_attempts(exported), None, "the header says it");
+        let header = ("duetime-previous".to_owned(), "5 2 AP8=".to_owned());
+        for exported in [
+            r#"{"id":"e","previous":{"edited_at":5,"bytes":2,"payload_base64":"AP8="}}"#,
+            r#"{"id":"e","headers":{"duetime-previous":"5 2 AP8="},"previous":{"edited_at":5,"bytes":2}}"#,
+        ] {
+            assert_eq!(read(exported.as_bytes()).unwrap().message.headers, std::slice::from_ref(&header));
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::hash::RandomState;
 
 use duetime_client::{Client, ClientError, ListFilter, NewMessage};
 use duetime_core::Due;
+use duetime_import::headers;
 
 use super::expected::Expected;
 use super::line;
@@ -20,7 +21,8 @@ const PAGE: usize = 500;
 /// One message of the source.
 struct Row {
     id: u128,
-    payload: u64,
+    /// Of payload and headers.
+    content: u64,
     due: Option<Due>,
     is_found: bool,
 }
@@ -49,8 +51,8 @@ impl Table {
         u128::from(first) << 64 | u128::from(second)
     }
 
-    fn payload(&self, message: &NewMessage) -> u64 {
-        std::hash::BuildHasher::hash_one(&self.hashers[0], &message.payload[..])
+    fn content(&self, message: &NewMessage) -> u64 {
+        std::hash::BuildHasher::hash_one(&self.hashers[0], (&message.payload[..], headers(message)))
     }
 
     /// The round that a message is compared in. It is the same each time it is read.
@@ -61,7 +63,7 @@ impl Table {
 
     pub(super) fn add(&mut self, message: &NewMessage) {
         let id = self.key(message.id.as_deref().unwrap_or_default());
-        self.rows.push(Row { id, payload: self.payload(message), due: message.due, is_found: false });
+        self.rows.push(Row { id, content: self.content(message), due: message.due, is_found: false });
         self.is_sorted = false;
     }
 
@@ -81,11 +83,11 @@ impl Table {
     }
 
     /// Takes out a message that the topic has, and answers it as the source asked for it; `None`: the source has none
-    /// such, or it has another due time or payload there.
+    /// such, or it has another due time, payload or header there.
     fn take_same(&mut self, mut there: NewMessage, expected: &Expected) -> Option<NewMessage> {
-        let payload = self.payload(&there);
+        let content = self.content(&there);
         let id = there.id.clone().unwrap_or_default();
-        let is_same = |row: &&mut Row| row.payload == payload && expected.is_as_asked(row.due, there.due);
+        let is_same = |row: &&mut Row| row.content == content && expected.is_as_asked(row.due, there.due);
         let row = self.open(&id).find(is_same)?;
         row.is_found = true;
         there.due = row.due;
@@ -94,8 +96,8 @@ impl Table {
 
     /// Takes out a message of the source that was not found; false: it was, or is not of this table.
     pub(super) fn take_open(&mut self, message: &NewMessage) -> bool {
-        let payload = self.payload(message);
-        let is_it = |row: &&mut Row| row.payload == payload && row.due == message.due;
+        let content = self.content(message);
+        let is_it = |row: &&mut Row| row.content == content && row.due == message.due;
         let row = self.open(message.id.as_deref().unwrap_or_default()).find(is_it);
         row.map(|row| row.is_found = true).is_some()
     }

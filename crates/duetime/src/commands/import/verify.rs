@@ -2,7 +2,7 @@
 
 use duetime_client::{Client, ClientError, NewMessage};
 use duetime_core::{Clock as _, Due, Timestamp};
-use duetime_import::Fingerprint;
+use duetime_import::{Fingerprint, headers};
 use futures::StreamExt as _;
 
 use super::expected::Expected;
@@ -19,9 +19,9 @@ const SHOWN_MAX: u64 = 20;
 /// What was found.
 #[derive(Default, serde::Serialize)]
 pub(super) struct Verified {
-    /// There, with the due time and the payload of the source.
+    /// There, with the due time, the payload and the headers of the source.
     same: u64,
-    /// There, with another due time or payload.
+    /// There, with another due time, payload or header.
     different: u64,
     /// Not there, and due already: delivered since, or cancelled.
     gone: u64,
@@ -43,7 +43,9 @@ enum Found {
 async fn find(client: &Client, topic: &str, id: &str) -> Result<Found, ClientError> {
     match client.message(topic, id).await {
         Ok(message) => {
-            let found = NewMessage::new(message.payload()).id(id);
+            let mut found = NewMessage::new(message.payload()).id(id);
+            let former = message.previous.iter().map(duetime_client::Previous::header);
+            found.headers = message.headers.into_iter().chain(former).collect();
             Ok(Found::There(found.due(Due::At(Timestamp::from_millis(message.due_at)))))
         }
         Err(ClientError::Refused(problem)) if problem.code == "unknown_message" => Ok(Found::Absent),
@@ -67,12 +69,14 @@ impl Verified {
         self.source.add(message);
         let wrong = match found {
             Found::There(there) => {
-                let is_other = !expected.is_as_asked(message.due, there.due) || there.payload != message.payload;
+                let is_other = !expected.is_as_asked(message.due, there.due)
+                    || there.payload != message.payload
+                    || headers(there) != headers(message);
                 // What is as it was asked for counts so: by its delay, and without the smear.
                 self.topic.add(if is_other { there } else { message });
                 self.same += u64::from(!is_other);
                 self.different += u64::from(is_other);
-                is_other.then_some("has another due time or payload in the topic")
+                is_other.then_some("has another due time, payload or header in the topic")
             }
             Found::Absent => {
                 let is_due = expected.is_due(message.due, SystemClock.now());

@@ -5,13 +5,13 @@
 //! mover ends, nor what another one does at the same time.
 
 use anyhow::bail;
-use duetime_client::{Answer, Became, ItemProblem, NewMessage, Outcome, Placed};
+use duetime_client::{Answer, Became, ClientError, ItemProblem, NewMessage, Outcome, Placed};
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::check_due_at;
 use duetime_core::{Clock as _, Due, Headers, MessageId, OnConflict, Version};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::side::{ASKED, Side, Tally};
+use super::side::{ASKED, NO_TOPIC, Side, Tally, is_no_topic};
 use crate::clock::SystemClock;
 use crate::commands::import::line::beginning;
 
@@ -19,6 +19,8 @@ use crate::commands::import::line::beginning;
 const ID_HEADER: &str = "duetime-move-id";
 /// The header of a copy with the time at which it was made, milliseconds since the Unix epoch.
 const COPIED_HEADER: &str = "duetime-move-at";
+/// How often the topic of copies is made again for one batch.
+const MADE_AGAIN_MAX: u32 = 10;
 
 /// A message that is to be moved.
 #[derive(Clone, Debug)]
@@ -147,11 +149,22 @@ impl Given {
     }
 }
 
+/// Whether the destination knows an id.
+enum Look {
+    Unknown,
+    /// Of another message, and how.
+    Known(String),
+    /// Of this very message, which the source does not have any more as it was read: another move was faster.
+    Gone,
+}
+
 /// One batch, and between whom.
 pub(super) struct Batch {
     pub from: Side,
     pub to: Side,
     pub staged: Side,
+    /// The longest payload of the source, which copies may have.
+    pub max_payload: u64,
 }
 
 fn refused(side: &str, problem: &ItemProblem) -> anyhow::Error {
@@ -210,30 +223,38 @@ impl Batch {
             }
         }
         let asked = futures::stream::iter(fit)
-            .map(|one| async { self.to.message(&one.id).await.map(|found| (one, found)) })
+            .map(|one| async { self.look(&one).await.map(|look| (one, look)) })
             .buffered(ASKED);
-        let found: Vec<_> = asked.try_collect().await?;
-        let mut unknown = Vec::with_capacity(found.len());
-        for (one, found) in found {
-            let known = match found {
-                Ok(_) => "it is there already".to_owned(),
-                Err(Some(became)) if became.outcome != "moved" => {
-                    format!("it was {}", became.outcome.replace('_', " "))
+        let looks: Vec<_> = asked.try_collect().await?;
+        let mut unknown = Vec::with_capacity(looks.len());
+        for (one, look) in looks {
+            match look {
+                Look::Unknown => unknown.push(one),
+                Look::Gone => {}
+                Look::Known(how) => {
+                    done.refuse(&one, &format!("the destination knows this id of another message ({how})"));
                 }
-                Err(_) => {
-                    unknown.push(one);
-                    continue;
-                }
-            };
-            done.refuse(&one, &format!("the destination knows this id of another message ({known})"));
+            }
         }
         Ok(unknown)
+    }
+
+    /// Looks whether the destination knows the id of a message that the source has.
+    async fn look(&self, one: &Pending) -> Result<Look, ClientError> {
+        let how = match self.to.message(&one.id).await? {
+            Ok(_) => "it is there already".to_owned(),
+            Err(Some(became)) if became.outcome != "moved" => format!("it was {}", became.outcome.replace('_', " ")),
+            Err(_) => return Ok(Look::Unknown),
+        };
+        let here = self.from.message(&one.id).await?;
+        let is_here = here.is_ok_and(|here| here.version.is_some_and(|version| version == one.version.to_string()));
+        Ok(if is_here { Look::Known(how) } else { Look::Gone })
     }
 
     /// Copies messages aside; those of which a copy is there.
     async fn stage(&self, messages: Vec<Pending>, done: &mut Done) -> anyhow::Result<Vec<Pending>> {
         let copies: Vec<NewMessage> = messages.iter().map(Pending::copy).collect();
-        let answers = self.enqueue(&self.staged, &copies).await?;
+        let answers = self.enqueue_copies(&copies).await?;
         let mut staged = Vec::with_capacity(messages.len());
         for (one, answer) in messages.into_iter().zip(answers) {
             match answer {
@@ -245,6 +266,28 @@ impl Batch {
             }
         }
         Ok(staged)
+    }
+
+    /// Enqueues copies. Another move that ends deletes the topic of copies where it has none, which is made again then.
+    async fn enqueue_copies(&self, copies: &[NewMessage]) -> anyhow::Result<Vec<Result<Placed, ItemProblem>>> {
+        for _ in 0..MADE_AGAIN_MAX {
+            let answers = match self.staged.client.enqueue_many(&self.staged.topic, copies).await {
+                Err(error) if is_no_topic(&error) => None,
+                answers => Some(answers?.into_iter().map(Answer::into_result).collect::<Vec<_>>()),
+            };
+            let has_none =
+                |answer: &Result<Placed, ItemProblem>| matches!(answer, Err(problem) if problem.code == NO_TOPIC);
+            // Those that were taken are duplicates the next time, or were in the topic that is gone.
+            if let Some(answers) = answers.filter(|answers| !answers.iter().any(has_none)) {
+                return Ok(answers);
+            }
+            self.staged.make_staged(self.max_payload).await?;
+        }
+        bail!(
+            "the topic {} at the destination was deleted {MADE_AGAIN_MAX} times while copies were put there; see who \
+             does that, and again",
+            self.staged.topic
+        )
     }
 
     async fn enqueue(&self, side: &Side, messages: &[NewMessage]) -> anyhow::Result<Vec<Result<Placed, ItemProblem>>> {
@@ -302,8 +345,16 @@ impl Batch {
     /// Removes the copies of what is settled.
     pub async fn unstage(&self, settled: &[Pending]) -> anyhow::Result<()> {
         let ids: Vec<String> = settled.iter().map(Pending::copy_id).collect();
-        for answer in self.staged.client.cancel_many(&self.staged.topic, &ids).await? {
-            answer.into_result().map_err(|problem| refused("destination", &problem))?;
+        let answers = match self.staged.client.cancel_many(&self.staged.topic, &ids).await {
+            // Another move that ended has removed them, and then the topic.
+            Err(error) if is_no_topic(&error) => return Ok(()),
+            answers => answers?,
+        };
+        for answer in answers {
+            match answer.into_result() {
+                Err(problem) if problem.code != NO_TOPIC => return Err(refused("destination", &problem)),
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -84,6 +84,8 @@ struct Move {
     to: Side,
     /// The topic of copies at the destination.
     staged: Side,
+    /// The longest payload of the source.
+    max_payload: u64,
     margin: Duration,
     tally: Tally,
     bar: ProgressBar,
@@ -95,6 +97,11 @@ type UnderWay = FuturesUnordered<LocalBoxFuture<'static, (batch::Done, anyhow::R
 type Stopped = Fuse<LocalBoxFuture<'static, std::io::Result<()>>>;
 
 impl Move {
+    fn batch(&self) -> Batch {
+        let (from, to, staged) = (self.from.clone(), self.to.clone(), self.staged.clone());
+        Batch { from, to, staged, max_payload: self.max_payload }
+    }
+
     fn add(&mut self, done: batch::Done) {
         let Tally { moved, there_before, cancelled, delivered, changed, refused, unclear } = done.tally;
         let all = &mut self.tally;
@@ -179,7 +186,7 @@ impl Move {
                     self.add(done);
                     result?;
                 }
-                let batch = Batch { from: self.from.clone(), to: self.to.clone(), staged: self.staged.clone() };
+                let batch = self.batch();
                 under_way.push(async move { batch.run(messages).await }.boxed_local());
             }
             cursor = next;
@@ -321,16 +328,15 @@ impl MoveArgs {
                 format!("making the topic {there} at the destination with the settings of the source")
             })?;
         }
+        let max_payload = source.config.max_payload;
         if !self.dry_run {
-            staged
-                .make_staged(source.config.max_payload)
-                .await
-                .context("making the topic of copies at the destination")?;
+            let made = staged.make_staged(max_payload).await;
+            made.context("making the topic of copies at the destination")?;
         }
         let bar = ProgressBar::new(source.scheduled)
             .with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} messages, {per_sec}, {eta} left")?);
         bar.enable_steady_tick(TICK);
-        Ok((Move { from, to, staged, margin: self.margin, tally: Tally::default(), bar }, source))
+        Ok((Move { from, to, staged, max_payload, margin: self.margin, tally: Tally::default(), bar }, source))
     }
 
     async fn count(&self, all: &Move, source: &Topic) -> anyhow::Result<bool> {
@@ -395,8 +401,8 @@ pub async fn run(args: MoveArgs) -> anyhow::Result<bool> {
     ))?;
     if left_copies > 0 {
         output::warn(&format!(
-            "{} in {} at the destination, as copies: the source is to deliver them, or what became of them is not known \
-             any more; the same command looks again",
+            "{} in {} at the destination, as copies: another move is at work on them, the source is to deliver them or has \
+             them as dead letters, or what became of them is not known any more; the same command looks again",
             output::count(left_copies, "message"),
             all.staged.topic
         ));

@@ -14,6 +14,14 @@ const PAGE: usize = 500;
 /// Messages that a side is asked for at once.
 pub(super) const ASKED: usize = 32;
 
+/// How a node says that there is no such topic.
+pub(super) const NO_TOPIC: &str = "unknown_topic";
+
+/// Whether that is what a node says.
+pub(super) fn is_no_topic(error: &ClientError) -> bool {
+    error.problem().is_some_and(|problem| problem.code == NO_TOPIC)
+}
+
 /// What became of the messages that were looked at.
 #[derive(Debug, Default, serde::Serialize)]
 pub(super) struct Tally {
@@ -97,7 +105,7 @@ impl Side {
     /// The topic; `None`: there is none.
     pub async fn find(&self) -> Result<Option<Topic>, ClientError> {
         match self.client.topic(&self.topic).await {
-            Err(error) if error.problem().is_some_and(|problem| problem.code == "unknown_topic") => Ok(None),
+            Err(error) if is_no_topic(&error) => Ok(None),
             found => found.map(Some),
         }
     }

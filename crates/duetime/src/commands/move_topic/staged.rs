@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 
 use super::batch::{Batch, Done, Given, Pending, cut};
-use super::side::{ASKED, Side};
+use super::side::{ASKED, Side, is_no_topic};
 use super::{BATCH, BATCH_BYTES, Move, STAGED};
 
 /// How a node refuses a name that no topic can have.
@@ -104,7 +104,11 @@ impl Move {
         let (mut cursor, filter) = (None::<String>, ListFilter::default());
         self.tally.unclear = 0;
         loop {
-            let (lines, next) = self.staged.page(&filter, cursor.as_deref()).await?;
+            let (lines, next) = match self.staged.page(&filter, cursor.as_deref()).await {
+                // Another move has ended, and deleted it: it had no copies then.
+                Err(error) if error.downcast_ref().is_some_and(is_no_topic) => return Ok(()),
+                page => page?,
+            };
             let asked = futures::stream::iter(lines.into_iter().filter_map(|line| Pending::of_copy(line.message)))
                 .map(|one| async { self.verdict(&one).await.map(|verdict| (one, verdict)) })
                 .buffered(ASKED);
@@ -122,8 +126,7 @@ impl Move {
                     }
                 }
             }
-            let batch = Batch { from: self.from.clone(), to: self.to.clone(), staged: self.staged.clone() };
-            let settled = settle(&batch, cut(moved, BATCH, BATCH_BYTES), &over, &mut done).await;
+            let settled = settle(&self.batch(), cut(moved, BATCH, BATCH_BYTES), &over, &mut done).await;
             self.add(done);
             settled?;
             cursor = next;

@@ -353,6 +353,11 @@ func TestAWebhookIsVerifiedAsRecorded(t *testing.T) {
 	}
 }
 
+func TestNoSecretAtAllIsAFaultOfTheSetUpWhateverTheWebhookIs(t *testing.T) {
+	_, err := Verify(nil, http.Header{})
+	equal(t, err != nil && !errors.Is(err, ErrInvalidSignature) && strings.Contains(err.Error(), "no secret"), true)
+}
+
 func TestAnIDIsAtHomeWhereTheNodeHasIt(t *testing.T) {
 	var topics []struct {
 		Seed   uint32

@@ -22,12 +22,16 @@ var ErrInvalidSignature = errors.New("duetime: invalid signature of a webhook")
 // every attempt of one message.
 //
 // The body is the bytes as they came; the secrets are one "whsec_…", or several while they are changed. The signature
-// covers the delivery id, the time and the body; the duetime-* headers are not signed.
+// covers the delivery id, the time and the body; the duetime-* headers are not signed. An error that is not
+// ErrInvalidSignature says that there is no secret, or one that cannot be one.
 func Verify(body []byte, headers http.Header, secrets ...string) (string, error) {
 	return verifyAt(time.Now(), body, headers, secrets)
 }
 
 func verifyAt(now time.Time, body []byte, headers http.Header, secrets []string) (string, error) {
+	if len(secrets) == 0 {
+		return "", errors.New("duetime: no secret is given, so no webhook can be checked")
+	}
 	id, sent := headers.Get("webhook-id"), headers.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)
 	if id == "" || err != nil {

@@ -81,7 +81,7 @@ def same(what: str, found: object, wanted: object) -> None:
 
 def drive(shop: Shop, node: Node) -> None:
     def counts() -> list[int]:
-        topic = json.loads(node.call("GET", "/v1/topics/orders")[2])
+        topic = json.loads(node.call("GET", "/v1/topics/shop-orders")[2])
         return [topic["scheduled"], topic["in_flight"], topic["dead"]]
 
     wait("an order that nobody placed", lambda: shop.state("none"), "404")

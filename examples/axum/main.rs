@@ -9,28 +9,22 @@ use std::collections::HashMap;
 use std::env;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use duetime_client::{Client, NewMessage};
-use hmac::{Hmac, Mac as _};
+use duetime_client::{Client, NewMessage, VerifyError, verify};
 use serde_json::{Value, json};
-use sha2::Sha256;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A webhook that was signed longer ago is refused: somebody may have kept it.
-const SIGNED_S_MAX: u64 = 300;
+const TOPIC: &str = "shop-orders";
 
 struct Shop {
     node: Client,
-    secrets: Vec<Vec<u8>>,
+    secrets: String,
     orders: Mutex<HashMap<String, &'static str>>,
 }
 
@@ -50,23 +44,6 @@ impl Shop {
             None => Err((StatusCode::NOT_FOUND, "no such order".to_owned())),
         }
     }
-
-    /// Whether Duetime signed it, not long ago: https://www.standardwebhooks.com.
-    #[allow(clippy::disallowed_methods, reason = "the moment of a signature is one of the machine's clock")]
-    fn is_signed(&self, headers: &HeaderMap, body: &[u8]) -> bool {
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let (id, at) = (header("webhook-id"), header("webhook-timestamp"));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let is_fresh = at.parse().is_ok_and(|at: u64| at.abs_diff(now) <= SIGNED_S_MAX);
-        let signed = [id.as_bytes(), b".", at.as_bytes(), b".", body].concat();
-        let made_by = |secret: &Vec<u8>, signature: &[u8]| {
-            let mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
-            mac.chain_update(&signed).verify_slice(signature).is_ok()
-        };
-        let signatures = header("webhook-signature").split(' ').filter_map(|one| one.strip_prefix("v1,"));
-        let mut signatures = signatures.filter_map(|one| STANDARD.decode(one).ok());
-        is_fresh && signatures.any(|signature| self.secrets.iter().any(|secret| made_by(secret, &signature)))
-    }
 }
 
 async fn show(State(shop): App, Path(order): Path<String>) -> Shown {
@@ -77,7 +54,7 @@ async fn place(State(shop): App, Path(order): Path<String>) -> Shown {
     // The check first: a check without its order does nothing, an order without a check stays open. Without an answer
     // of the node this request fails and is repeated; then the check is a duplicate.
     let check = NewMessage::new(json!({ "order": order }).to_string()).id(&order);
-    let placed = shop.node.enqueue("orders", &check).await;
+    let placed = shop.node.enqueue(TOPIC, &check).await;
     placed.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     shop.orders.lock().unwrap().entry(order.clone()).or_insert("open");
     shop.show(&order)
@@ -89,7 +66,7 @@ async fn pay(State(shop): App, Path(order): Path<String>) -> Shown {
     if now["state"] != "paid" {
         return Err((StatusCode::CONFLICT, "the order is closed".to_owned()));
     }
-    if let Err(error) = shop.node.cancel("orders", &order).await {
+    if let Err(error) = shop.node.cancel(TOPIC, &order).await {
         // The record is what counts: the check finds the order paid.
         eprintln!("the check of {order} is not cancelled: {error}");
     }
@@ -97,8 +74,15 @@ async fn pay(State(shop): App, Path(order): Path<String>) -> Shown {
 }
 
 async fn due(State(shop): App, headers: HeaderMap, body: Bytes) -> StatusCode {
-    if !shop.is_signed(&headers, &body) {
-        return StatusCode::UNAUTHORIZED;
+    // Several, with spaces between them, while one is changed.
+    let secrets: Vec<&str> = shop.secrets.split_whitespace().collect();
+    match verify(&body, &headers, &secrets) {
+        Ok(_) => {}
+        Err(VerifyError::Signature) => return StatusCode::UNAUTHORIZED,
+        Err(of_the_set_up) => {
+            eprintln!("a webhook cannot be checked: {of_the_set_up}");
+            return StatusCode::INTERNAL_SERVER_ERROR;
+        }
     }
     let check: Value = serde_json::from_slice(&body).unwrap_or_default();
     let Some(order) = check["order"].as_str() else { return StatusCode::INTERNAL_SERVER_ERROR };
@@ -111,11 +95,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let node = Client::new(&env::var("DUETIME_URL")?, env::var("DUETIME_TOKEN").ok())?;
     let timeout = env::var("ORDER_TIMEOUT").unwrap_or_else(|_| "30m".to_owned());
     let settings = json!({ "sink": { "name": "shop" }, "delay": timeout });
-    node.put_topic("orders", settings.as_object().expect("an object")).await?;
-    // Several, with spaces between them, while one is changed.
-    let secrets = env::var("WEBHOOK_SECRET")?;
-    let keys = secrets.split_whitespace().map(|secret| STANDARD.decode(secret.trim_start_matches("whsec_")));
-    let shop = Shop { node, secrets: keys.collect::<Result<_, _>>()?, orders: Mutex::default() };
+    node.put_topic(TOPIC, settings.as_object().expect("an object")).await?;
+    let shop = Shop { node, secrets: env::var("WEBHOOK_SECRET")?, orders: Mutex::default() };
     let app = Router::new()
         .route("/orders/{order}", get(show).put(place))
         .route("/orders/{order}/payment", post(pay))

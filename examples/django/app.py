@@ -33,7 +33,7 @@ TIMEOUT = os.environ.get("ORDER_TIMEOUT", "30m")
 # Several, with spaces between them, while one is changed.
 SECRETS = os.environ["WEBHOOK_SECRET"].split()
 # retry_for: a customer's request waits no longer than this for a node that is away. Threads share the client.
-checks = Duetime(os.environ["DUETIME_URL"], token=os.environ.get("DUETIME_TOKEN"), retry_for=3).topic("orders")
+checks = Duetime(os.environ["DUETIME_URL"], token=os.environ.get("DUETIME_TOKEN"), retry_for=3).topic("shop-orders")
 
 
 class Order(models.Model):

@@ -15,7 +15,7 @@ const orders = new Map();
 
 // retryForMs: a customer's request waits no longer than this for a node that is away.
 const duetime = new Duetime(process.env.DUETIME_URL, { token: process.env.DUETIME_TOKEN, retryForMs: 3000 });
-const checks = duetime.topic("orders");
+const checks = duetime.topic("shop-orders");
 await checks.create({ sink: { name: "shop" } });
 
 /** Changes an order that is open, and no other: a second call, or a late one, does nothing. */

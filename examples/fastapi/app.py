@@ -27,7 +27,7 @@ db.execute("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, state TEXT N
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # retry_for: a customer's request waits no longer than this for a node that is away.
     async with AsyncDuetime(os.environ["DUETIME_URL"], token=os.environ.get("DUETIME_TOKEN"), retry_for=3) as duetime:
-        app.state.checks = duetime.topic("orders")
+        app.state.checks = duetime.topic("shop-orders")
         await app.state.checks.create(sink={"name": "shop"})
         yield
 

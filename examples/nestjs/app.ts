@@ -44,7 +44,7 @@ class Orders implements OnModuleInit {
   readonly #checks = new Duetime(process.env.DUETIME_URL!, {
     ...(process.env.DUETIME_TOKEN ? { token: process.env.DUETIME_TOKEN } : {}),
     retryForMs: 3000,
-  }).topic("orders");
+  }).topic("shop-orders");
 
   async onModuleInit(): Promise<void> {
     await this.#checks.create({ sink: { name: "shop" } });

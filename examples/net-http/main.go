@@ -145,7 +145,7 @@ func main() {
 	defer stop()
 	// RetryFor: a customer's request waits no longer than this for a node that is away.
 	options := duetime.Options{Token: os.Getenv("DUETIME_TOKEN"), RetryFor: 3 * time.Second}
-	checks := must(duetime.New(os.Getenv("DUETIME_URL"), options)).Topic("orders")
+	checks := must(duetime.New(os.Getenv("DUETIME_URL"), options)).Topic("shop-orders")
 	must(checks.Create(ctx, duetime.Settings{"sink": map[string]string{"name": "shop"}}))
 	s := &shop{
 		checks:  checks,

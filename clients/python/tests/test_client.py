@@ -185,6 +185,11 @@ def test_a_header_that_is_not_utf_8_is_not_a_valid_signature() -> None:
             duetime.verify(b"", headers, "whsec_AAAA", now=1.0)
 
 
+def test_no_secret_at_all_is_a_fault_of_the_set_up_whatever_the_webhook_is() -> None:
+    with pytest.raises(ValueError, match="no secret is given"):
+        duetime.verify(b"", {}, [])
+
+
 def test_pauses_grow_and_are_drawn_and_end() -> None:
     def pauses() -> list[float]:
         steps, found = Calls(None, 10, 1e6).request("POST", "/v1/x", b"{}"), []

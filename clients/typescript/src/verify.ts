@@ -15,7 +15,8 @@ export interface VerifyOptions {
  * Checks the signature of a webhook and returns its delivery id, the same for every attempt of one message.
  *
  * `body`: the bytes as they came. `secrets`: one `whsec_…`, or several while they are changed. The signature covers
- * the delivery id, the time and the body; the `duetime-*` headers are not signed. Throws InvalidSignature.
+ * the delivery id, the time and the body; the `duetime-*` headers are not signed. Throws InvalidSignature; a
+ * RangeError where there is no secret, or one that cannot be one.
  */
 export async function verify(
   body: Uint8Array,
@@ -28,6 +29,8 @@ export async function verify(
     const shown = typeof body === "string" ? "text" : "an object that was parsed";
     throw new TypeError(`the body is ${shown}; give the bytes as they came, a Uint8Array or Buffer`);
   }
+  const all = typeof secrets === "string" ? [secrets] : secrets;
+  if (!all.length) throw new RangeError("no secret is given, so no webhook can be checked");
   const id = header(headers, "webhook-id");
   const sent = header(headers, "webhook-timestamp");
   const given = header(headers, "webhook-signature").split(" ");
@@ -40,7 +43,7 @@ export async function verify(
   signed.set(head);
   signed.set(payload, head.length);
   const signatures = given.filter((text) => text.startsWith("v1,")).map((text) => bytes(text.slice(3)));
-  for (const secret of typeof secrets === "string" ? [secrets] : secrets) {
+  for (const secret of all) {
     const key = await keyOf(secret);
     for (const signature of signatures) {
       // Compares in constant time.

@@ -112,3 +112,7 @@ test("a body that was read as text or parsed cannot be verified, and the error s
     await assert.rejects(verify(body as unknown as Uint8Array, headers, "whsec_YQ=="), /bytes as they came/);
   }
 });
+
+test("no secret at all is a fault of the set-up, whatever the webhook is", async () => {
+  await assert.rejects(verify(new Uint8Array(), {}, []), { name: "RangeError", message: /no secret is given/ });
+});

@@ -57,11 +57,11 @@ pub(crate) struct Told<T> {
 }
 
 impl Client {
-    /// The same client, which sends again for so long what found no node, was answered 429, 502, 503 or 504, or lost its
-    /// answer, and single items of many that failed for a passing reason. What is sent again is safe to repeat: an id is
-    /// made here where a message has none. It holds for enqueues, cancels, reschedules, claims and settlements, for
-    /// topics that are created or changed, and for reads; by default nothing is sent again. For other calls see
-    /// [`Self::again`].
+    /// The same client, which sends again for so long what found no node, lost its answer, or was refused for a passing
+    /// reason ([`ClientError::is_retryable`]), and single items of many that failed for one. What is sent again is safe to
+    /// repeat: an id is made here where a message has none. It holds for enqueues, cancels, reschedules, claims and
+    /// settlements, for topics that are created or changed, and for reads; by default nothing is sent again. For other
+    /// calls see [`Self::again`].
     #[must_use]
     pub fn retrying(mut self, retry_for: Duration) -> Self {
         self.retry_for = retry_for;
@@ -78,7 +78,7 @@ impl Client {
         let mut patience = self.patience();
         loop {
             match call().await {
-                Err(error) if error.is_passing() && patience.pause(error.retry_after()).await => {}
+                Err(error) if error.is_retryable() && patience.pause(error.retry_after()).await => {}
                 answer => return answer,
             }
         }
@@ -116,7 +116,7 @@ impl Client {
                 Ok(answered) => return Ok(told(answered, repeated)),
                 Err(error) => {
                     let may_be_done = error.may_be_done();
-                    if !error.is_passing() || !patience.pause(error.retry_after()).await {
+                    if !error.is_retryable() || !patience.pause(error.retry_after()).await {
                         return Err(if repeated { error.after_another(self.given_id()) } else { error });
                     }
                     repeated |= may_be_done;

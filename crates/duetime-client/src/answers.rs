@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::TopicConfig;
+use duetime_core::{PREVIOUS, Timestamp, TopicConfig};
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 
@@ -286,6 +286,19 @@ pub struct Previous {
     /// The former payload, if it is not UTF-8 and not longer than 8 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
+}
+
+impl Previous {
+    /// The header that keeps it, of a message that is enqueued again as it was read.
+    #[must_use]
+    pub fn header(&self) -> (String, String) {
+        let Self { edited_at, bytes, payload, payload_base64 } = self;
+        let is_kept = payload.is_some() || payload_base64.is_some();
+        let former = is_kept.then(|| bytes_of(payload.as_deref(), payload_base64.as_deref()).into());
+        let kept =
+            duetime_core::Previous { edited_at: Timestamp::from_millis(*edited_at), bytes: *bytes, payload: former };
+        (PREVIOUS.to_owned(), kept.value())
+    }
 }
 
 /// Where a message is and what happens to it next.

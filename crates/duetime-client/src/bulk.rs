@@ -33,6 +33,47 @@ pub struct BulkAsk {
     /// Most messages a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<u32>,
+    /// Of a `cancel` or a `purge`: what it removes is kept, so that [`Client::undo_bulk`] can put it back, where the topic
+    /// remembers for ten minutes or more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub undoable: bool,
+}
+
+/// What can be put back of what a plan removed, or what was.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BulkUndo {
+    /// `impossible`, `keeping`, `possible`, `asked`, `running`, `done`, `over` or `lost`.
+    pub state: String,
+    /// Why it would be refused at present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// The node that keeps the messages, once one has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Messages that it keeps, or kept until they were put back.
+    pub kept: u64,
+    /// Of these at most so many are due by now, or within the minute.
+    pub due_at_once: u64,
+    /// Until when it can be asked for, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
+    /// There again, as they were.
+    pub restored: u64,
+    /// Left alone: something else happened to the id since, or the shard count was changed.
+    pub left: u64,
+    /// The store did not answer: there again or not.
+    pub unknown: u64,
+    /// The token that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl BulkUndo {
+    /// Whether messages are put back, or will be in a moment.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state.as_str(), "asked" | "running")
+    }
 }
 
 /// What became of the messages of a plan.
@@ -113,6 +154,9 @@ pub struct BulkPlan {
     pub by: Option<String>,
     /// When it was planned, milliseconds since the Unix epoch.
     pub created_at: i64,
+    /// Of a plan that is undoable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<BulkUndo>,
 }
 
 impl BulkPlan {
@@ -187,6 +231,16 @@ impl Client {
     /// See [`ClientError`].
     pub async fn stop_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
         self.send_json(Method::POST, &path(topic, &format!("/{}/stop", part(id))), &json!({})).await
+    }
+
+    /// Puts back what a plan removed that was undoable, where nothing else happened to it. The node that keeps it does it, so
+    /// look at the plan for how far it is.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub async fn undo_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
+        self.send_json(Method::POST, &path(topic, &format!("/{}/undo", part(id))), &json!({})).await
     }
 
     /// Forgets a plan that does not run.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use duetime_core::names::is_dots;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Request, Response, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,8 @@ struct Changes(bool);
 struct Refused {
     #[serde(flatten)]
     problem: Problem,
+    /// Absent: the answer does not say it, and the status decides.
+    retryable: Option<bool>,
     outcome: Option<IgnoredAny>,
 }
 
@@ -105,11 +107,25 @@ fn shown(address: &str) -> String {
     address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, place)| format!("***@{place}"))
 }
 
-/// How many seconds to wait before the next request, as an answer says; a number that does not fit is the longest.
+/// A header that is a date, in milliseconds since the Unix epoch.
+fn date_of(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
+    let text = headers.get(name)?.to_str().ok()?;
+    httpdate::parse_http_date(text).ok().map(millis_of)
+}
+
+/// How many seconds to wait before the next request, as an answer says in seconds or by a date, which is one of the
+/// clock of the server that answers; a number that does not fit is the longest.
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().unwrap_or(u64::MAX).min(RETRY_AFTER_MAX_S))
+    let seconds = if is_number {
+        text.parse().unwrap_or(u64::MAX)
+    } else {
+        let until = date_of(headers, RETRY_AFTER)?;
+        let left = until.saturating_sub(date_of(headers, DATE).unwrap_or_else(now_ms));
+        u64::try_from(left).unwrap_or(0).div_ceil(1000)
+    };
+    Some(seconds.min(RETRY_AFTER_MAX_S))
 }
 
 /// The id of the request that an answer is to.
@@ -275,9 +291,8 @@ impl Client {
     }
 
     fn look_at_clock(&self, response: &Response) {
-        let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
-        let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) else { return };
-        let ahead = millis_of(date) - now_ms();
+        let Some(date) = date_of(response.headers(), DATE) else { return };
+        let ahead = date - now_ms();
         // It is given in whole seconds, some of which passed on the way.
         let ahead = if ahead.abs() <= CLOCKS_APART_MS { 0 } else { ahead };
         self.ahead_ms.store(ahead, Ordering::Relaxed);
@@ -295,13 +310,13 @@ impl Client {
         if is_problem {
             let mut refused: Refused = self.read(&bytes)?;
             if refused.outcome.is_none() {
-                (refused.problem.status, refused.problem.retry_after) = (status, retry_after);
-                refused.problem.request_id = request_id;
+                let retryable = refused.retryable.unwrap_or_else(|| is_passing(status));
+                refused.problem = Problem { status, retryable, retry_after, request_id, ..refused.problem };
                 return Err(ClientError::Refused(Box::new(refused.problem)));
             }
         } else if is_passing(status) {
             let title = format!("status {status} from what stands before the node");
-            let problem = Problem { status, title, retry_after, request_id, ..Problem::default() };
+            let problem = Problem { status, title, retryable: true, retry_after, request_id, ..Problem::default() };
             return Err(ClientError::Refused(Box::new(problem)));
         }
         Ok(Whole { bytes, is_json, status, retry_after, request_id })
@@ -408,6 +423,8 @@ mod tests {
         };
         assert_eq!((asked("7"), asked(""), asked("+7"), asked("soon")), (Some(7), None, None, None));
         assert_eq!([asked("99999999999"), asked(&"9".repeat(400))], [Some(86_400); 2]);
+        let dates = ["Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"];
+        assert_eq!(dates.map(asked), [Some(0), Some(86_400)]);
     }
 
     #[tokio::test]

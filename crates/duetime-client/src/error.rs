@@ -24,7 +24,8 @@ pub struct Problem {
     /// The field to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The same request may be done later, without anybody doing anything else.
+    /// The same request may be done later, without anybody doing anything else: as the node says, or, where the answer
+    /// does not, by its status.
     #[serde(default)]
     pub retryable: bool,
     /// After how many seconds at the earliest, where the node says so.
@@ -123,16 +124,25 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may succeed later, without anybody doing anything else: nobody was there or answered, or
-    /// the answer was 429, 502, 503, 504 or that it came too late.
+    /// Whether the same call may succeed later, without anybody doing anything else: nobody was there or answered, the
+    /// answer says `retryable`, or it was that the request came too late. What [`Client::retrying`] sends again.
+    ///
+    /// [`Client::retrying`]: crate::Client::retrying
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
             // What came too late was not done, and has a later end the next time.
-            Self::Refused(problem) => is_passing(problem.status) || problem.code == "deadline_exceeded",
+            Self::Refused(problem) => problem.retryable || problem.code == "deadline_exceeded",
             _ => false,
         }
+    }
+
+    /// Whether a program that goes on for good, such as a consumer, may ask later: also after each 429, 502, 503 and 504,
+    /// some of which an operator has to cure.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.is_retryable() || self.problem().is_some_and(|problem| is_passing(problem.status))
     }
 
     /// Whether the node may have carried out a request that ended so, and that changes something.

@@ -36,7 +36,7 @@ pub use answers::{
 };
 pub use backup::BackupDownload;
 pub use became::Became;
-pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart};
+pub use bulk::{BulkAsk, BulkCounts, BulkFailure, BulkPlan, BulkStart, BulkUndo};
 pub use call::Client;
 pub use consumers::{Claim, ClaimFailure, ClaimedAny, Consumer, Consumers, Nack};
 pub use dead::{DeadChoice, DeadResend};

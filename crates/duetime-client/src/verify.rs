@@ -17,6 +17,9 @@ pub enum VerifyError {
     /// Not signed with any of the secrets, or too old, or from the future.
     #[error("invalid signature of a webhook")]
     Signature,
+    /// No secret was given.
+    #[error("no secret is given, so no webhook can be checked")]
+    NoSecret,
     /// One of the secrets cannot be one.
     #[error("a secret is \"whsec_\" and base64")]
     Secret,
@@ -38,6 +41,9 @@ pub fn verify(body: &[u8], headers: &HeaderMap, secrets: &[&str]) -> Result<Stri
 }
 
 fn verify_at(now: u64, body: &[u8], headers: &HeaderMap, secrets: &[&str]) -> Result<String, VerifyError> {
+    if secrets.is_empty() {
+        return Err(VerifyError::NoSecret);
+    }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty());
     let (Some(id), Some(sent)) = (header("webhook-id"), header("webhook-timestamp")) else {
         return Err(VerifyError::Signature);
@@ -74,6 +80,11 @@ mod tests {
     use super::*;
 
     const VECTORS: &str = include_str!("../../../clients/vectors/signatures.json");
+
+    #[test]
+    fn no_secret_at_all_is_a_fault_of_the_set_up_whatever_the_webhook_is() {
+        assert_eq!(verify(b"", &HeaderMap::new(), &[]), Err(VerifyError::NoSecret));
+    }
 
     #[test]
     fn webhooks_are_judged_as_the_clients_in_other_languages_judge_them() {

@@ -32,7 +32,7 @@ fn a_section_is_found_by_the_link_that_leads_to_it_and_a_word_by_its_section() {
     let whole = typed(&["docs", "recipes#work-exactly-once-under-an-id"]);
     assert_eq!(whole.status, 1, "{}", whole.out);
     assert!(whole.err.contains("has no section") && whole.err.contains("an-order-timeout-end-to-end"), "{}", whole.err);
-    typed(&["docs", "nonsense"]).refused(1, &["\"nonsense\"", "duetime docs"]);
+    typed(&["docs", "nonsense"]).refused(1, &["is called \"nonsense\"", "duetime docs", "`--search \"nonsense\"`"]);
 
     let found = typed(&["docs", "--search", "CANCELLED_before"]).done().out;
     assert!(found.contains("api/produce#") && found.contains("api/topics#remember"), "{found}");

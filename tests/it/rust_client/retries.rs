@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::rig::{LATER, List, Rig, TOPIC, answer, busy, message};
+use super::rig::{LATER, List, Rig, TOPIC, answer, busy, message, quick};
 use super::seen;
 
 const HTML: (&str, &str) = ("content-type", "text/html");
@@ -93,6 +93,52 @@ async fn a_call_that_is_asked_to_come_back_after_its_time_for_retries_ends_at_on
         assert_eq!(error.problem().unwrap().retry_after, Some(asked.parse().unwrap_or(86_400)), "{error}");
         assert_eq!(rig.requests("/messages").len(), before + 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_word_of_the_node_decides_whether_a_request_is_sent_again() {
+    let rig = Rig::made(0, json!({})).await;
+    let problem = |status: u16, code: &str, retryable: bool| {
+        answer(status, &[PROBLEM], json!({"code": code, "detail": "x", "status": status, "retryable": retryable}))
+    };
+    rig.fault("/messages", problem(503, "shard_lost", false));
+    let refused = rig.client.enqueue(TOPIC, &message("a").due(LATER)).await.unwrap_err();
+    assert_eq!((refused.is_retryable(), refused.problem().unwrap().retryable), (false, false), "{refused:?}");
+    assert!(refused.is_passing(), "a consumer goes on, for an operator may cure it");
+    assert_eq!(rig.requests("/messages").len(), 1);
+    rig.fault("/messages", problem(507, "of_a_newer_node", true));
+    let placed = rig.client.enqueue(TOPIC, &message("a").due(LATER)).await.unwrap();
+    assert_eq!((&*placed.outcome, rig.requests("/messages").len()), ("scheduled", 3));
+    let client = rig.client.clone().retrying(Duration::ZERO);
+    for (status, kind) in [(429, HTML), (503, JSON)] {
+        rig.fault("/messages", answer(status, &[kind], json!({"message": "slow down"})));
+        let of_a_balancer = client.enqueue(TOPIC, &message("b")).await.unwrap_err();
+        assert!(of_a_balancer.problem().unwrap().retryable, "{of_a_balancer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_waits_out_each_503_whoever_cures_it() {
+    let rig = Rig::made(0, json!({})).await;
+    let lost = json!({"code": "shard_lost", "detail": "x", "status": 503, "retryable": false});
+    rig.fault("/claim", answer(503, &[PROBLEM], lost));
+    rig.fault("/claim", answer(403, &[PROBLEM], json!({"code": "forbidden", "detail": "x", "retryable": false})));
+    let ended = rig.consume(quick(), |_| async {}).task.await.unwrap().unwrap_err();
+    assert_eq!((&*ended.problem().unwrap().code, rig.requests("/claim").len()), ("forbidden", 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_balancer_that_is_asked_too_often_says_when_to_come_back_also_by_a_date() {
+    let rig = Rig::made(0, json!({})).await;
+    // By the clock of the balancer, whatever this machine's is.
+    let dates = [("date", "Tue, 01 Jan 2030 00:00:00 GMT"), ("retry-after", "Tue, 01 Jan 2030 00:00:02 GMT")];
+    for headers in [&[HTML, ("retry-after", "2")][..], &[HTML, dates[0], dates[1]]] {
+        rig.fault("/messages", answer(429, headers, json!("slow down")));
+        let begun = tokio::time::Instant::now();
+        rig.client.enqueue(TOPIC, &NewMessage::new("x").due(LATER)).await.unwrap();
+        assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    assert_eq!(rig.requests("/messages").len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -301,6 +347,35 @@ async fn an_answer_that_is_none_of_a_node_is_named() {
     let error = rig.client.enqueue(TOPIC, &message("a")).await.unwrap_err();
     assert!(matches!(error, ClientError::Foreign { .. }), "{error:?}");
     assert_eq!(rig.requests("/messages").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_in_json_that_is_no_nodes_is_no_success() {
+    let rig = Rig::made(0, json!({})).await;
+    let refusals = [401, 404, 500].map(|status| (status, json!({"message": "Unauthorized"})));
+    let successes =
+        [json!({"status": "ok"}), json!({"results": [null]}), json!([]), json!(null)].map(|body| (200, body));
+    let ids = ["a".to_owned()];
+    for (status, body) in refusals.into_iter().chain(successes) {
+        let before = rig.requests("").len();
+        for path in ["/messages", "/claim", "/ack", "/cancel"] {
+            rig.fault(path, answer(status, &[JSON], body.clone()));
+        }
+        rig.proxy.fault(Method::GET, "/messages/a", answer(status, &[JSON], body.clone()), 1);
+        rig.proxy.fault(Method::PUT, "/v1/topics/new", answer(status, &[JSON], body.clone()), 1);
+        let errors = [
+            rig.client.enqueue(TOPIC, &message("a")).await.unwrap_err(),
+            rig.client.claim(TOPIC, &Claim::default()).await.unwrap_err(),
+            rig.client.ack(TOPIC, &ids).await.unwrap_err(),
+            rig.client.cancel_many(TOPIC, &ids).await.unwrap_err(),
+            rig.client.message(TOPIC, "a").await.unwrap_err(),
+            rig.client.put_topic("new", &serde_json::Map::new()).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, ClientError::Foreign { .. }), "{status}, {body}: {error:?}");
+        }
+        assert_eq!(rig.requests("").len(), before + 6, "none is sent again");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,8 +29,11 @@ def verify(
     `body`: the bytes as they came. `secrets`: one `whsec_…`, or several while they are changed. The signature covers
     the delivery id, the time and the body; the `duetime-*` headers are not signed. `now`: Unix time in seconds.
 
-    Raises InvalidSignature.
+    Raises InvalidSignature; ValueError where there is no secret, or one that cannot be one.
     """
+    secrets = [secrets] if isinstance(secrets, str) else list(secrets)
+    if not secrets:
+        raise ValueError("no secret is given, so no webhook can be checked")
     found = {name.lower(): value for name, value in headers.items()}
     try:
         id, sent = found["webhook-id"], found["webhook-timestamp"]
@@ -44,7 +47,7 @@ def verify(
     # Some servers read a byte that is not UTF-8 as a surrogate; such a header is not signed, and no reason to fail.
     signed = f"{id}.{sent}.".encode(errors="surrogatepass") + body
     signatures = [text[3:].encode(errors="surrogatepass") for text in given if text.startswith("v1,")]
-    for secret in [secrets] if isinstance(secrets, str) else secrets:
+    for secret in secrets:
         wanted = base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest())
         if any(hmac.compare_digest(wanted, signature) for signature in signatures):
             return id

@@ -96,7 +96,8 @@ fn page(name: &str) -> anyhow::Result<(&'static str, &'static str)> {
     let plain = lower.trim_start_matches("../").trim_start_matches("docs/").trim_end_matches(".md");
     let ends_so = |known: &str| known.rsplit('/').next() == Some(plain);
     let found = PAGES.iter().find(|(known, _)| *known == plain).or_else(|| PAGES.iter().find(|page| ends_so(page.0)));
-    found.copied().with_context(|| format!("no page is called {name:?}; `duetime docs` lists them"))
+    let advice = "`duetime docs` lists them, and finds a word in them with";
+    found.copied().with_context(|| format!("no page is called {name:?}; {advice} `--search {name:?}`"))
 }
 
 /// The section, with those below it.

@@ -2,8 +2,11 @@
 
 mod lab;
 mod matrix;
+mod one_node;
+mod runbook;
+mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -113,6 +116,7 @@ async fn every_expression_of_every_panel_and_rule_has_a_sample() {
     let seldom = ["duetime_shards_lost{", "duetime_certificate_ends_timestamp_seconds{", "mode=\"round-robin\""];
     wanted.retain(|expr| !seldom.iter().any(|text| expr.contains(text)));
     assert!(wanted.len() > 60, "{wanted:?}");
+    let scales = scales();
     let begun = Instant::now();
     let mut round = 0;
     while !wanted.is_empty() {
@@ -122,12 +126,39 @@ async fn every_expression_of_every_panel_and_rule_has_a_sample() {
         let_pass(ROUND, Because::AskedAgain).await;
         let mut seen = BTreeSet::new();
         for expr in &wanted {
-            if !prometheus.query(expr).await.is_empty() {
+            let samples = prometheus.query(expr).await;
+            let (least, most) = scales.get(expr).copied().unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+            for sample in &samples {
+                let value: f64 = sample["value"][1].as_str().unwrap_or("NaN").parse().unwrap();
+                assert!(
+                    value.is_nan() || (least..=most).contains(&value),
+                    "{expr}: {value} is off the axis of its panel"
+                );
+            }
+            if !samples.is_empty() {
                 seen.insert(expr.clone());
             }
         }
         wanted.retain(|expr| !seen.contains(expr));
     }
+}
+
+/// By expression, what the axis of its panel shows: no share is over 1, and nothing is below 0 unless the axis goes there.
+fn scales() -> HashMap<String, (f64, f64)> {
+    let mut scales = HashMap::new();
+    for board in boards() {
+        for panel in board.json("docs/RUNBOOKS.md")["panels"].as_array().unwrap() {
+            let shown = &panel["fieldConfig"]["defaults"];
+            let is_over_time = panel["type"] == "timeseries";
+            let least =
+                if is_over_time { shown["min"].as_f64().unwrap_or(f64::NEG_INFINITY) } else { f64::NEG_INFINITY };
+            let most = if shown["unit"] == "percentunit" { 1.000_001 } else { f64::INFINITY };
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                scales.insert(chosen(target["expr"].as_str().unwrap()), (least, most));
+            }
+        }
+    }
+    scales
 }
 
 fn lines(wanted: &BTreeSet<String>) -> String {

@@ -238,7 +238,7 @@ fn delivery(job: &str) -> Vec<Alert> {
 
 /// The store is away, fails, or what it holds is in danger.
 fn store(job: &str) -> Vec<Alert> {
-    let full = format!(r#"{job},kind="full""#);
+    let [full, disk] = ["full", "disk"].map(|kind| format!(r#"{job},kind="{kind}""#));
     let away = format!(r#"{job},kind=~"unavailable|setup|damaged""#);
     let weak = r#"kind=~"replicas|unguarded""#;
     let danger = weak.replace("=~", "!~");
@@ -253,7 +253,12 @@ fn store(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "StoreFull",
-            expr: format!("{} > 0", rate(&STORE_ERRORS, "job", &full, "5m")),
+            // A disk that is full is in MessagesInDanger at once; what it refused stays in sight for five minutes.
+            expr: format!(
+                "{} > 0 unless on (job) max by (job) (max_over_time({}[10m])) > 0",
+                rate(&STORE_ERRORS, "job", &full, "5m"),
+                series(&STORE_ISSUES, &disk)
+            ),
             lasts: "1m",
             severity: "page",
             summary: "{{ $labels.job }}: the store is full: new messages are refused, while claims, acks and cancels go on",

@@ -103,24 +103,6 @@ impl Panel {
         self
     }
 
-    /// Its question.
-    #[must_use]
-    pub fn title(&self) -> &str {
-        self.title
-    }
-
-    /// What it says and what to do about it.
-    #[must_use]
-    pub fn description(&self) -> &str {
-        self.description
-    }
-
-    /// Grafana's name of the unit.
-    #[must_use]
-    pub fn unit(&self) -> &str {
-        self.unit
-    }
-
     /// Its expressions, with Grafana's variables in them.
     pub fn expressions(&self) -> impl Iterator<Item = &str> {
         self.queries.iter().map(|(expr, _)| expr.as_str())

@@ -17,10 +17,6 @@ pub struct BeanstalkdServer {
 
 impl BeanstalkdServer {
     /// One without jobs.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve.
     pub async fn start() -> Self {
         let port = free_port();
         let mut command = Command::new("beanstalkd");

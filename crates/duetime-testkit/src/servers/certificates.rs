@@ -5,10 +5,6 @@ use std::path::Path;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// Writes `ca.pem`, and `server.pem` with `server.key` for `localhost` and `127.0.0.1`, into `folder`.
-///
-/// # Panics
-///
-/// When the folder cannot be written.
 pub fn write_certificates(folder: &Path) {
     let key = || KeyPair::generate().expect("a fresh key");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");

@@ -45,19 +45,11 @@ pub(super) fn all_online(master: &RedisServer) -> bool {
 
 impl RedisCluster {
     /// Starts `masters` masters with `replicas` replicas each, and waits until every node agrees.
-    ///
-    /// # Panics
-    ///
-    /// When a node does not serve or the cluster does not come up.
     pub async fn start(masters: usize, replicas: usize) -> Self {
         Self::start_on(None, masters, replicas).await
     }
 
     /// The same over TLS, with certificates of one authority for `127.0.0.1`.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisCluster::start`].
     pub async fn start_tls(masters: usize, replicas: usize) -> Self {
         let certificates = tempfile::tempdir().expect("a private folder");
         write_certificates(certificates.path());
@@ -66,19 +58,11 @@ impl RedisCluster {
 
     /// The same, reached at this address of the machine too and named by it, so that a node in a
     /// [`NetworkSpace`](super::NetworkSpace) finds every master.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisCluster::start`].
     pub async fn start_at(address: Ipv4Addr, masters: usize, replicas: usize) -> Self {
         Self::make(None, None, Some(address), masters, replicas).await
     }
 
     /// The same with another program than `redis-server`.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisCluster::start`].
     pub async fn start_on(program: Option<PathBuf>, masters: usize, replicas: usize) -> Self {
         Self::make(program, None, None, masters, replicas).await
     }
@@ -165,10 +149,6 @@ impl RedisCluster {
     }
 
     /// Runs `redis-cli` with these arguments alone; answers what it printed.
-    ///
-    /// # Panics
-    ///
-    /// When it fails.
     pub fn manage(&self, args: &[&str]) -> String {
         let mut command = Command::new("redis-cli");
         if let Some(folder) = &self.certificates {
@@ -181,10 +161,6 @@ impl RedisCluster {
     }
 
     /// Waits until every running node says that all slots are served and every replica follows.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn settled(&self) {
         until(PATIENCE, || "the cluster does not come up".to_owned(), || self.is_settled()).await;
     }
@@ -234,10 +210,6 @@ impl RedisCluster {
     }
 
     /// The master of a slot.
-    ///
-    /// # Panics
-    ///
-    /// When it has none.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         let has = |range: &str| {
@@ -250,10 +222,6 @@ impl RedisCluster {
     }
 
     /// A replica of a master.
-    ///
-    /// # Panics
-    ///
-    /// When it has none.
     #[must_use]
     pub fn replica_of(&self, master: usize) -> usize {
         let id = self.id(master);
@@ -270,10 +238,6 @@ impl RedisCluster {
     }
 
     /// Has a replica of this master take over in good order.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn fail_over(&self, master: usize) {
         let replica = self.replica_of(master);
         let end = tokio::time::Instant::now() + PATIENCE;
@@ -290,10 +254,6 @@ impl RedisCluster {
     }
 
     /// Waits until this replica is a master and every running node says that all slots are served.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn promoted(&self, replica: usize) {
         until(PATIENCE, || "the replica is not promoted".to_owned(), || self.is_master(replica)).await;
         self.settled().await;
@@ -307,10 +267,6 @@ impl RedisCluster {
     }
 
     /// Moves at most so many keys of a slot that is being moved.
-    ///
-    /// # Panics
-    ///
-    /// When that fails.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize, most: usize) {
         let keys = self.nodes[from].cli(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &most.to_string()]);
         let port = self.nodes[to].port().to_string();

@@ -1,6 +1,6 @@
 //! A real etcd of one or three members, to be killed, stalled and started again.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -11,6 +11,11 @@ use super::process::{ServerProcess, free_port, read, until};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two beats of a leader; a silent leader is followed by another after ten.
 const HEARTBEAT_MS: u32 = 50;
+
+/// Most that a small member keeps: what a test can fill.
+const SMALL_BYTES: u32 = 8 << 20;
+/// What one argument of a command can be.
+const FILL_BYTES: usize = 100 << 10;
 
 #[derive(Debug)]
 struct EtcdMember {
@@ -25,30 +30,45 @@ pub struct EtcdServers {
     folder: TempDir,
     members: Vec<EtcdMember>,
     scheme: &'static str,
+    /// It keeps [`SMALL_BYTES`].
+    is_small: bool,
     /// PEM of the authority that vouches for it, if it speaks TLS.
     pub authority: Option<std::path::PathBuf>,
 }
 
 impl EtcdServers {
     /// A cluster of so many members.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start(members: usize) -> Self {
-        Self::make(members, false).await
+        Self::make(members, false, false).await
+    }
+
+    /// One member that can be filled.
+    pub async fn start_small() -> Self {
+        Self::make(1, false, true).await
+    }
+
+    /// Fills a small one, until it takes no more writes.
+    pub fn fill(&self) {
+        let text = "x".repeat(FILL_BYTES);
+        while self.run_etcdctl(&["put", "/filled", &text]).status.success() {}
+    }
+
+    /// Makes room again, by the steps of the runbook.
+    pub fn make_room(&self) {
+        let status = self.etcdctl(&["endpoint", "status", "-w", "json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("etcdctl prints JSON");
+        let revision = status[0]["Status"]["header"]["revision"].to_string();
+        for step in [&["compact", revision.as_str()][..], &["defrag"], &["alarm", "disarm"]] {
+            let _ = self.etcdctl(step);
+        }
     }
 
     /// One member whose clients speak TLS to `localhost`.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_tls() -> Self {
-        Self::make(1, true).await
+        Self::make(1, true, false).await
     }
 
-    async fn make(members: usize, tls: bool) -> Self {
+    async fn make(members: usize, tls: bool, is_small: bool) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let one = |_| EtcdMember { client: free_port(), peer: free_port(), process: ServerProcess::default() };
         let scheme = if tls { "https" } else { "http" };
@@ -60,7 +80,7 @@ impl EtcdServers {
             path("cert.pem")
         });
         let members = (0..members).map(one).collect();
-        let mut servers = Self { folder, members, scheme, authority };
+        let mut servers = Self { folder, members, scheme, is_small, authority };
         servers.start_again().await;
         servers
     }
@@ -94,14 +114,13 @@ impl EtcdServers {
             .args(["--election-timeout", &(HEARTBEAT_MS * 10).to_string()])
             .stdout(Stdio::null())
             .stderr(log);
+        if self.is_small {
+            command.args(["--quota-backend-bytes", &SMALL_BYTES.to_string()]);
+        }
         self.members[n].process = ServerProcess::start(&mut command);
     }
 
     /// Starts every member that does not run, and waits until the cluster takes writes.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         for n in 0..self.members.len() {
             if !self.members[n].process.runs() {
@@ -145,10 +164,6 @@ impl EtcdServers {
     }
 
     /// Stalls all members: connections stay, nothing is answered.
-    ///
-    /// # Panics
-    ///
-    /// When one does not run.
     pub async fn stall(&self) {
         for member in &self.members {
             member.process.stall().await;
@@ -156,10 +171,6 @@ impl EtcdServers {
     }
 
     /// Ends the stall.
-    ///
-    /// # Panics
-    ///
-    /// When one does not run.
     pub fn resume(&self) {
         for member in &self.members {
             member.process.resume();
@@ -179,20 +190,20 @@ impl EtcdServers {
     }
 
     /// Runs `etcdctl` on the cluster and answers what it printed.
-    ///
-    /// # Panics
-    ///
-    /// When it fails.
     #[must_use]
     pub fn etcdctl(&self, args: &[&str]) -> String {
-        let out = Command::new("etcdctl")
+        let out = self.run_etcdctl(args);
+        assert!(out.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    fn run_etcdctl(&self, args: &[&str]) -> Output {
+        Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .arg(format!("--endpoints={}", self.urls().join(",")))
             .args(args)
             .output()
-            .expect("etcdctl starts; `./test --tools` installs what the tests need");
-        assert!(out.status.success(), "etcdctl {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8_lossy(&out.stdout).into_owned()
+            .expect("etcdctl starts; `./test --tools` installs what the tests need")
     }
 
     /// Ends every lease there is at once.

@@ -104,10 +104,6 @@ pub struct HttpProxy {
 
 impl HttpProxy {
     /// One before the server at this address, such as `http://127.0.0.1:3830`.
-    ///
-    /// # Panics
-    ///
-    /// When no port is free.
     pub async fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");

@@ -26,10 +26,6 @@ is_its_process!(NatsServer);
 
 impl NatsServer {
     /// A server whose configuration has these lines too.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_with(lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let mut server =
@@ -39,10 +35,6 @@ impl NatsServer {
     }
 
     /// Starts it after its end, on the same port and streams.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         assert!(!self.runs(), "it runs");
         let path = |name: &str| self.folder.path().join(name);

@@ -50,10 +50,6 @@ fn done(program: &str, args: &[&str]) {
 
 impl NetworkSpace {
     /// A namespace and its wire.
-    ///
-    /// # Panics
-    ///
-    /// When this is not root, or a tool is missing; the message says what to do.
     #[must_use]
     pub fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -105,10 +101,6 @@ impl NetworkSpace {
     }
 
     /// Drops the packets between the inside and these TCP ports of this machine, and no others.
-    ///
-    /// # Panics
-    ///
-    /// When nftables refuses.
     pub fn cut(&self, ports: &[u16], way: Way) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         let ports = ports.join(",");
@@ -123,10 +115,6 @@ impl NetworkSpace {
     }
 
     /// Drops nothing any more.
-    ///
-    /// # Panics
-    ///
-    /// When nftables refuses.
     pub fn heal(&self) {
         self.nft("flush ruleset");
     }

@@ -52,10 +52,6 @@ impl Node {
     /// Starts `program serve` on the store with this configuration file, and waits until it is ready.
     ///
     /// The program is the tests' own: `env!("CARGO_BIN_EXE_duetime-under-test")`.
-    ///
-    /// # Panics
-    ///
-    /// When it does not become ready; the message has what it printed.
     pub async fn start(program: impl AsRef<Path>, store: &str, config: &str) -> Self {
         Self::start_as(program, store, config, NodeOptions::default()).await
     }
@@ -93,10 +89,6 @@ impl Node {
     }
 
     /// Starts it after its end, on the same address and store.
-    ///
-    /// # Panics
-    ///
-    /// When it does not become ready; the message has what it printed.
     pub async fn start_again(&mut self) {
         assert!(!self.runs(), "it runs");
         let output = std::fs::File::options().create(true).append(true).open(self.path("output"));
@@ -175,19 +167,11 @@ impl Node {
     }
 
     /// Writes another configuration file, for the next start.
-    ///
-    /// # Panics
-    ///
-    /// When the folder cannot be written.
     pub fn configure(&self, config: &str) {
         std::fs::write(self.path("duetime.toml"), config).expect("our own folder");
     }
 
     /// Asks it to end, and waits for its exit status.
-    ///
-    /// # Panics
-    ///
-    /// When it does not end within `longest`.
     pub async fn sigterm(&mut self, longest: Duration) -> ExitStatus {
         let mut process = self.process.take().expect("it runs");
         process.signal(Signal::SIGTERM);
@@ -196,10 +180,6 @@ impl Node {
     }
 
     /// Asks it to read its configuration anew.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub fn sighup(&self) {
         self.signal(Signal::SIGHUP);
     }

@@ -24,10 +24,6 @@ fn nft(rules: &str) -> bool {
 
 impl PortFilter {
     /// One that drops nothing; `None` where this is not root or there is no nftables.
-    ///
-    /// # Panics
-    ///
-    /// When there is no shell.
     #[must_use]
     pub fn new() -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -47,10 +43,6 @@ impl PortFilter {
     }
 
     /// Drops what goes to this port ([`Way::In`]: requests), what comes from it ([`Way::Out`]: answers), or both.
-    ///
-    /// # Panics
-    ///
-    /// When nftables refuses.
     pub fn drop_packets(&self, port: u16, way: Way) {
         let table = &self.table;
         let mut rules = vec![format!("add chain inet {table} cut {{ type filter hook input priority 0; }}")];
@@ -63,10 +55,6 @@ impl PortFilter {
     }
 
     /// Drops nothing any more.
-    ///
-    /// # Panics
-    ///
-    /// When nftables refuses.
     pub fn heal(&self) {
         let table = &self.table;
         assert!(nft(&format!("flush table inet {table}; delete chain inet {table} cut")), "nft refuses to heal");

@@ -25,10 +25,6 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A port nobody listens on, never given twice by this process.
-///
-/// # Panics
-///
-/// When no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -127,10 +123,6 @@ pub struct ServerProcess(Option<Process>);
 
 impl ServerProcess {
     /// Starts it; where the program is missing, says in one line how to get it.
-    ///
-    /// # Panics
-    ///
-    /// When it does not start.
     pub fn start(command: &mut Command) -> Self {
         Self::of(Process::start(command))
     }
@@ -159,57 +151,33 @@ impl ServerProcess {
     }
 
     /// Its number, to look at it under `/proc`.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.running().child.id()
     }
 
     /// Sends it a signal.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub fn signal(&self, signal: Signal) {
         self.running().signal(signal);
     }
 
     /// Stalls it, as an overloaded machine would: connections stay, nothing is answered.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
     /// The same, and waits until all of it stands still.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub async fn stall(&self) {
         self.pause();
         self.still().await;
     }
 
     /// Waits until it stands still, where it stalls itself.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub async fn still(&self) {
         self.running().still().await;
     }
 
     /// Ends the stall.
-    ///
-    /// # Panics
-    ///
-    /// When it does not run.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }

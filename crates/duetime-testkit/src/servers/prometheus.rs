@@ -14,14 +14,14 @@ const SERVES_WITHIN: Duration = Duration::from_secs(30);
 /// How often nodes are scraped and rules are evaluated.
 const INTERVAL: &str = "250ms";
 
-/// Whether something answers on this port.
-fn answers(port: u16) -> bool {
-    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+/// Whether what listens on this port says that it serves: Prometheus answers 503 until it has read what it keeps.
+fn serves(port: u16) -> bool {
+    super::node::answers(([127, 0, 0, 1], port).into(), "/-/ready", "HTTP/1.1 200")
 }
 
 async fn serving(mut process: Process, port: u16, log: &Path) -> Process {
-    let serves = || process.exited().is_some() || answers(port);
-    until(SERVES_WITHIN, || format!("it does not serve:\n{}", read(log)), serves).await;
+    let done = || process.exited().is_some() || serves(port);
+    until(SERVES_WITHIN, || format!("it does not serve:\n{}", read(log)), done).await;
     assert!(process.exited().is_none(), "it ended:\n{}", read(log));
     process
 }
@@ -41,10 +41,6 @@ pub struct Alertmanager {
 
 impl Alertmanager {
     /// One with this configuration.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start(config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let (file, log) = (folder.path().join("alertmanager.yml"), folder.path().join("log"));
@@ -73,23 +69,24 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// One that scrapes these addresses (`HOST:PORT`) as the job `duetime`, and evaluates these rules.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start(targets: &[String], rules: &str, alerts_to: Option<&Alertmanager>) -> Self {
         Self::start_every(INTERVAL, targets, rules, alerts_to).await
     }
 
     /// The same, which scrapes and evaluates after this duration of Prometheus's: many series of a debug build take long.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_every(
         interval: &str,
         targets: &[String],
         rules: &str,
+        alerts_to: Option<&Alertmanager>,
+    ) -> Self {
+        Self::start_jobs(interval, &[("duetime", targets, rules)], alerts_to).await
+    }
+
+    /// The same with jobs of these names, which are a cluster each: the addresses and the rules of each.
+    pub async fn start_jobs(
+        interval: &str,
+        jobs: &[(&str, &[String], &str)],
         alerts_to: Option<&Alertmanager>,
     ) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
@@ -98,12 +95,19 @@ impl Prometheus {
         let alertmanagers = alerts_to.map_or_else(String::new, |to| {
             format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"127.0.0.1:{}\"]}}]}}]}}\n", to.port)
         });
+        let scrapes: Vec<String> = jobs
+            .iter()
+            .map(|(job, targets, _)| format!("{{job_name: {job:?}, static_configs: [{{targets: {targets:?}}}]}}"))
+            .collect();
         let config = format!(
             "global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: {interval}}}\n{alertmanagers}\
-             rule_files: [rules.yaml]\nscrape_configs: [{{job_name: duetime, static_configs: [{{targets: {targets:?}}}]}}]\n"
+             rule_files: [\"*.rules\"]\nscrape_configs: [{}]\n",
+            scrapes.join(", ")
         );
         std::fs::write(&file, config).expect("our own folder");
-        std::fs::write(path("rules.yaml"), rules).expect("our own folder");
+        for (job, _, rules) in jobs {
+            std::fs::write(path(&format!("{job}.rules")), rules).expect("our own folder");
+        }
         let port = free_port();
         let mut command = Command::new("prometheus");
         command
@@ -116,10 +120,6 @@ impl Prometheus {
     }
 
     /// What an expression gives now: the samples of a vector.
-    ///
-    /// # Panics
-    ///
-    /// When Prometheus refuses it.
     pub async fn query(&self, expr: &str) -> Vec<Value> {
         let base = format!("http://127.0.0.1:{}/api/v1/query", self.port);
         let url = reqwest::Url::parse_with_params(&base, [("query", expr)]).expect("the address is ours");

@@ -66,19 +66,11 @@ pub struct Proxy {
 
 impl Proxy {
     /// A healthy network before the server on `port`.
-    ///
-    /// # Panics
-    ///
-    /// When no port is free.
     pub async fn before(port: u16) -> Self {
         Self::on(Ipv4Addr::LOCALHOST, port).await
     }
 
     /// The same, listening on this address of the machine.
-    ///
-    /// # Panics
-    ///
-    /// When no port is free.
     pub async fn on(host: Ipv4Addr, port: u16) -> Self {
         let listener = TcpListener::bind((host, 0)).await.expect("a free port");
         let own = listener.local_addr().expect("it is bound").port();
@@ -143,10 +135,6 @@ impl Proxy {
     /// From the next request on that contains `pattern`, what comes on its connection is kept back until
     /// [`Proxy::deliver`], as a network that sends again what was lost does: also when the caller has gone. `cut`:
     /// the caller learns at once that the connection is closed.
-    ///
-    /// # Panics
-    ///
-    /// When another test thread panicked in it.
     pub fn keep_back(&self, pattern: &[u8], cut: bool) {
         self.keep.delivering.send_replace(false);
         *self.keep.wanted.lock().expect("nobody panics with it") = Some(Wanted { pattern: pattern.to_vec(), cut });

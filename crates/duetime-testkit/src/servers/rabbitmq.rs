@@ -35,10 +35,6 @@ is_its_process!(RabbitMqServer);
 
 impl RabbitMqServer {
     /// A broker whose `rabbitmq.conf` has these lines too.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_with(lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let (port, dist_port, epmd_port) = (free_port(), free_port(), free_port());
@@ -83,10 +79,6 @@ impl RabbitMqServer {
     }
 
     /// Starts it after its end, on the same port and queues.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         assert!(!self.runs(), "it runs");
         let mut command = self.command("rabbitmq-server");
@@ -104,10 +96,6 @@ impl RabbitMqServer {
     }
 
     /// Asks it with `rabbitmqctl`, which takes a second or two.
-    ///
-    /// # Panics
-    ///
-    /// When that fails.
     pub fn control(&self, args: &[&str]) -> String {
         let output = self.command("rabbitmqctl").args(args).stdin(Stdio::null()).output().expect("it is installed");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -65,10 +65,6 @@ impl RedisServer {
     }
 
     /// A server set up as asked.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_with(options: RedisOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let mut server = Self { options, port: free_port(), folder, process: ServerProcess::default(), starts: 0 };
@@ -129,10 +125,6 @@ impl RedisServer {
     }
 
     /// Starts it after [`RedisServer::stop`] or [`RedisServer::stop_hard`], on the same port and data.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its log.
     pub async fn start_again(&mut self) {
         self.launch();
         self.serves().await;
@@ -159,10 +151,6 @@ impl RedisServer {
     }
 
     /// Waits until it serves.
-    ///
-    /// # Panics
-    ///
-    /// When it does not; the message has its log.
     pub async fn serves(&mut self) {
         let (log, starts) = (self.path("log"), self.starts);
         let mut process = self.process.take().expect("it was started");
@@ -229,10 +217,6 @@ impl RedisServer {
     }
 
     /// Asks it with `redis-cli`; answers what that printed, without the last line end.
-    ///
-    /// # Panics
-    ///
-    /// When `redis-cli` is missing or fails.
     pub fn cli(&self, args: &[&str]) -> String {
         let mut command = Command::new("redis-cli");
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);

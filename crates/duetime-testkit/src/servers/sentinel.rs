@@ -33,19 +33,11 @@ pub struct Sentinel {
 
 impl Sentinel {
     /// Starts a primary, a replica and `sentinels` sentinels, and waits until all know each other.
-    ///
-    /// # Panics
-    ///
-    /// When one of them does not serve.
     pub async fn start(sentinels: usize) -> Self {
         Self::make(None, None, (1, 0), sentinels).await
     }
 
     /// The same over TLS, with sentinels that ask for this user and password; the servers ask for none.
-    ///
-    /// # Panics
-    ///
-    /// As [`Sentinel::start`].
     pub async fn start_guarded(sentinels: usize, user: &str, password: &str) -> Self {
         let certificates = tempfile::tempdir().expect("a private folder");
         write_certificates(certificates.path());
@@ -53,19 +45,11 @@ impl Sentinel {
     }
 
     /// The same with another program than `redis-server`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Sentinel::start`].
     pub async fn start_on(program: Option<PathBuf>, sentinels: usize) -> Self {
         Self::make(program, None, (1, 0), sentinels).await
     }
 
     /// The same with `replicas` replicas, where every server refuses writes without `min_replicas` of them.
-    ///
-    /// # Panics
-    ///
-    /// As [`Sentinel::start`].
     pub async fn start_careful(replicas: usize, min_replicas: usize, sentinels: usize) -> Self {
         Self::make(None, None, (replicas, min_replicas), sentinels).await
     }
@@ -144,10 +128,6 @@ impl Sentinel {
     }
 
     /// Index of the server that the first sentinel calls the primary.
-    ///
-    /// # Panics
-    ///
-    /// When it names one that was not started here.
     #[must_use]
     pub fn primary(&self) -> usize {
         let told = self.sentinels[0].cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
@@ -156,10 +136,6 @@ impl Sentinel {
     }
 
     /// Has the sentinels make a replica the primary, and waits until it is.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn fail_over(&self) {
         let before = self.primary();
         self.sentinels[0].cli(&["SENTINEL", "FAILOVER", MASTER]);
@@ -167,10 +143,6 @@ impl Sentinel {
     }
 
     /// Waits until another server than `before` is the primary, for itself and for the first sentinel.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn left(&self, before: usize) {
         let state = || "no replica is promoted".to_owned();
         until(PATIENCE, state, || self.primary() != before).await;
@@ -178,10 +150,6 @@ impl Sentinel {
     }
 
     /// Waits until this server is the primary, for itself and for the first sentinel.
-    ///
-    /// # Panics
-    ///
-    /// When that takes too long.
     pub async fn promoted(&self, server: usize) {
         let state = || "the replica is not promoted".to_owned();
         let done = || self.primary() == server && self.servers[server].cli(&["ROLE"]).starts_with("master");

@@ -63,10 +63,6 @@ pub struct SkewedClock {
 
 impl SkewedClock {
     /// A clock that is right.
-    ///
-    /// # Panics
-    ///
-    /// When there is no C compiler.
     #[must_use]
     pub fn new() -> Self {
         let clock = Self { folder: tempfile::tempdir().expect("a private folder") };
@@ -92,10 +88,6 @@ impl SkewedClock {
     }
 
     /// From now on, or a second later, it is wrong by this.
-    ///
-    /// # Panics
-    ///
-    /// When the folder cannot be written.
     pub fn set(&self, offset_s: i64) {
         // Renamed into place: nobody reads half of it.
         std::fs::write(self.path("next"), offset_s.to_string()).expect("our own folder");

@@ -39,19 +39,11 @@ is_its_process!(TansuServer);
 
 impl TansuServer {
     /// A broker with these topics and so many partitions in each.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its output.
     pub async fn start(topics: &[(&'static str, u32)]) -> Self {
         Self::start_with(TansuOptions { topics: topics.to_vec(), ..TansuOptions::default() }).await
     }
 
     /// A broker with these options.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its output.
     pub async fn start_with(options: TansuOptions) -> Self {
         let folder = tempfile::tempdir().expect("a private folder");
         let port = options.port.unwrap_or_else(free_port);
@@ -61,10 +53,6 @@ impl TansuServer {
     }
 
     /// Starts it after its end, at the same address and with the same topics, which are empty again.
-    ///
-    /// # Panics
-    ///
-    /// When it does not serve; the message has its output.
     pub async fn start_again(&mut self) {
         assert!(!self.runs(), "it runs");
         let log = self.folder.path().join("log");

@@ -38,10 +38,6 @@ impl ServerVersion {
     }
 
     /// The program.
-    ///
-    /// # Panics
-    ///
-    /// When it is not there; the message says how to get it.
     #[must_use]
     pub fn program(self) -> PathBuf {
         program(self.name())

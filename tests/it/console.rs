@@ -55,6 +55,22 @@ async fn what_is_wrong_is_said_and_what_is_not_known_is_not_made_up() {
     looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/known.py"), &with_partner()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_cancelled_or_purged_is_put_back_and_else_it_says_why_not() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/undo.py"), CONFIG).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_action_is_among_the_commands_and_nothing_is_said_aloud_meanwhile() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/commands.py"), &with_partner()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_enlarged_without_colours_or_motion_each_screen_is_for_everyone() {
+    let named = format!("[console]\nname = \"production\"\ncolour = \"red\"\n{}", with_partner());
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/everyone.py"), &named).await;
+}
+
 /// With a sink that nobody answers for.
 fn with_partner() -> String {
     let url = format!("http://127.0.0.1:{}/in", duetime_testkit::servers::free_port());

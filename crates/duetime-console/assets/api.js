@@ -177,7 +177,7 @@ export function whose({ nodes, only, rates }) {
       : all > 1
         ? `all ${all} nodes`
         : (rates?.node ?? "this node");
-  return { words, absent, answered, isWhole };
+  return { words, all: only ? 1 : answered, absent, answered, isWhole };
 }
 
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.

@@ -340,7 +340,11 @@ function App() {
       ${
         !locked &&
         html`
-        <button onClick=${() => setCommands(true)} title="Go to, or do something, by its name">
+        <button
+          onClick=${() => setCommands(true)}
+          title="Go to, or do something, by its name"
+          aria-keyshortcuts="Control+K"
+        >
           Commands
         </button>
       `

@@ -100,6 +100,7 @@ const DEEDS = {
   delete_plan: "bulk action forgotten",
   start_plan: "bulk action started",
   stop_plan: "bulk action stopped",
+  undo_plan: "bulk action taken back",
   probe_sink: "sink tried",
   pause_sink: "sink paused",
   resume_sink: "sink resumed",

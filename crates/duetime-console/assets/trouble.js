@@ -79,7 +79,8 @@ function ofNodes({ nodes, gone }) {
   ];
 }
 
-const ofSinks = (topics, acts) =>
+// What something waits for comes first.
+const bySink = (topics) =>
   grouped(
     // Of a topic that is new the stream is heard before its sink is read.
     topics.filter(
@@ -87,7 +88,10 @@ const ofSinks = (topics, acts) =>
         (topic.sink || topic.unknown) && (isDown(topic) || issueOf(topic)?.state === "refused"),
     ),
     (topic) => `${topic.sink?.name} ${isDown(topic) ? "down" : "refused"}`,
-  ).map((held) => {
+  ).sort((a, b) => b.some(({ due }) => due > 0) - a.some(({ due }) => due > 0));
+
+const ofSinks = (topics, acts) =>
+  bySink(topics).map((held) => {
     const [down, name] = [isDown(held[0]), held[0].sink?.name];
     const issues = held.map(issueOf).filter(Boolean);
     const at = [...new Set(issues.flatMap((issue) => issue.at ?? []))].sort();
@@ -106,9 +110,11 @@ const ofSinks = (topics, acts) =>
           down ? "is taken to be down" : "cannot be used as it is configured"
         } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${time(since)}` : ""}${by}${
           reason ? html` (<span class="mono">${plain(reason)}</span>)` : ""
-        }: ${plural(due, "message waits", "messages wait")}${
-          due ? `, the oldest ${seconds(oldest)}` : ""
-        }; none of them loses an attempt.
+        }: ${
+          due
+            ? `${plural(due, "message waits", "messages wait")}, the oldest ${seconds(oldest)}; none of them loses an attempt`
+            : "nothing waits for it"
+        }.
       `,
     };
   });

@@ -71,6 +71,24 @@ def until(page, holds, what, within_ms=30_000):
         page.wait_for_timeout(100)
 
 
+def put(page, path, change):
+    """Changes what the node answers to requests of this path."""
+
+    def answered(route):
+        answer = route.fetch()
+        read = answer.json()
+        change(read)
+        route.fulfill(response=answer, json=read)
+
+    page.route(path, answered)
+
+
+def close(page):
+    # An answer that is being changed when its page goes is no fault.
+    page.unroute_all(behavior="ignoreErrors")
+    page.context.close()
+
+
 def asking(url, token=None, refusals=False):
     """A function that asks the node at `url` and gives what it answered, JSON read; with `refusals` the status before it."""
     url = url.rstrip("/")

@@ -7,7 +7,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, window_in
+from browser import asking, chromium, close, put, window_in
 
 # Rates are there when the node has counted twice.
 SEEN_WITHIN_MS = 60_000
@@ -29,15 +29,6 @@ def main():
     with chromium() as browser:
         def page_of(**options):
             return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
-
-        def put(page, path, change):
-            def answered(route):
-                answer = route.fetch()
-                read = answer.json()
-                change(read)
-                route.fulfill(response=answer, json=read)
-
-            page.route(path, answered)
 
         # What the node knows to be wrong is said on the page, with what to do, in the title, and to who cannot see it.
         page = page_of(viewport={"width": 1280, "height": 860})
@@ -86,6 +77,10 @@ def main():
         expect(nobody).to_contain_text("6 messages wait, the oldest 2 min")
         expect(nobody).to_contain_text("Start their consumers, or give them a sink.")
         expect(page).to_have_title("(2!) Now · Duetime")
+        # A sink that is down with nothing behind it is said to be so.
+        idle = lambda read: [one.update(due=0) for one in read["topics"] if one["name"] == "calls"]
+        put(page, "**/v1/topics", idle)
+        expect(page.locator(".banner.trouble.bad", has_text="partner")).to_contain_text("nothing waits for it.")
 
         # A node of which nothing was heard for long is not said to serve.
         put(page, "**/v1/nodes", lambda read: read["nodes"][0]["vitals"].update(at=read["nodes"][0]["vitals"]["at"] - 41_000))
@@ -142,12 +137,6 @@ def main():
         row_of(page, "letters").evaluate("row => row.scrollIntoView({inline: 'end'})")
         expect(page.get_by_role("link", name="letters", exact=True)).to_be_in_viewport(ratio=0.5)
     print("what is known is said")
-
-
-def close(page):
-    # An answer that is being changed when its page goes is no fault.
-    page.unroute_all(behavior="ignoreErrors")
-    page.context.close()
 
 
 def row_of(page, topic):

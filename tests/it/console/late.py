@@ -9,7 +9,7 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, window_in
+from browser import asking, chromium, put, window_in
 
 # Rates are there when the node has counted twice.
 SEEN_WITHIN_MS = 60_000
@@ -89,23 +89,14 @@ def main():
         page.goto(f"{url}/#/topic/nobody")
         expect(line).to_contain_text("consumers hold 3 messages and have acked none in the last")
 
-        def put(path, change):
-            def answered(route):
-                answer = route.fetch()
-                read = answer.json()
-                change(read)
-                route.fulfill(response=answer, json=read)
-
-            page.route(path, answered)
-
         # A shard that no node scans.
-        put("**/v1/nodes", lambda read: read["nodes"][0].update(topics={}))
+        put(page, "**/v1/nodes", lambda read: read["nodes"][0].update(topics={}))
         expect(line).to_contain_text("1 of its 1 shard has no owner: no node scans it.")
         page.unroute("**/v1/nodes")
 
         # Lateness that the node keeps for many topics together is that of none of them.
         together = {"of_rest": True, "late_p50_ms": 90_000.0, "late_p99_ms": 90_000.0, "deliveries_total": 9, "late_total": 9}
-        put("**/v1/rates?scope=cluster", lambda read: [one.update(together) for one in read["topics"] if one["topic"] == "well"])
+        put(page, "**/v1/rates?scope=cluster", lambda read: [one.update(together) for one in read["topics"] if one["topic"] == "well"])
         page.goto(f"{url}/#/topic/well")
         expect(page.locator("main")).to_contain_text("Beyond 256 topics lateness is not kept by topic.")
         expect(line).to_have_count(0)
@@ -127,7 +118,7 @@ def main():
             next(sink for sink in read["sinks"] if sink["sink"] == "out")["call_p99_ms"] = 1200
 
         page.goto(f"{url}/#/topic/limited")
-        put("**/v1/rates?scope=cluster", slower)
+        put(page, "**/v1/rates?scope=cluster", slower)
         expect(line).to_contain_text("the sink out is slower than what fell due")
         expect(line).to_contain_text("a call of it takes 1.2 s (p99)")
         page.unroute("**/v1/rates?scope=cluster")
@@ -136,8 +127,8 @@ def main():
         def another(read):
             read["nodes"].append({**read["nodes"][0], "id": "other", "mode": "round-robin", "topics": {}})
 
-        put("**/v1/nodes", another)
-        put("**/v1/rates?scope=cluster", lambda read: [one.update(delivered=0.0) for one in read["topics"]])
+        put(page, "**/v1/nodes", another)
+        put(page, "**/v1/rates?scope=cluster", lambda read: [one.update(delivered=0.0) for one in read["topics"]])
         expect(line).to_contain_text("not known: what this node sees does not explain it;")
         page.goto(f"{url}/#/topic/gone")
         expect(line).to_contain_text("consumers are gone, or slow at another one; 9 messages are due")

@@ -3,9 +3,10 @@
 Two nodes on a redis-server of their own, five topics, a sink that is away and a topic that is paused, under a little load for
 SECONDS (240), so that there is something to be seen; then each screen, light, dark and narrow, as NAME-LOOK.png, and some at
 three widths, as NAME-WIDTH.png. With BEFORE, another version of the program, its pictures are drawn too, in DIR/before, and
-DIR/index.html has both side by side.
+DIR/index.html and DIR/before-after-NAME.webp have both side by side.
 """
 
+import base64
 import contextlib
 import http.server
 import json
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.parse
 
 from playwright.sync_api import expect
 
@@ -38,6 +38,9 @@ NARROW = ("now", "dead")
 # At a desk, on a small laptop, on a telephone.
 WIDTHS = {"1440": (1440, 900), "1024": (1024, 768), "360": (360, 740)}
 COMPARED = ("now", "dead", "sinks", "topic")
+# Both versions of a screen, at all three widths, in one picture.
+SHEET_PX = 1900
+SHEET_QUALITY = 55
 UP_WITHIN_S = 60
 DRAWN_WITHIN_S = 400
 # One invoice of so many is refused whenever it is sent.
@@ -98,6 +101,12 @@ def invoice(n):
     return {"id": f"invoice-{n}", "delay": "1s", "payload": payload, "headers": {"shop": "berlin"}}
 
 
+def played(seconds):
+    """The scene, until the pictures are drawn and its nodes are ended."""
+    with contextlib.suppress(OSError):
+        scene(seconds)
+
+
 def scene(seconds):
     for topic, settings in {
         "orders": {"shards": 8}, "mails": {"shards": 8, "sink": {"name": "mailer"}}, "invoices": {"shards": 4, "sink": {"name": "billing"}},
@@ -156,12 +165,10 @@ def draw(duetime, out, seconds):
                 command = [duetime, "serve", "--config", str(config), "--store", f"redis://127.0.0.1:{REDIS}", "--listen", f"127.0.0.1:{port}", "--node-id", name]
                 started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             wait_for_both()
-            threading.Thread(target=scene, args=(seconds + DRAWN_WITHIN_S,), daemon=True).start()
+            threading.Thread(target=played, args=(seconds + DRAWN_WITHIN_S,), daemon=True).start()
             time.sleep(seconds)
             dead = api("GET", "/v1/topics/invoices/dead?limit=1")["messages"]
-            groups = api("GET", "/v1/topics/invoices/dead/groups")["groups"]
-            reason = urllib.parse.quote(max(groups, key=lambda group: group["count"])["reason"], safe="")
-            screens = {**SCREENS, "message": f"message/invoices/{dead[0]['id']}", "dead": f"dead/invoices?reason={reason}"}
+            screens = {**SCREENS, "message": f"message/invoices/{dead[0]['id']}"}
             with chromium() as browser:
                 opened, page = None, None
                 for options, name, file in pictures():
@@ -171,7 +178,9 @@ def draw(duetime, out, seconds):
                     expect(page.locator("footer")).to_contain_text("live", timeout=20_000)
                     page.wait_for_timeout(4000)
                     # An earlier version has no letters one by one.
-                    if name == "dead" and page.locator(".letters summary").count():
+                    one_by_one = page.get_by_role("button", name="One by one", exact=True)
+                    if name == "dead" and one_by_one.count():
+                        one_by_one.first.click()
                         page.locator(".letters summary").first.click()
                         page.evaluate("scrollTo(0, 0)")
                     page.wait_for_timeout(500)
@@ -184,15 +193,29 @@ def draw(duetime, out, seconds):
 
 
 def compared(out):
-    """A page with the pictures of both versions, side by side."""
-    rows = [
-        f'<h2>{name}, {width} px</h2><div><img src="before/{name}-{width}.png" alt="before"><img src="{name}-{width}.png" alt="after"></div>'
+    """A page with the pictures of both versions, side by side, and one picture of it for each screen."""
+    style = "body{font:14px sans-serif;margin:1rem}div{display:flex;gap:1rem;align-items:start}img{max-width:calc(50% - .5rem);border:1px solid #999}"
+    rows = {
+        name: "".join(
+            f'<h2>{name}, {width} px: before and after</h2><div><img src="before/{name}-{width}.png" alt="before">'
+            f'<img src="{name}-{width}.png" alt="after"></div>'
+            for width in WIDTHS
+        )
         for name in COMPARED
-        for width in WIDTHS
-    ]
-    style = "body{font:14px sans-serif;margin:1rem}div{display:flex;gap:1rem;align-items:start}img{max-width:50%;border:1px solid #999}"
-    page = f"<!doctype html><meta charset=utf-8><title>Before and after</title><style>{style}</style>{''.join(rows)}"
-    (out / "index.html").write_text(page)
+    }
+    page_of = lambda body: f"<!doctype html><meta charset=utf-8><title>Before and after</title><style>{style}</style>{body}"
+    index = out / "index.html"
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": SHEET_PX, "height": 1000})
+        for name, body in rows.items():
+            index.write_text(page_of(body))
+            page.goto(index.resolve().as_uri(), wait_until="load")
+            height = page.evaluate("document.documentElement.scrollHeight")
+            clip = {"x": 0, "y": 0, "width": SHEET_PX, "height": height, "scale": 1}
+            asked = {"format": "webp", "quality": SHEET_QUALITY, "captureBeyondViewport": True, "clip": clip}
+            drawn = page.context.new_cdp_session(page).send("Page.captureScreenshot", asked)
+            (out / f"before-after-{name}.webp").write_bytes(base64.b64decode(drawn["data"]))
+    index.write_text(page_of("".join(rows.values())))
 
 
 def main():

@@ -14,6 +14,10 @@ function severity({ open, waited }) {
   return waited > VERY_LATE_S ? 2 : waited > LATE_S ? 1 : 0;
 }
 
+// Nothing waits for too long, nothing of the last minute did, and nobody holds it.
+const isInTime = (row) =>
+  severity(row) === 0 && !(row.p99 > LATE_S) && !row.paused && !(row.unreachable_shards > 0);
+
 // A word for why it is late now.
 function cause(state, topic) {
   const [word] = why(state, topic) ?? [];
@@ -49,6 +53,10 @@ export function Now() {
     (worst, { waited }) => (waited > (worst ?? -1) ? waited : worst),
     undefined,
   );
+  const inTime = rows.filter(isInTime).length;
+  const fine = inTime === rows.length ? "all" : number(inTime);
+  const isKnown = rows.length > 0 && !state.issue && !state.problem;
+  // What burns comes first: the last ones are out of sight on a small screen.
   const columns = [
     {
       name: "Topic",
@@ -67,30 +75,17 @@ export function Now() {
           }
         `,
     },
-    { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
-    { name: "Due", value: (row) => row.due, cell: (row) => number(row.due) },
     {
       name: "Oldest due",
       value: (row) => row.waited,
       cell: (row) =>
         html`<span class=${row.paused ? "quiet" : mood(row.waited)}>${seconds(row.waited)}</span>`,
     },
-    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "Due", value: (row) => row.due, cell: (row) => number(row.due) },
     {
-      name: "p99",
+      name: "Late, p99",
       value: (row) => row.p99,
       cell: (row) => html`<span class=${mood(row.p99)}>${seconds(row.p99)}</span>`,
-    },
-    {
-      name: "Budget left",
-      value: (row) => row.left,
-      cell: (row) => html`<${Left} left=${row.left} />`,
-    },
-    { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
-    {
-      name: "Cancelled",
-      value: (row) => row.cancelled,
-      cell: (row) => rate(row.cancelled),
     },
     {
       name: "Out",
@@ -102,11 +97,6 @@ export function Now() {
         `,
     },
     {
-      name: "In flight",
-      value: (row) => row.in_flight,
-      cell: (row) => number(row.in_flight),
-    },
-    {
       name: "Dead",
       value: (row) => row.dead,
       cell: (row) =>
@@ -115,10 +105,11 @@ export function Now() {
           : "0",
     },
     {
-      name: "Shards",
-      value: (row) => row.shard_count,
-      cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>`,
+      name: "In flight",
+      value: (row) => row.in_flight,
+      cell: (row) => number(row.in_flight),
     },
+    { name: "Scheduled", value: (row) => row.scheduled, cell: (row) => number(row.scheduled) },
     {
       name: "Goes to",
       left: true,
@@ -130,6 +121,23 @@ export function Now() {
             ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>`
             : html`<span class="quiet">consumers</span>`,
     },
+    { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
+    {
+      name: "Cancelled",
+      value: (row) => row.cancelled,
+      cell: (row) => rate(row.cancelled),
+    },
+    { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    {
+      name: "Budget left",
+      value: (row) => row.left,
+      cell: (row) => html`<${Left} left=${row.left} />`,
+    },
+    {
+      name: "Shards",
+      value: (row) => row.shard_count,
+      cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>`,
+    },
   ];
   const empty = html`
     No topic yet. ${
@@ -140,11 +148,6 @@ export function Now() {
   `;
   return html`
     <h1>Now</h1>
-    <p class="quiet">
-      ${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are
-      those of the last minute of ${whose(state).words}; the budget is that of ${OBJECTIVE} % within
-      a second since ${isFleet(state) && !state.only ? "each" : "it"} started.
-    </p>
     <${Troubles} of=${troubles(state)} />
     <${Figures}
       of=${[
@@ -161,6 +164,7 @@ export function Now() {
         <h2>
           ${shown.length < rows.length ? `${number(shown.length)} of ` : ""}
           ${plural(rows.length, "topic")}
+          ${isKnown && html`<span class="quiet">, ${fine} in time</span>`}
         </h2>
         <input
           ref=${field}
@@ -180,5 +184,10 @@ export function Now() {
         onSort=${(by) => look({ sort: by })}
       />
     </div>
+    <p class="quiet">
+      ${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are
+      those of the last minute of ${whose(state).words}; the budget is that of ${OBJECTIVE} % within
+      a second since ${isFleet(state) && !state.only ? "each" : "it"} started.
+    </p>
   `;
 }

@@ -1,12 +1,17 @@
 // Where to go, and what can be done here, by typing some of its name.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { live, may } from "../api.js";
 import { coded, plain } from "../format.js";
 import { complain } from "../parts.js";
 
 const SHOWN_MAX = 12;
 const DEEDS_MAX = 300;
-const DEEDS = "main :is(button, a.button):not(th *, dialog *)";
+const OF_MAIN = "main :is(button, a.button):not(th *, dialog *)";
+const DEEDS = `${OF_MAIN}, header > button:not([aria-keyshortcuts]), footer button`;
+// A screen is there within this time.
+const OPENED_MS = 10_000;
+const LOOKED_EVERY_MS = 50;
 
 const nameOf = (one) =>
   (one.getAttribute("aria-label") ?? one.innerText).replace(/\s+/g, " ").trim();
@@ -36,6 +41,48 @@ function deeds() {
     });
 }
 
+// What can be done to a topic from anywhere: where, by which button, and how that is called here.
+const OF_TOPIC = [
+  ["topic", ({ paused }) => (paused ? "Resume …" : "Pause …")],
+  ["topic", () => "Change …", "Change the settings of"],
+  ["topic", () => "Delete this topic …", "Delete"],
+  ["shards", () => "Change the number …", "Resize, another number of shards for"],
+];
+
+// Presses a button of a topic's screen once that is there, and nothing if somebody goes elsewhere meanwhile.
+function press(topic, hash, label) {
+  const end = performance.now() + OPENED_MS;
+  const look = () => {
+    if (location.hash !== hash) return;
+    // Until then the screen before it may be there, with a button of the same name.
+    const shown = document.querySelector("main h1")?.textContent.trim() === topic;
+    const current = document.querySelector("main nav [aria-current]")?.getAttribute("href");
+    const one =
+      shown &&
+      current === hash &&
+      [...document.querySelectorAll(OF_MAIN)].find((each) => nameOf(each) === label);
+    if (one && !one.disabled) {
+      one.focus();
+      one.click();
+    } else if (performance.now() < end) setTimeout(look, LOOKED_EVERY_MS);
+    else complain("The screen does not offer that: nothing was done.");
+  };
+  location.hash = hash;
+  look();
+}
+
+const ofAny = (topic) =>
+  OF_TOPIC.map(([place, button, verb]) => {
+    const label = button(topic);
+    const hash = `#/${place}/${coded(topic.name)}`;
+    return {
+      hash,
+      kind: "topic",
+      name: `${verb ?? label.replace(" …", "")} ${plain(topic.name)} …`,
+      act: () => press(topic.name, hash, label),
+    };
+  });
+
 const goTo = (kind, name, hash) => ({ kind, name, act: () => (location.hash = hash) });
 
 // All words of what is typed are in the name; where the name begins with it comes first.
@@ -64,15 +111,27 @@ export function Palette({ places, ofTopic, topic, topics, onClose }) {
   }, []);
   const of = (name) =>
     ofTopic.map(([place, label]) => goTo("topic", `${name} ${label}`, `#/${place}/${coded(name)}`));
+  // What the screen offers itself is pressed there.
+  const others = may(live.state, "admin")
+    ? (live.state.topics ?? [])
+        .flatMap(ofAny)
+        .filter(({ hash }) => hash !== location.hash.split("?")[0])
+    : [];
   const all = [
     ...here,
     ...(topic ? of(topic) : []),
     ...places.map(([place, label]) => goTo("screen", label, `#/${place}`)),
+    ...others,
     ...topics.filter((name) => name !== topic).flatMap(of),
   ];
   const id = text.trim();
+  // Or in one topic, as the search has it.
+  const [, named, rest] = /^(\S+)\s+(.+)$/.exec(id) ?? [];
   const shown = [
     ...matching(all, text),
+    ...(topics.includes(named)
+      ? [goTo("message", `${plain(rest)} of ${named}`, `#/message/${coded(named)}/${coded(rest)}`)]
+      : []),
     ...(id ? [goTo("message", `Find the message ${plain(id)}`, `#/find/${coded(id)}`)] : []),
   ];
   const chosen = Math.min(at, shown.length - 1);

@@ -73,9 +73,8 @@ export const Size = ({ message }) => {
   return found ? sizeOf(found) : "payload not shown to this token";
 };
 
-// The headers that are delivered, and what says how a message is treated; a former payload is shown by itself.
-export const headersOf = ({ headers = {} }) =>
-  Object.entries(headers).filter(([name]) => name !== "duetime-previous");
+// The headers that are delivered, and what says how a message is treated.
+export const headersOf = ({ headers = {} }) => Object.entries(headers);
 
 // What somebody edited.
 export const Before = ({ message: { previous } }) =>

@@ -25,6 +25,16 @@ import {
   useSteady,
 } from "../parts.js";
 import { Table } from "../table.js";
+import {
+  PlanCommand,
+  TakeBack,
+  Undo,
+  became,
+  isBeingTakenBack,
+  isTakenBack,
+  promise,
+  until,
+} from "./undo.js";
 
 // More than so many want the name of the topic typed; of what deletes, so many.
 const TYPED_ABOVE = 1000;
@@ -38,7 +48,7 @@ const WORDS = {
     "Redrive",
     "They are due at once, with all their attempts. What dies after this moment is left alone.",
   ],
-  purge: ["Purge", "They are removed and cannot be brought back."],
+  purge: ["Purge", "They are removed."],
   cancel: [
     "Cancel",
     "They are removed and never delivered, unless somebody is delivering them right now.",
@@ -46,6 +56,8 @@ const WORDS = {
   reschedule: ["Reschedule", "Those that wait get this due time. Their attempts begin again."],
   due_now: ["Deliver now", "Those that wait are due at once. Their attempts begin again."],
 };
+// Plans that were started in this window, until it is known here that they ended.
+const begun = new Set();
 // What is gone afterwards, and what acts on dead letters.
 const DELETES = new Set(["purge", "cancel"]);
 const OF_DEAD = new Set(["redrive", "purge"]);
@@ -57,6 +69,7 @@ const HELP = {
   unknown_plan: "What was counted a while ago is forgotten:",
 };
 const isUnderWay = ({ state }) => state === "running" || state === "stopping";
+const isBusy = (plan) => isUnderWay(plan) || isBeingTakenBack(plan);
 const MOODS = {
   running: "good",
   done: "good",
@@ -77,6 +90,14 @@ const isTyped = (action, count) =>
   action === "purge" ||
   count > TYPED_ABOVE ||
   (DELETES.has(action) && count >= TYPED_FROM_OF_DELETES);
+// What deletes is kept, so that it can be taken back.
+const asked = (what) => (DELETES.has(what.action) ? { ...what, undoable: true } : what);
+// A node of an earlier version, behind the same balancer, keeps nothing.
+const planned = (path, what) =>
+  ask("POST", path, asked(what)).catch((problem) => {
+    if (problem.code === "unknown_field") return ask("POST", path, what);
+    throw problem;
+  });
 export const acted = ({ counts }) =>
   counts.done + counts.in_flight + counts.unchanged + counts.failed;
 
@@ -133,7 +154,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
   const path = topicPath(topic, "/plans");
   const count = () => {
     set({});
-    ask("POST", path, what).then(
+    planned(path, what).then(
       (plan) => set({ plan }),
       (problem) => set({ problem }),
     );
@@ -157,6 +178,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
       if (now.state === "planned") throw error;
     }
     started.current = true;
+    begun.add(plan.id);
     tell("It has begun, on the server; it can be stopped under “Bulk actions”.");
   };
   const perSecond = Number(rate.replaceAll(",", ""));
@@ -188,7 +210,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
         <${Commands}
           method="POST"
           path=${path}
-          body=${what}
+          body=${asked(what)}
           command=${command(
             `bulk ${what.action.replace("_", "-")}`,
             { ...options(what), rate: agreed.per_second, start: true, "at-most": agreed.at_most },
@@ -226,7 +248,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
         <p>
           ${
             plan.expected || !whole
-              ? `${means}${OF_DEAD.has(what.action) ? "" : " What comes meanwhile may be among them, but no more than this number are touched."}`
+              ? `${means}${DELETES.has(what.action) ? ` ${promise(plan)}` : ""}${OF_DEAD.has(what.action) ? "" : " What comes meanwhile may be among them, but no more than this number are touched."}`
               : "Nothing matches."
           }
         </p>
@@ -265,19 +287,14 @@ export function PlanFirst({ topic, what, example, onClose }) {
 
 // What can be done to a plan, as commands.
 function PlanCommands({ path, topic, plan }) {
-  const [method, rest, verb] =
+  const [method, verb] =
     plan.state === "running"
-      ? ["POST", "/stop", "stop"]
-      : plan.state === "stopped"
-        ? ["POST", "/start", "start"]
-        : ["GET", "", "get"];
+      ? ["POST", "stop"]
+      : plan.state === "stopped" && !isTakenBack(plan)
+        ? ["POST", "start"]
+        : ["GET", "get"];
   return html`
-    <${Commands}
-      method=${method}
-      path="${path}/${plan.id}${rest}"
-      body=${method === "POST" ? {} : undefined}
-      command=${command(`bulk ${verb}`, {}, topic, plan.id)}
-    />
+    <${PlanCommand} topic=${topic} path=${path} plan=${plan} method=${method} verb=${verb} />
   `;
 }
 
@@ -303,12 +320,42 @@ function GoOn({ topic, path, plan, onClose, onDone }) {
       <p>
         It was stopped after ${number(acted(plan))} of ${number(most(plan))}${
           plan.by ? `, and planned by ${plan.by}` : ""
-        }. ${WORDS[plan.action][1]}
+        }. ${WORDS[plan.action][1]}${DELETES.has(plan.action) ? ` ${promise(plan)}` : ""}
       </p>
       <p>At most ${number(plan.per_second)} a second.</p>
     <//>
   `;
 }
+
+// What was removed and is forgotten cannot be taken back.
+function Forget({ topic, path, plan, onClose, onDone }) {
+  return html`
+    <${Confirm}
+      title="Forget this action of ${topic}"
+      label="Forget it"
+      danger
+      onClose=${onClose}
+      onDone=${async () => {
+        await ask("DELETE", `${path}/${plan.id}`);
+        tell("It is forgotten.");
+        onDone();
+      }}
+      commands=${html`
+        <${PlanCommand} topic=${topic} path=${path} plan=${plan} method="DELETE" verb="delete" />
+      `}
+    >
+      <p>It can be taken back until ${until(plan) || "now"}. Once it is forgotten it cannot.</p>
+    <//>
+  `;
+}
+
+// How one that was watched ended, in a sentence.
+const ended = (plan) =>
+  plan.undo?.restored || isTakenBack(plan)
+    ? `${WORDS[plan.action][0]}, taken back: ${became(plan)}.`
+    : `${WORDS[plan.action][0]}: ${plan.state}, ${number(acted(plan))} of ${number(most(plan))}.${
+        until(plan) ? ` It can be taken back until ${until(plan)}.` : ""
+      }`;
 
 // The plans of a topic that were started. Who shows messages reads them again when one ends.
 export function Plans({ topic, actions, onEnded }) {
@@ -319,13 +366,25 @@ export function Plans({ topic, actions, onEnded }) {
     .filter((plan) => actions.includes(plan.action))
     .map((plan) => ({ key: plan.id, ...plan }));
   const steady = useSteady(rows.map((row) => row.id + row.state).join());
-  const [goOn, setGoOn] = useState(null);
-  const busy = rows.filter(isUnderWay).length;
-  const before = useRef(0);
+  // Which one a dialog is about, and which dialog.
+  const [dialog, setDialog] = useState({});
+  const chosen = rows.find((row) => row.id === dialog.id);
+  const busy = rows.filter(isBusy).length;
+  // What each was when it was seen last. Another window may have taken one back in between.
+  const before = useRef(new Map());
   useEffect(() => {
-    if (busy < before.current) onEnded?.();
-    before.current = busy;
-  }, [busy]);
+    const isNew = (row) => {
+      const old = before.current.get(row.id);
+      const isUndone = row.undo?.state === "done" && old?.undo?.state !== "done";
+      return begun.has(row.id) || (old && (isBusy(old) || isUndone));
+    };
+    const now = rows.filter((row) => !isBusy(row) && isNew(row));
+    now.forEach((row) => begun.delete(row.id));
+    before.current = new Map(rows.map((row) => [row.id, row]));
+    if (!now.length) return;
+    tell(now.map(ended).join(" "));
+    onEnded?.();
+  }, [rows.map((row) => `${row.id} ${row.state} ${row.undo?.state}`).join()]);
   if (!rows.length) return null;
   const act = (method, plan, rest, text) => async () => {
     try {
@@ -371,6 +430,19 @@ export function Plans({ topic, actions, onEnded }) {
           ></progress> ${number(acted(row))} of ${number(most(row))}
         `,
     },
+    ...(rows.some(({ action }) => DELETES.has(action))
+      ? [
+          {
+            name: "Undo",
+            left: true,
+            wrap: true,
+            cell: (row) =>
+              DELETES.has(row.action)
+                ? html`<${Undo} plan=${row} onAsk=${() => setDialog({ id: row.id, of: TakeBack })} />`
+                : html`<span class="quiet">–</span>`,
+          },
+        ]
+      : []),
     {
       name: "In flight",
       value: (row) => row.counts.in_flight,
@@ -444,16 +516,23 @@ export function Plans({ topic, actions, onEnded }) {
                   }
                   ${
                     row.state === "stopped" &&
-                    html`<button onClick=${() => setGoOn(row)}>Go on …</button>`
+                    !isTakenBack(row) &&
+                    html`
+                    <button onClick=${() => setDialog({ id: row.id, of: GoOn })}>Go on …</button>
+                  `
                   }
                   ${
-                    !isUnderWay(row) &&
+                    !isBusy(row) &&
                     html`
                     <button
                       disabled=${!steady}
-                      onClick=${act("DELETE", row, "", "It is forgotten.")}
+                      onClick=${
+                        until(row)
+                          ? () => setDialog({ id: row.id, of: Forget })
+                          : act("DELETE", row, "", "It is forgotten.")
+                      }
                     >
-                      Forget
+                      Forget${until(row) ? " …" : ""}
                     </button>
                   `
                   }
@@ -483,14 +562,18 @@ export function Plans({ topic, actions, onEnded }) {
       }
       <${Commands} path=${path} command=${command("bulk list", {}, topic)} />
       ${
-        goOn &&
+        chosen &&
         html`
-        <${GoOn}
+        <${dialog.of}
+          key=${chosen.id}
           topic=${topic}
           path=${path}
-          plan=${goOn}
-          onClose=${() => setGoOn(null)}
-          onDone=${again}
+          plan=${chosen}
+          onClose=${() => setDialog({})}
+          onDone=${() => {
+            if (dialog.of !== Forget) begun.add(chosen.id);
+            again();
+          }}
         />
       `
       }

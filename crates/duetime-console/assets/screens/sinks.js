@@ -119,7 +119,7 @@ function bySink(topics) {
     if (topic.paused && !topic.pause?.sink) sink.own += 1;
     if (topic.open) sink.down += 1;
   }
-  return [...found.values()];
+  return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 export function Sinks() {
@@ -254,7 +254,11 @@ export function Sinks() {
         row.down
           ? html`
             <span class="tag bad">
-              down for ${number(row.down)} of ${number(row.topics.length)}
+              ${
+                row.down === row.topics.length
+                  ? "down"
+                  : `down for ${number(row.down)} of ${number(row.topics.length)}`
+              }
             </span>
           `
           : html`<span class="tag good">up</span>`,
@@ -362,6 +366,9 @@ export function Sinks() {
   const none = unknown
     ? "Not known: no topic's sink was read yet."
     : "No topic has a sink: consumers claim.";
+  const all = bySink(
+    (state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })),
+  );
   const affected = topics.filter((topic) => topic.open || issueOf(topic));
   // Those of one sink that have the same trouble are said, and tried, once.
   const issues = new Map();
@@ -391,17 +398,27 @@ export function Sinks() {
           )}; no attempt is spent on it
           ${
             how !== "refused"
-              ? `, and it is tried ${next && next > nodeTime() ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}`
+              ? `, and it is tried ${next && next > nodeTime() + 1000 ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}`
               : ""
           }.
         </p>
         ${
           may(state, "admin") &&
-          how !== "refused" &&
           html`
           <div class="row">
-            <button disabled=${trying} onClick=${() => probe(topic.name)}>
-              ${trying === topic.name ? "…" : held.length > 1 ? `Try it with ${topic.name}` : "Try it now"}
+            ${
+              how !== "refused" &&
+              html`
+              <button disabled=${trying} onClick=${() => probe(topic.name)}>
+                ${trying === topic.name ? "…" : held.length > 1 ? `Try it with ${topic.name}` : "Try it now"}
+              </button>
+            `
+            }
+            <button
+              onClick=${() =>
+                setActing({ sink: all.find(({ name }) => name === topic.sink.name), act: "pause" })}
+            >
+              Pause ${topic.sink.name} …
             </button>
           </div>
         `
@@ -438,11 +455,9 @@ export function Sinks() {
       <${Table}
         label="sinks"
         columns=${together}
-        rows=${bySink(
-          (state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })),
-        )}
+        rows=${all}
         empty=${none}
-        first=${{ name: "Sink", down: false }}
+        first=${{ name: "State", down: true }}
       />
       <p class="quiet">
         A pause holds at all nodes and over restarts, until somebody ends it; a breaker is one

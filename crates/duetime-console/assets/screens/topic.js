@@ -126,7 +126,7 @@ function Heat({ detail }) {
 }
 
 // What became of what was taken in, as one bar.
-function Flow({ flow, node, died }) {
+function Flow({ flow, died, of: { words, all, isWhole } }) {
   const ends = [
     ["delivered", flow.delivered, "good"],
     ["cancelled", flow.cancelled, "quiet"],
@@ -177,7 +177,11 @@ function Flow({ flow, node, died }) {
       `
       }
     </p>
-    <p class="quiet">At ${node} since it started; the rest waits, or went through another node.</p>
+    <p class="quiet">
+      At ${words} since ${all > 1 ? "each" : "it"} started; the rest waits${
+        isWhole ? "" : ", or went through another node"
+      }.
+    </p>
   `;
 }
 
@@ -370,10 +374,10 @@ export function Topic({ topic }) {
         ["Due", number(answer.due)],
         ["Scheduled", number(answer.scheduled)],
         ["In flight", number(answer.in_flight)],
-        ["Dead letters", number(answer.dead), now.died ? "bad" : ""],
         ["In", rate(now.enqueued)],
         ["Cancelled", ratio],
         ["Out", rate(now.delivered)],
+        ["Dead letters", number(answer.dead), now.died ? "bad" : ""],
       ]}
     />
     <${WhyLate} topic=${topic} />
@@ -414,7 +418,7 @@ export function Topic({ topic }) {
         <h2>What became of them</h2>
         ${
           detail
-            ? html`<${Flow} flow=${detail.flow} died=${now.died} node=${whose(state).words} />`
+            ? html`<${Flow} flow=${detail.flow} died=${now.died} of=${whose(state)} />`
             : html`<p class="quiet">…</p>`
         }
         <${Commands} path=${detailPath(topic)} command=${command("rates", ofNodes())} />

@@ -19,28 +19,30 @@ use super::{output, pause};
 
 /// A message that waits this long is late, and very late.
 const LATE_S: [f64; 2] = [1.0, 10.0];
-/// Names and widths; counts are of messages, and what else a cell counts it says itself.
+/// Names and widths, in the order of the console; counts are of messages, and what else a cell counts it says itself.
 const COLUMNS: [(&str, u16); 13] = [
     ("Topic", 16),
-    ("Scheduled", 10),
-    ("Due", 8),
     ("Oldest due", 11),
-    ("Late p50", 9),
+    ("Due", 8),
     ("Late p99", 9),
+    ("Out/s", 6),
+    ("Dead", 7),
+    ("In flight", 10),
+    ("Scheduled", 10),
+    ("Goes to", 16),
     ("In/s", 6),
     ("Cancelled/s", 12),
-    ("Out/s", 6),
-    ("In flight", 10),
-    ("Dead", 7),
+    ("Late p50", 9),
     ("Shards", 7),
-    ("Goes to", 16),
 ];
 /// Which columns a narrow terminal shows: the first of these that fit, beside the one that is sorted by.
-const WANTED_FIRST: [usize; 13] = [0, 2, 3, 5, 8, 10, 12, 6, 1, 9, 4, 7, 11];
+const WANTED_FIRST: [usize; 13] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 10, 12];
 /// Topics whose pause is said below a table.
 const PAUSES_SHOWN: usize = 3;
 /// The column from which the keys go on to sort by others: the oldest due message on top.
-const OLDEST: usize = 3;
+const OLDEST: usize = 1;
+/// The column with the sink, which is a text as the name is.
+const GOES_TO: usize = 8;
 /// Width of the longest bar of a forecast.
 const BAR_CHARS: u64 = 40;
 
@@ -146,33 +148,33 @@ fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
         name: topic.name.clone(),
         keys: [
             0.0,
-            counts[0],
-            counts[1],
             waited.unwrap_or(-1.0),
-            p50.unwrap_or(-1.0),
+            counts[1],
             p99.unwrap_or(-1.0),
+            out,
+            counts[3],
+            counts[2],
+            counts[0],
+            0.0,
             incoming,
             cancelled,
-            out,
-            counts[2],
-            counts[3],
+            p50.unwrap_or(-1.0),
             f64::from(topic.shard_count),
-            0.0,
         ],
         cells: [
             named(topic),
-            topic.scheduled.to_string(),
-            topic.due.to_string(),
             seconds(waited),
-            millis(p50),
+            topic.due.to_string(),
             millis(p99),
+            rate(out),
+            topic.dead.to_string(),
+            topic.in_flight.to_string(),
+            topic.scheduled.to_string(),
+            sink,
             rate(incoming),
             rate(cancelled),
-            rate(out),
-            topic.in_flight.to_string(),
-            topic.dead.to_string(),
+            millis(p50),
             topic.shard_count.to_string(),
-            sink,
         ],
         is_down: topic.sink_issue.is_some(),
         late: LATE_S.iter().filter(|limit| waited.is_some_and(|waited| waited > **limit)).count(),
@@ -214,7 +216,7 @@ impl Screen {
             }
             let column = self.column;
             let by = a.keys[column].partial_cmp(&b.keys[column]).unwrap_or(Ordering::Equal);
-            let by = if matches!(column, 0 | 12) { a.cells[column].cmp(&b.cells[column]) } else { by };
+            let by = if matches!(column, 0 | GOES_TO) { a.cells[column].cmp(&b.cells[column]) } else { by };
             if self.down { by.reverse() } else { by }.then_with(|| a.name.cmp(&b.name))
         };
         lines.sort_by(order);
@@ -355,7 +357,7 @@ impl Screen {
     fn draw_topics(&self, frame: &mut Frame<'_>, area: ratatui::layout::Rect) {
         let (lines, shown) = (self.lines(), self.fitting(area.width));
         let right = |text: String, column: usize| {
-            let is_text = matches!(column, 0 | 12);
+            let is_text = matches!(column, 0 | GOES_TO);
             Cell::from(Text::from(text).alignment(if is_text { Alignment::Left } else { Alignment::Right }))
         };
         let head = shown.iter().map(|at| {
@@ -365,7 +367,7 @@ impl Screen {
         let rows = lines.iter().map(|line| {
             let text = |at: usize| match at {
                 // In a narrow terminal nothing else says so.
-                0 if line.is_down && !shown.contains(&12) => format!("{}: sink down", line.name),
+                0 if line.is_down && !shown.contains(&GOES_TO) => format!("{}: sink down", line.name),
                 _ => line.cells[at].clone(),
             };
             let row = Row::new(shown.iter().map(|at| right(text(*at), *at)));
@@ -380,8 +382,8 @@ impl Screen {
         let total = shown.iter().map(|&at| {
             let text = match at {
                 0 => format!("{} of {}", lines.len(), output::count(self.look.topics.len() as u64, "topic")),
-                1 | 2 | 9 | 10 | 11 => format!("{:.0}", sum(at)),
-                6..=8 => rate(sum(at)),
+                2 | 5..=7 | 12 => format!("{:.0}", sum(at)),
+                4 | 9 | 10 => rate(sum(at)),
                 _ => String::new(),
             };
             right(text, at)

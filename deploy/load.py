@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A load for deploy/try: orders are enqueued with a timeout, most are paid and cancelled, the rest are claimed; mails go to a
-webhook of this program, which is down for a minute of five.
+webhook of this program, which is down for three minutes of eight: long enough that DuetimeSinkDown calls, which takes two.
 
 Says every ten seconds what happened. Ends after --seconds (0: never) and then waits for what is still due; its status is
 not 0 if something was early, an order was delivered although its cancel was acknowledged, or something did not come. Nothing but
@@ -29,7 +29,7 @@ REQUEST_TIMEOUT_S = 30
 GRACE_S = 60
 """How long after its end the load waits for what is due."""
 MAILS_PER_SECOND = 5
-HOOK_UP_S, HOOK_DOWN_S, HOOK_FIRST_UP_S = 240, 60, 60
+HOOK_UP_S, HOOK_DOWN_S, HOOK_FIRST_UP_S = 300, 180, 60
 """The webhook: how long it is up and down in turn, and how long it is up at first."""
 
 

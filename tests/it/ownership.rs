@@ -3,6 +3,7 @@
 
 use duetime_testkit::at_home::MessagesAtHome as _;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use duetime_settings::{ClientTls, PemFile, Secret};
 use duetime_small_store::SmallStore;
 use duetime_supervisor::Supervisor;
 use duetime_testkit::conformance::ownership::run_all;
-use duetime_testkit::servers::{EtcdServers, RedisServer};
+use duetime_testkit::servers::{EtcdServers, RedisServer, write_certificates};
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{WallClock, in_time, plain_message, topic_record};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -107,6 +110,57 @@ async fn etcd_may_speak_tls() {
     let tls = ClientTls::trusting(etcd.authority.clone().map(PemFile::new));
     assert!(Etcd::check(&config(&etcd), &Namespace::default()).await.is_err(), "nobody vouches for it");
     on_etcd(EtcdConfig { tls, ..config(&etcd) }).await;
+}
+
+/// Passes connections on to `port`, and answers with its own address; the numbers of those that are open, in order.
+async fn passing_on(port: u16) -> (SocketAddr, Arc<Mutex<Vec<usize>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, open) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let kept = open.clone();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut from, _) = listener.accept().await.unwrap();
+            kept.lock().push(number);
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let mut to = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+                kept.lock().retain(|other| *other != number);
+            });
+        }
+    });
+    (address, open)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_are_read_anew_are_those_of_a_new_connection_to_etcd_or_change_nothing() {
+    let etcd = EtcdServers::start_tls().await;
+    let (address, open) = passing_on(etcd.port(0)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let right = std::fs::read(etcd.authority.clone().unwrap()).unwrap();
+    std::fs::write(&file, &right).unwrap();
+    let tls = ClientTls::trusting(Some(PemFile::new(&file)));
+    let endpoints = vec![format!("https://localhost:{}", address.port())];
+    let by = EtcdConfig { endpoints, tls: tls.clone(), ..config(&etcd) };
+    let node = Etcd::start(by, Namespace::default(), me("a"), late().await, None, meters(), &supervisor());
+    node.demand(vec![(TopicName::new("orders").unwrap(), 12)]).await;
+    let nodes = [node];
+    let is_well = || scanned(&nodes) == (12, true) && nodes[0].issue().is_none();
+    until("it shares", &nodes, is_well).await;
+    let first = open.lock().clone();
+    // Of another authority: etcd cannot be known by it.
+    write_certificates(folder.path());
+    tls.renew(|_| Ok(())).unwrap();
+    let_pass(LEASE * 2, Because::Quiet).await;
+    assert!(is_well() && first.iter().all(|one| open.lock().contains(one)), "the connection goes on");
+    std::fs::write(&file, &right).unwrap();
+    tls.renew(|_| Ok(())).unwrap();
+    until("a new connection", &nodes, || open.lock().iter().all(|one| !first.contains(one)) && !open.lock().is_empty())
+        .await;
+    let_pass(LEASE * 2, Because::Time).await;
+    assert!(is_well(), "{:?}", nodes[0].issue());
+    nodes[0].leave().await;
 }
 
 /// Who has every shard of `orders` as each of these nodes scans them: the number of shards, each scanned once.

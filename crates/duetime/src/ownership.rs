@@ -51,10 +51,6 @@ pub struct OwnershipDeps {
 }
 
 /// Makes the configured ownership.
-///
-/// # Errors
-///
-/// A store that cannot be shared.
 pub fn open(config: &Config, parts: OwnershipDeps) -> anyhow::Result<Arc<dyn Ownership>> {
     let OwnershipDeps { me, store, link, clock, meters, supervisor } = parts;
     let namespace = config.store.namespace();

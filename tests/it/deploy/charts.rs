@@ -42,7 +42,7 @@ fn with(case: &str, sets: &[&str]) -> (bool, String) {
 
 #[test]
 fn values_that_cannot_work_are_refused_by_name() {
-    let refusals: [(&str, &[&str], &str); 36] = [
+    let refusals: [(&str, &[&str], &str); 40] = [
         ("embedded", &["replicas=2"], "round-robin"),
         ("embedded", &["auth.tokens=null"], "tokens"),
         ("embedded", &["colour=red"], "colour"),
@@ -60,6 +60,10 @@ fn values_that_cannot_work_are_refused_by_name() {
         ("embedded", &["env[0].name=A", "env[0].value=1"], "/env/0/value"),
         ("embedded", &["env[0].name=DUETIME_NODE_ID", "env[0].value=x"], "/env/0/name"),
         ("embedded", &["envFrom[0].secret=x"], "/envFrom/0"),
+        ("embedded", &["commonLabels.helm\\.sh/chart=x"], "commonLabels: helm.sh/chart is a label of the chart's own"),
+        ("embedded", &["commonLabels.team=shop", "podLabels.team=x"], "podLabels: team is a label of all objects"),
+        ("embedded", &["commonLabels.team=1"], "/commonLabels/team"),
+        ("embedded", &["dashboards.annotations.a=1"], "/dashboards/annotations/a"),
         ("embedded", &["podLabels.app\\.kubernetes\\.io/instance=x"], "podLabels: app.kubernetes.io/instance is"),
         ("embedded", &["podAnnotations.a=1"], "/podAnnotations/a"),
         ("embedded", &["podAnnotations.checksum/config=x"], "podAnnotations: checksum/config is"),
@@ -108,6 +112,44 @@ fn the_notes_lead_to_the_node_by_any_port_of_the_service_and_over_tls() {
 }
 
 #[test]
+fn a_secret_without_an_authority_is_spoken_of_where_it_is_met() {
+    let notes = |case: &str, sets: &[&str]| {
+        let mut helm = command("helm");
+        helm.args(["install", "x", "deploy/helm/duetime", "--dry-run=client", "--values"]);
+        helm.arg(format!("deploy/helm/cases/{case}.yaml"));
+        sets.iter().for_each(|set| _ = helm.args(["--set", set]));
+        let printed = done(&mut helm);
+        printed.split_once("NOTES:").expect("helm prints the notes").1.to_owned()
+    };
+    let says = notes("fitted", &[]);
+    let asks = r"get secret duetime-tls -o jsonpath='{.data.ca\.crt}'";
+    assert!(says.contains(asks) && says.contains("tls.caKey to \"\""), "{says}");
+    for (case, sets) in [("fitted", &["tls.caKey="][..]), ("embedded-tls", &[]), ("embedded", &[])] {
+        let says = notes(case, sets);
+        assert!(!says.contains("caKey"), "no node is asked by another: {says}");
+    }
+    // What a pod's log shows of it: the complaint of the init container, and the line above the one that it names.
+    let (well, printed) = with("fitted", &[]);
+    let config = block(&printed, "duetime.toml: |");
+    assert!(well && config.contains("tls.caKey of the chart to \"\""), "{printed}");
+    let folder = tempfile::tempdir().unwrap();
+    write_certificates(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("url"), "redis://127.0.0.1:1").unwrap();
+    let here = config
+        .replace("/run/secrets/store/url", &path("url"))
+        .replace("/run/tls/tls.crt", &path("server.pem"))
+        .replace("/run/tls/tls.key", &path("server.key"))
+        .replace("/run/tls/ca.crt", &path("ca.crt"));
+    std::fs::write(path("duetime.toml"), here).unwrap();
+    let (well, printed) = ran(command(PROGRAM).args(["check-config", "--offline", &path("duetime.toml")]));
+    assert!(!well && printed.contains("node.peer_tls") && printed.contains("ca.crt: No such file"), "{printed}");
+    // With it all is well, though there is no Redis: a store that is away keeps no pod from starting.
+    std::fs::copy(path("ca.pem"), path("ca.crt")).unwrap();
+    done(command(PROGRAM).args(["check-config", "--offline", &path("duetime.toml")]));
+}
+
+#[test]
 fn nodes_with_tls_know_each_other_by_the_name_of_the_service() {
     let at = |sets: &[&str]| {
         let (well, printed) = with("fitted", sets);
@@ -119,6 +161,17 @@ fn nodes_with_tls_know_each_other_by_the_name_of_the_service() {
     assert_eq!(at(&["tls.serverName=duetime.internal.example"]), Some(is("duetime.internal.example")));
     assert_eq!(at(&["tls.caKey="]), None, "a Secret without an authority");
     assert_eq!(at(&["tls.secretName=", "serviceMonitor.tlsConfig=null"]), None);
+}
+
+#[test]
+fn a_label_for_all_is_on_every_object_and_on_the_pods_and_in_no_selector() {
+    let (well, printed) = with("redis-etcd", &["commonLabels.team=shop"]);
+    let objects: Vec<&str> = printed.split("\n---\n").filter(|object| object.contains("\nkind: ")).collect();
+    assert!(well && objects.len() > 10, "{printed}");
+    for object in objects {
+        let of_pods = usize::from(object.contains("\nkind: Deployment"));
+        assert_eq!(object.matches("team: shop").count(), 1 + of_pods, "{object}");
+    }
 }
 
 #[test]
@@ -134,7 +187,9 @@ fn a_prometheus_of_another_namespace_reaches_nodes_that_it_is_to_scrape() {
 fn every_object_is_one_that_kubernetes_knows() {
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().join("base.yaml");
-    std::fs::write(&base, done(command("kubectl").args(["kustomize", "deploy/kustomize/base"]))).unwrap();
+    let built = done(command("kubectl").args(["kustomize", "deploy/kustomize/base"]));
+    assert!(built.contains("- check-config\n        - --offline\n"), "no init container reads the file: {built}");
+    std::fs::write(&base, built).unwrap();
     for file in cases("golden").into_iter().chain([base]) {
         let printed = done(command("kubernetes-validate").args(["-k", "1.37", "--strict"]).arg(&file));
         assert!(

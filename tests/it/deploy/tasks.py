@@ -1,11 +1,13 @@
-"""The tasks of docs/OPERATIONS.md that change Redis, etcd and passwords, by the commands of the page, beside a load.
+"""The tasks of docs/OPERATIONS.md that change Redis, etcd, passwords and certificates, by the commands of the page, beside a load.
 
 Three masters, three replicas, two etcds and three nodes; every address of the page is one of the loopback network here. Each
 message that was acknowledged has to come, to a consumer or to a webhook, and none before its time. How late they came is printed, and
 not judged (benches/runs has such a table). The arguments say which tasks: `slots`, `servers`, `owners`, in
-this order, for the new servers of `slots` are of the version before the upgrade.
+this order, for the new servers of `slots` are of the version before the upgrade. `certificates` is run alone, for its nodes speak TLS and
+the addresses of the other tasks are those of nodes without.
 """
 
+import http.client
 import http.server
 import json
 import os
@@ -33,6 +35,11 @@ SETTLES_S = 6
 TASK_S_MAX = 600
 OLD, NEW = "change-me", "new-password"
 """Of the user `duetime`: that of deploy/redis/duetime.acl, and the next one."""
+OLD_OF_REPLICAS = "change-me-as-well"
+LINKED = "connected_slaves:[1-9]|master_link_status:up"
+TLS = "certificates" in sys.argv
+OLD_DAYS, NEW_DAYS = 10, 300
+"""How long the certificates of nodes are good for."""
 os.environ["REDISCLI_AUTH"] = "change-me-too"
 
 with open(os.path.join(ROOT, "docs/OPERATIONS.md")) as page:
@@ -70,14 +77,19 @@ class Server:
     """A host with a node."""
 
     def __init__(self, address):
-        self.address, self.url = address, f"http://{address}:{node_port}"
+        self.address, self.url = address, f"{'https' if TLS else 'http'}://{address}:{node_port}"
         folder = os.path.join(FOLDER, address)
         os.makedirs(folder)
         members = ",".join(f"{one}:{redis_port}" for one in REDIS[:3])
         self.write("redis-url", f"redis-cluster://duetime:{OLD}@{members}\n")
+        tls = ""
+        if TLS:
+            certify(folder, address, OLD_DAYS)
+            tls = f'tls = {{ cert = "{folder}/cert.pem", key = "{folder}/key.pem" }}\npeer_tls = {{ ca_file = "{AUTHORITY}" }}'
         self.write("duetime.toml", f"""[node]
 id = "{address}"
 listen = "{address}:{node_port}"
+{tls}
 
 [store]
 url = {{ file = "{folder}/redis-url" }}
@@ -103,6 +115,17 @@ allow = ["127.0.0.1"]
     def restart(self):
         assert self.child.end() == 0, self.child.output()[-3000:]
         self.child.start()
+
+
+def openssl(*args):
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *args)
+
+
+def certify(folder, address, days):
+    """A certificate for the address and its key, of the authority that all trust."""
+    os.makedirs(folder, exist_ok=True)
+    openssl("-subj", "/CN=node", "-addext", f"subjectAltName=IP:{address}", "-addext", "basicConstraints=critical,CA:FALSE",
+            "-days", days, "-CA", AUTHORITY, "-CAkey", f"{AUTHORITY}.key", "-out", f"{folder}/cert.pem", "-keyout", f"{folder}/key.pem")
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
@@ -271,6 +294,10 @@ for server in (HOOK, hosts):
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
 bin = tools()
+AUTHORITY = os.path.join(FOLDER, "authority.pem")
+if TLS:
+    openssl("-subj", "/CN=authority of a test", "-days", NEW_DAYS, "-out", AUTHORITY, "-keyout", f"{AUTHORITY}.key")
+    os.environ.update({"SSL_CERT_FILE": AUTHORITY, "CURL_CA_BUNDLE": AUTHORITY})
 load = Load()
 redis = {address: Redis(address) for address in REDIS}
 for one in redis.values():
@@ -320,7 +347,7 @@ def servers():
     task("upgrade Redis 7.0 to 8.2", re.sub(r"(?<=<<PAIRS\n).*?(?=\nPAIRS)", pairs(), upgrade, flags=re.DOTALL))
     versions = {re.search(r"redis_version:(\S+)", redis[address].cli("info", "server"))[1] for address in REDIS[:6]}
     assert len(versions) == 1 and versions.pop().startswith("8."), versions
-    password = commands("Rotate another secret")[:3]
+    *password, give, show, remove = commands("Rotate another secret")[:6]
     members = ",".join(f"{one}:{redis_port}" for one in REDIS[:3])
     url = f"redis-cluster://duetime:{NEW}@{members}"
     task("another password of Redis", *password, old_password=OLD, new_password=NEW, new_url=url)
@@ -328,6 +355,13 @@ def servers():
         asked = ["redis-cli", "-h", REDIS[0], "-p", str(redis_port), "--user", "duetime", "--pass", old, "ping"]
         said = subprocess.run(asked, capture_output=True, text=True)
         assert answer in said.stdout + said.stderr, said
+    task("another password of replicas", give, show, remove, old_password=OLD_OF_REPLICAS, new_password=NEW)
+    # Links that are made anew are so by the new one.
+    for address in REDIS[:6]:
+        redis[address].cli("client", "kill", "type", "replica")
+    time.sleep(1)
+    for address in REDIS[:6]:
+        until(lambda address=address: re.search(LINKED, redis[address].cli("info", "replication")), f"{address} has its link")
 
 
 def owners():
@@ -343,7 +377,7 @@ def owners():
     serving()
     proven(is_etcd)
     ask_for_passwords()
-    password = commands("Rotate another secret")[3:]
+    password = commands("Rotate another secret")[6:]
     task("another password of etcd", *password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
     serving()
     # A user that is gone authenticates nobody: each node is at etcd by the new one.
@@ -352,6 +386,31 @@ def owners():
     for node in nodes.values():
         up = '\nduetime_ownership_up{mode="etcd"} 1\n'
         until(lambda node=node: up in run("curl", "-fsS", f"{node.url}/metrics"), f"{node.address} is at etcd")
+
+
+def certificates():
+    """While one node finds rubbish first, which changes nothing, and a connection to each is open all the time."""
+    write, shown = commands("Rotate a certificate")
+    for address in NODES:
+        certify(os.path.join(FOLDER, "new", address), address, NEW_DAYS)
+    broken = nodes[NODES[0]]
+    broken.write("key.pem", "rubbish")
+    taken = "\nduetime_config_last_reload_successful "
+    until(lambda: f"{taken}0\n" in run("curl", "-fsS", f"{broken.url}/metrics"), "the bad file is noticed")
+    os.chdir(FOLDER)
+    old = run("bash", "-euo", "pipefail", "-c", shown)
+    kept = [http.client.HTTPSConnection(address, node_port, timeout=10) for address in NODES]
+    for one in kept:
+        one.connect()
+        one.auto_open = False
+    task("new certificates", write)
+    for node in nodes.values():
+        until(lambda node=node: f"{taken}1\n" in run("curl", "-fsS", f"{node.url}/metrics"), f"{node.address} has it")
+    for one in kept:
+        one.request("GET", "/readyz")
+        assert one.getresponse().status == 200
+    ends = [line for line in run("bash", "-euo", "pipefail", "-c", shown).splitlines() if line.startswith("notAfter=")]
+    assert len(ends) == len(NODES) and not any(end in old for end in ends), (old, ends)
 
 
 def proven(block, has=()):
@@ -392,7 +451,7 @@ try:
     print("| task | took | consumers | webhook |\n|---|---|---|---|")
     task("nothing", "sleep 5")
     for group in sys.argv[1:]:
-        {"slots": slots, "servers": servers, "owners": owners}[group]()
+        {"slots": slots, "servers": servers, "owners": owners, "certificates": certificates}[group]()
 finally:
     load.ending = True
     for thread in load.threads:

@@ -4,7 +4,7 @@ use duetime_testkit::violation::{is_long, only_in_long};
 
 use super::{PROGRAM, command, done, ran};
 
-/// Carries out tasks of the page beside a load, which takes minutes.
+/// Carries out tasks of the page beside a load.
 fn tasks(which: &str) {
     if !is_long() {
         return only_in_long("slots that move and servers that restart take minutes");
@@ -37,6 +37,24 @@ fn redis_is_upgraded_and_its_password_changed_by_the_commands_of_the_page() {
 #[test]
 fn etcd_and_the_ownership_mode_are_changed_by_the_commands_of_the_page() {
     tasks("owners");
+}
+
+#[test]
+fn certificates_of_nodes_are_replaced_by_the_commands_of_the_page() {
+    tasks("certificates");
+}
+
+#[test]
+fn one_master_or_one_sink_takes_no_node_out_of_service_and_each_is_said() {
+    script("readiness", &[]);
+}
+
+#[test]
+fn the_trial_shows_a_sink_that_goes_down_and_comes_back_and_calls_somebody_for_it() {
+    if !is_long() {
+        return only_in_long("an alert waits for two minutes");
+    }
+    script("trial", &[]);
 }
 
 #[test]

@@ -26,13 +26,13 @@ use crate::auth::token_hash::hash_of;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
 use crate::server::memory::Account;
-use crate::server::peers::address_of;
+use crate::server::peers::{ASKED_AT_ONCE, address_of};
 use crate::server::state::HttpParts;
 
 /// Longest wait for all nodes together.
 const ALL_WITHIN: Duration = Duration::from_secs(4);
 /// Most nodes that are asked for one answer.
-const NODES_MAX: usize = 256;
+const NODES_MAX: usize = ASKED_AT_ONCE;
 
 /// The parameters of a query that say whose figures are asked for.
 pub(crate) const PARAMETERS: [&str; 2] = ["scope", "node"];

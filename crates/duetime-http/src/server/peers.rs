@@ -24,8 +24,9 @@ use crate::auth::token_hash::Hash;
 use crate::json::problem::Problem;
 use crate::server::peer_tls::with_tls;
 
-/// Requests to other nodes that are open at once, of all callers together.
-pub(crate) const ASKED_AT_ONCE: usize = 16;
+/// Requests to other nodes that are open at once, of all callers together: as many as one answer asks, so that nodes that
+/// are silent for [`NODE_WITHIN`] keep no other from being asked in time.
+pub(crate) const ASKED_AT_ONCE: usize = 256;
 /// Connections that are kept open to one node.
 const IDLE_MAX: usize = 2;
 /// Longest wait for a connection.

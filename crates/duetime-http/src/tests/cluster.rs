@@ -239,6 +239,21 @@ async fn a_sink_consumers_and_issues_are_those_of_all_nodes() {
 }
 
 #[tokio::test]
+async fn many_silent_nodes_hide_none_that_answers() {
+    const SILENT_NODES: usize = 200;
+    let (asked, well) = (node("n1", FixedSinks::default()).await, node("well", FixedSinks::default()).await);
+    let (address, _serves) = served(&well).await;
+    // Nobody accepts here.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nowhere = listener.local_addr().unwrap();
+    let silent = (0..SILENT_NODES).map(|n| member(&format!("silent-{n}"), Some(nowhere)));
+    let asked = among(&asked, silent.chain([member("well", Some(address))]));
+    let (issues, _) = complete(&asked, "/v1/issues?scope=cluster", SILENT_NODES).await;
+    let answered: Vec<_> = nodes(&issues).into_iter().filter(|(_, answered, _)| *answered).collect();
+    assert_eq!(answered, [("n1", true, ""), ("well", true, "")]);
+}
+
+#[tokio::test]
 async fn no_address_is_asked_but_those_that_nodes_published_and_the_token_goes_to_no_other() {
     let asked = node("n1", FixedSinks::default()).await;
     let ok = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_owned();

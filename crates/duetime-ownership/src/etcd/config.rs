@@ -2,9 +2,10 @@
 //!
 //! Upstream: the program's configuration.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_settings::{ClientTls, Secret};
+use duetime_settings::{ClientPem, ClientTls, Secret};
 use serde::Deserialize;
 
 /// Bounds of `lease_ttl`.
@@ -54,6 +55,20 @@ fn endpoints<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D
 }
 
 impl EtcdConfig {
+    /// Whether an address is of TLS.
+    fn has_tls(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.starts_with("https://"))
+    }
+
+    /// What a connection that is made now trusts and shows; nothing without TLS.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file that cannot be read.
+    pub(super) fn certificates(&self) -> Result<Option<Arc<ClientPem>>, String> {
+        self.has_tls().then(|| self.tls.read()).transpose()
+    }
+
     /// What is wrong with `lease_ttl`.
     #[must_use]
     pub fn lease_fault(&self) -> Option<&'static str> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{Drain, Member, Namespace, TopicName, Vitals};
+use duetime_settings::ClientPem;
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, Identity, PutOptions, TlsOptions,
     Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
@@ -77,6 +78,8 @@ pub(super) enum Change {
 #[derive(Clone)]
 pub(super) struct EtcdLink {
     client: Client,
+    /// What it trusts and shows.
+    certificates: Option<Arc<ClientPem>>,
     prefix: String,
 }
 
@@ -86,7 +89,7 @@ impl std::fmt::Debug for EtcdLink {
     }
 }
 
-fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
+fn options(config: &EtcdConfig, certificates: Option<&ClientPem>) -> ConnectOptions {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(ANSWER_WITHIN)
         .with_keep_alive(Duration::from_secs(1), ANSWER_WITHIN)
@@ -95,8 +98,7 @@ fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
     if let (Some(user), Some(password)) = (&config.user, &config.password) {
         options = options.with_user(user, password.expose()).with_auto_token_refresh(true);
     }
-    if config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
-        let pem = config.tls.read().map_err(EtcdError::Away)?;
+    if let Some(pem) = certificates {
         let mut tls = match &pem.ca {
             Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
             None => TlsOptions::new().with_enabled_roots(),
@@ -109,7 +111,7 @@ fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdError> {
         }
         options = options.with_tls(tls);
     }
-    Ok(options)
+    options
 }
 
 /// What became of a drain that was asked for.
@@ -148,9 +150,15 @@ where
 
 impl EtcdLink {
     pub async fn connect(config: &EtcdConfig, namespace: &Namespace) -> Result<Self, EtcdError> {
-        let (endpoints, options) = (config.endpoints.clone(), options(config)?);
+        let certificates = config.certificates().map_err(EtcdError::Away)?;
+        let (endpoints, options) = (config.endpoints.clone(), options(config, certificates.as_deref()));
         let client = call(|| Client::connect(endpoints.clone(), Some(options.clone()))).await?;
-        Ok(Self { client, prefix: format!("/duetime/{namespace}/") })
+        Ok(Self { client, certificates, prefix: format!("/duetime/{namespace}/") })
+    }
+
+    /// What it trusts and shows; nothing without TLS.
+    pub fn certificates(&self) -> Option<&Arc<ClientPem>> {
+        self.certificates.as_ref()
     }
 
     fn node_key(&self, name: &str) -> String {

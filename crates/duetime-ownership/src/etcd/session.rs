@@ -7,9 +7,11 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{MemberState, Vitals};
+use duetime_settings::ClientPem;
 use etcd_client::{LeaseKeepAliveResponse, LeaseKeepAliveStream, LeaseKeeper, WatchResponse, WatchStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -29,6 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shards of others that were late are scanned on for a lease and this. By then the keys of a node that is dead are
 /// gone.
 const ADOPTED_SLACK: Duration = Duration::from_secs(3);
+/// How often a session asks whether certificates have been read anew.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait for a connection of new certificates; no longer than a third of the lease, which nobody renews meanwhile.
+const CERTIFICATES_WITHIN: Duration = Duration::from_secs(2);
+/// Certificates that etcd did not take are tried again after this.
+const CERTIFICATES_AGAIN: Duration = Duration::from_secs(10);
 /// Interval between published vitals.
 const VITALS_EVERY: Duration = Duration::from_secs(10);
 /// No plan is due until something happens.
@@ -50,6 +58,8 @@ pub(super) struct Session {
     is_registered: bool,
     /// The drain of this node went with its entry, and not because somebody took it back.
     lost_drain: bool,
+    /// Certificates by which etcd was not reached, and when they are tried again.
+    untaken: Option<(Arc<ClientPem>, Instant)>,
     /// Why a write of the last plan was refused.
     refused: Option<String>,
     /// Why the last word of how this node does was refused.
@@ -151,6 +161,7 @@ impl Keeper {
             plan_at,
             is_registered,
             lost_drain,
+            untaken: None,
             refused,
             refused_vitals,
             unserved,
@@ -165,7 +176,8 @@ impl Keeper {
         let mut renew = tokio::time::interval(ttl / 3);
         // Apart from all that shards depend on: what comes of these holds up nothing.
         let (mut says, mut looks) = (tokio::time::interval(VITALS_EVERY), tokio::time::interval(LOOK_EVERY));
-        for beside in [&mut says, &mut looks] {
+        let mut certificates = tokio::time::interval(CERTIFICATES_EVERY);
+        for beside in [&mut says, &mut looks, &mut certificates] {
             beside.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
         loop {
@@ -179,6 +191,7 @@ impl Keeper {
                     session.renew.keep_alive().await?;
                 }
                 _ = says.tick() => self.say_vitals(session),
+                _ = certificates.tick() => self.take_certificates(session).await,
                 Some(said) = session.vitals.join_next(), if !session.vitals.is_empty() => self.vitals_said(session, said.ok()),
                 _ = looks.tick() => self.look_for_late(session),
                 Some(late) = session.looks.join_next(), if !session.looks.is_empty() => {
@@ -213,6 +226,33 @@ impl Keeper {
                 () = tokio::time::sleep_until(wake) => self.carry_out(session).await?,
             }
         }
+    }
+
+    /// Goes on by a connection of the certificates that were read last, if that of `session` is of others. Where there can be
+    /// none, the one that is open goes on.
+    async fn take_certificates(&mut self, session: &mut Session) {
+        let Ok(Some(latest)) = self.config.certificates() else { return };
+        if session.link.certificates().is_some_and(|used| Arc::ptr_eq(used, &latest)) {
+            return;
+        }
+        let again = session.untaken.as_ref().filter(|(tried, _)| Arc::ptr_eq(tried, &latest)).map(|(_, at)| *at);
+        if again.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        let within = CERTIFICATES_WITHIN.min(session.lease.ttl / 3);
+        let why = match tokio::time::timeout(within, self.open()).await {
+            Ok(Ok(opened)) => {
+                *session = opened;
+                info!("etcd is asked by a connection of the new certificates");
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no connection within {within:?}"),
+        };
+        if again.is_none() {
+            warn!(why, "etcd cannot be reached with the new certificates, the open connection goes on");
+        }
+        session.untaken = Some((latest, Instant::now() + CERTIFICATES_AGAIN));
     }
 
     /// Takes in what changed in etcd.

@@ -17,11 +17,19 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "duetime.labels" -}}
+{{- define "duetime.ownLabels" -}}
 {{ include "duetime.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* Of every object. */}}
+{{- define "duetime.labels" -}}
+{{ include "duetime.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* What one value cannot know of another: each refusal names the value and what to write. Nothing is made of such values. */}}
@@ -57,11 +65,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "autoscaling.max: %d is below autoscaling.min, %d" (int $v.autoscaling.max) (int $v.autoscaling.min)) -}}
 {{- end -}}
 {{- end -}}
+{{- range $label, $_ := include "duetime.ownLabels" $ | fromYaml -}}
+{{- if hasKey ($v.commonLabels | default dict) $label -}}
+{{- fail (printf "commonLabels: %s is a label of the chart's own; take it out" $label) -}}
+{{- end -}}
+{{- end -}}
 {{- $labels := dict "podLabels" $v.podLabels "service.labels" $v.service.labels "ingress.labels" $v.ingress.labels "serviceMonitor.labels" $monitor.labels "prometheusRule.labels" $v.prometheusRule.labels -}}
 {{- range $value, $given := $labels -}}
 {{- range $label, $_ := include "duetime.labels" $ | fromYaml -}}
 {{- if hasKey ($given | default dict) $label -}}
-{{- fail (printf "%s: %s is a label of the chart's own; take it out" $value $label) -}}
+{{- fail (printf "%s: %s is a label of all objects already; take it out" $value $label) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -117,6 +130,7 @@ scaleUp:
 metadata:
   labels:
     {{- include "duetime.selector" . | nindent 4 }}
+    {{- with .Values.commonLabels }}{{ toYaml . | nindent 4 }}{{ end }}
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     checksum/config: {{ include "duetime.config" . | sha256sum }}
@@ -238,7 +252,8 @@ hosts = {{ concat (list (include "duetime.name" .) (printf "%s.%s" (include "due
 {{- if .Values.tls.secretName }}
 tls = { cert = "/run/tls/tls.crt", key = "/run/tls/tls.key" }
 {{- if and .Values.tls.caKey (eq .Values.store.kind "redis") }}
-# Nodes ask each other by the addresses of their pods, which no certificate names.
+# Nodes ask each other by the addresses of their pods, which no certificate names. Where the Secret has no authority, set
+# tls.caKey of the chart to "": each node shows its own figures alone then.
 peer_tls = { ca_file = {{ printf "/run/tls/%s" .Values.tls.caKey | toJson }}, server_name = {{ include "duetime.serverName" . | toJson }} }
 {{- end }}
 {{- end }}

@@ -120,4 +120,40 @@ mod tests {
         let cost = Cost::new(60.0, 2.0);
         assert_eq!([cost.of(1), cost.of(60)], [62.0, 3.0]);
     }
+
+    /// Of Redis, which has time then, where single requests come at a steady pace.
+    const AT_A_PACE: f64 = 1.7;
+
+    #[test]
+    fn what_is_computed_is_within_one_and_a_half_times_of_what_was_measured() {
+        let run = include_str!("../../../../../benches/runs/2026-11-27-costs.md");
+        let mut compared = 0;
+        for row in run.lines().filter(|line| line.starts_with("| redis |") || line.starts_with("| embedded |")) {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [store, batch, what, node, redis] = cells[..] else { panic!("{row}") };
+            let store = if store == "redis" { StoreKind::Redis } else { StoreKind::Embedded };
+            let (batch, node, redis): (u64, f64, f64) =
+                (batch.parse().unwrap(), node.parse().unwrap(), redis.parse().unwrap());
+            let consumed = delivered(store, SinkKind::Consumers);
+            let parts = match what {
+                "enqueued" => vec![(1.0, enqueued(store))],
+                "cancelled" => vec![(1.0, cancelled(store))],
+                "claimed and acked" => vec![(1.0, consumed)],
+                "orders, 95 % cancelled" => vec![(1.0, enqueued(store)), (0.95, cancelled(store)), (0.05, consumed)],
+                "delivered by a webhook" => vec![(1.0, delivered(store, SinkKind::Webhook))],
+                _ => panic!("{row}"),
+            };
+            let computed = |of: fn(&Costs) -> Cost| parts.iter().map(|(n, costs)| n * of(costs).of(batch)).sum::<f64>();
+            let is_within =
+                |computed: f64, measured: f64, times: f64| computed <= measured * times && computed >= measured / times;
+            let is_near = is_within(computed(|costs| costs.node), node, 1.5);
+            assert!(is_near, "{row}: computed {} of a node", computed(|costs| costs.node));
+            let times = if batch == 1 { AT_A_PACE } else { 1.5 };
+            let is_near = store == StoreKind::Embedded || is_within(computed(|costs| costs.redis), redis, times);
+            assert!(is_near, "{row}: computed {} of Redis", computed(|costs| costs.redis));
+            compared += 1;
+        }
+        assert!(compared > 20, "{compared}");
+        assert!(run.contains(&format!("{} bytes on disk", bytes_besides_payload(StoreKind::Embedded) + 100)));
+    }
 }

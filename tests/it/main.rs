@@ -45,7 +45,6 @@ mod service_manager;
 mod shop;
 mod shutdown;
 mod sink_at_most_once;
-mod sink_breaker;
 mod sink_check;
 mod sink_in_flight;
 #[cfg(feature = "kafka")]
@@ -65,6 +64,7 @@ mod test_clock;
 mod test_node;
 mod topic_limits;
 mod traces;
+mod undo;
 mod vanished;
 mod versions;
 mod webhook;

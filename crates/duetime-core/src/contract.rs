@@ -28,13 +28,13 @@ use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::plans::PlanStore;
-use crate::resize_store::{ResizeStore, RoutingAuthority};
+use crate::resize_store::{Frozen, ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
-    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadEdit, DeadEdited, DeadKept, DeadPage,
+    Deletion, Edit, Edited, Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -164,6 +164,31 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         ids: &[MessageId],
         action: DeadAction,
     ) -> Result<BatchReply<Lookup<bool>>, StoreError>;
+
+    /// Changes dead letters, each in one step with the look whether it is still the letter that was read. A repetition of a
+    /// rewrite is answered [`DeadEdited::Already`] as long as its message is there or is remembered. O(items · log N + bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ClockSkew`] and [`StoreError::Full`], of a rewrite: nothing was done.
+    async fn edit_dead_letters_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        edits: &[DeadEdit],
+    ) -> Result<BatchReply<Lookup<DeadEdited>>, StoreError>;
+
+    /// Puts messages back that [`Edit::TakeOut`] removed from this shard under this very record: with their payload, headers,
+    /// due and visible time and attempts, dead letters with time and reason of their death. False, and the id was left alone:
+    /// it lives; or something else is remembered of it than this removal, or nothing any more, or somebody cancelled it since.
+    /// So it puts nothing back where the shard does not remember, and nothing twice when it is repeated. At most
+    /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), one step. O(items · log N).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Full`]: nothing was put back. [`StoreError::Stale`]: the shard count was changed since; nothing was.
+    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError>;
 
     /// Removes dead letters that are not kept, the oldest first and at most
     /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), as a purge does; how many. Which these are is decided in the step

@@ -2,8 +2,9 @@
 
 use crate::lookup::Lookup;
 use crate::memory::Outcome;
-use crate::message::{Due, Version};
+use crate::message::{Due, Nonce, Version};
 use crate::names::MessageId;
+use crate::score::Score;
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
@@ -26,28 +27,53 @@ pub enum Edit {
         /// It lives elsewhere from now on.
         moved: bool,
     },
+    /// Remove the message if it is what `was` says; where the topic remembers, [`crate::MessageStore::restore`] can put it
+    /// back. Of what is gone it answers what became of it; nothing is noted.
+    TakeOut {
+        /// The message.
+        id: MessageId,
+        /// Of its enqueue.
+        nonce: Nonce,
+        /// What it must be.
+        was: TakenState,
+    },
     /// Give the message another due time and all its attempts. Only while it is not claimed.
     Reschedule(MessageId, Due),
+}
+
+/// Where a message is in its life that [`Edit::TakeOut`] removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenState {
+    /// Nobody holds it and none of its deliveries was without an answer. It is remembered as cancelled.
+    Scheduled(Score),
+    /// A dead letter that died at this moment. It is remembered as a dead letter that was removed.
+    Dead(Timestamp),
 }
 
 impl Edit {
     /// The message that it is about.
     #[must_use]
     pub fn id(&self) -> &MessageId {
-        let (Self::Cancel(id) | Self::CancelGone(id) | Self::CancelIf { id, .. } | Self::Reschedule(id, _)) = self;
+        let (Self::Cancel(id)
+        | Self::CancelGone(id)
+        | Self::CancelIf { id, .. }
+        | Self::TakeOut { id, .. }
+        | Self::Reschedule(id, _)) = self;
         id
     }
 
     /// Whether it is a cancel.
     #[must_use]
     pub fn is_cancel(&self) -> bool {
-        !matches!(self, Self::Reschedule(..))
+        !matches!(self, Self::Reschedule(..) | Self::TakeOut { was: TakenState::Dead(_), .. })
     }
 
     /// Whether both are of one kind, so that they are one step of a store.
     #[must_use]
     pub fn is_one_step(one: &Self, other: &Self) -> bool {
-        let how = |edit: &Self| matches!(edit, Self::CancelIf { moved: true, .. });
+        let how = |edit: &Self| {
+            matches!(edit, Self::CancelIf { moved: true, .. } | Self::TakeOut { was: TakenState::Dead(_), .. })
+        };
         std::mem::discriminant(one) == std::mem::discriminant(other) && how(one) == how(other)
     }
 

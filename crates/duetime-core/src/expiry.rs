@@ -24,7 +24,7 @@ impl Expiry {
     /// That of a message with these headers; a header that cannot be read is none of ours.
     #[must_use]
     pub fn of(headers: &Headers) -> Option<Self> {
-        let text = headers.kept(EXPIRES)?;
+        let text = headers.get(EXPIRES)?;
         match text.strip_prefix('+') {
             Some(millis) => millis.parse().ok().map(Duration::from_millis).map(Self::After),
             None => text.parse().ok().map(Timestamp::from_millis).map(Self::At),
@@ -64,7 +64,7 @@ impl Expiry {
             Self::At(at) => at.as_millis().to_string(),
             Self::After(after) => format!("+{}", after.as_millis()),
         };
-        headers.keeping(EXPIRES, &text)
+        headers.with(EXPIRES, &text)
     }
 
     /// Whether a message with these headers and this due time has expired at `now`.

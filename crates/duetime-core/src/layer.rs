@@ -20,14 +20,15 @@ use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::plans::PlanStore;
 use crate::resize_store::{
-    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, ResizeStore, RoutingAuthority, ScanPage,
+    ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Frozen, Inspected, ResizeStore, RoutingAuthority,
+    ScanPage,
 };
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::Score;
 use crate::server::{ServerId, ShardLocation};
 use crate::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
-    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadEdit, DeadEdited, DeadKept, DeadPage,
+    Deletion, Edit, Edited, Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
@@ -125,6 +126,11 @@ layered! {
         resolve_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, ids: &[MessageId], action: DeadAction)
             -> BatchReply<Lookup<bool>>,
             role.op("resolve_dead_letters", "resolve_dead_letters_at_source"), slice::from_ref(shard), ids.len();
+        edit_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, edits: &[DeadEdit])
+            -> BatchReply<Lookup<DeadEdited>>,
+            role.op("edit_dead_letters", "edit_dead_letters_at_source"), slice::from_ref(shard), edits.len();
+        restore(shard: &Shard, now: Timestamp, taken: &[Frozen]) -> BatchReply<bool>,
+            "restore", slice::from_ref(shard), taken.len();
         expire_dead_letters(shard: &Shard, now: Timestamp, kept: DeadKept) -> u64,
             "expire_dead_letters", slice::from_ref(shard), 0;
         cancelled_claims(shard: &Shard) -> Vec<(MessageId, Score)>, "cancelled_claims", slice::from_ref(shard), 0;

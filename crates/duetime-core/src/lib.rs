@@ -7,6 +7,7 @@ pub mod assign;
 mod backup;
 pub mod consumer;
 pub mod contract;
+mod dead_edit;
 pub mod deadlines;
 mod draw;
 mod edit;

@@ -10,7 +10,7 @@ use crate::retry::RetryPolicy;
 /// That of a message with these headers; `None`: its topic's. A header that cannot be read is none of ours.
 #[must_use]
 pub fn of(headers: &Headers) -> Option<u8> {
-    headers.kept(MAX_ATTEMPTS).and_then(|text| read(text.as_bytes()))
+    headers.get(MAX_ATTEMPTS).and_then(|text| read(text.as_bytes()))
 }
 
 /// The same, from the header's value.
@@ -35,7 +35,7 @@ pub fn check(asked: u64) -> Result<u8, String> {
 /// The headers with it.
 #[must_use]
 pub fn kept_in(most: u8, headers: &Headers) -> Headers {
-    headers.keeping(MAX_ATTEMPTS, &most.to_string())
+    headers.with(MAX_ATTEMPTS, &most.to_string())
 }
 
 impl RetryPolicy {

@@ -53,6 +53,10 @@ pub struct Outcome {
 /// Bytes of an outcome as it is stored. What follows them is of a later version.
 pub const OUTCOME_BYTES: usize = 1 + 4 + 8 + 8 + 8 + 8;
 
+/// Stands behind an outcome whose message may be put back, until somebody cancels its id: see
+/// [`crate::MessageStore::restore`].
+pub const UNDOABLE: u8 = 1;
+
 impl Outcome {
     /// How often it was tried.
     #[must_use]

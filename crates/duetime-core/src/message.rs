@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
+use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, OWN_HEADER_BYTES_MAX, OWN_HEADERS, OWN_HEADERS_MAX};
 use crate::names::MessageId;
 use crate::score::{LeaseClass, Score};
 use crate::time::Timestamp;
@@ -22,6 +22,28 @@ pub const PREVIOUS: &str = "duetime-previous";
 /// What a message says of how Duetime treats it: kept among its headers, and shown to nobody who is handed it.
 const KEPT: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, PREVIOUS];
 
+/// Refuses more headers, or longer ones, than a message may have.
+fn check_size(pairs: &[(String, String)]) -> Result<(), String> {
+    let (mut given, mut given_bytes, mut bytes) = (0, 0, 0);
+    for (name, value) in pairs {
+        let more = name.len() + value.len();
+        bytes += more;
+        if !name.starts_with(OWN_HEADERS) {
+            given += 1;
+            given_bytes += more;
+        }
+    }
+    let count = pairs.len().saturating_sub(OWN_HEADERS_MAX).max(given);
+    if count > HEADERS_MAX {
+        return Err(format!("{count} headers; the limit is {HEADERS_MAX}"));
+    }
+    let bytes = bytes.saturating_sub(OWN_HEADER_BYTES_MAX).max(given_bytes);
+    if bytes > HEADER_BYTES_MAX {
+        return Err(format!("headers have {bytes} bytes; the limit is {HEADER_BYTES_MAX}"));
+    }
+    Ok(())
+}
+
 /// Header names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
@@ -29,17 +51,14 @@ pub struct Headers(Vec<(String, String)>);
 impl Headers {
     /// Checks and takes headers: at most 64, 16 KiB in all, names not empty, no control characters.
     ///
+    /// Headers that Duetime keeps itself count for neither limit, up to limits of their own: else a message with 64
+    /// headers and a number of attempts could not be enqueued again as it is read.
+    ///
     /// # Errors
     ///
     /// A sentence that names the header and the fix.
     pub fn new(pairs: Vec<(String, String)>) -> Result<Self, String> {
-        if pairs.len() > HEADERS_MAX {
-            return Err(format!("{} headers; the limit is {HEADERS_MAX}", pairs.len()));
-        }
-        let bytes: usize = pairs.iter().map(|(n, v)| n.len() + v.len()).sum();
-        if bytes > HEADER_BYTES_MAX {
-            return Err(format!("headers have {bytes} bytes; the limit is {HEADER_BYTES_MAX}"));
-        }
+        check_size(&pairs)?;
         for (name, value) in &pairs {
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
             if name.is_empty() || !name.bytes().all(token) {
@@ -64,21 +83,32 @@ impl Headers {
     }
 
     /// Those that whoever is handed the message sees: all but what says how Duetime treats it.
-    pub fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn delivered(&self) -> impl Iterator<Item = (&str, &str)> {
         self.iter().filter(|(name, _)| !KEPT.contains(name))
     }
 
     /// The value of the first header with this name.
     #[must_use]
-    pub fn kept(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
     }
 
     /// The headers with this one as the first, in place of all that have its name.
     #[must_use]
-    pub fn keeping(&self, name: &str, value: &str) -> Self {
+    pub fn with(&self, name: &str, value: &str) -> Self {
         let others = self.iter().filter(|(other, _)| *other != name);
         Self([(name, value)].into_iter().chain(others).map(|(n, v)| (n.to_owned(), v.to_owned())).collect())
+    }
+
+    /// The headers with this one as the last; without it, where that would be more than a message may have.
+    #[must_use]
+    pub(crate) fn append(self, name: &str, value: &str) -> Self {
+        let mut pairs = self.0;
+        pairs.push((name.to_owned(), value.to_owned()));
+        if check_size(&pairs).is_err() {
+            pairs.pop();
+        }
+        Self(pairs)
     }
 
     /// Bytes of all names and values.
@@ -278,5 +308,19 @@ mod tests {
         let long = |bytes: usize| headers("name", &"v".repeat(bytes - "name".len()));
         assert!(long(HEADER_BYTES_MAX).is_ok());
         assert!(long(HEADER_BYTES_MAX + 1).unwrap_err().contains(&HEADER_BYTES_MAX.to_string()));
+    }
+
+    #[test]
+    fn what_is_kept_by_duetime_itself_takes_no_place_of_a_producers_headers() {
+        let of = |given: usize, own: usize, bytes: usize| {
+            let given = (0..given).map(|n| (format!("h{n}"), String::new()));
+            let own = (0..own).map(|n| (format!("{OWN_HEADERS}{n}"), "v".repeat(bytes)));
+            Headers::new(given.chain(own).collect()).map(|headers| headers.len())
+        };
+        assert_eq!(of(HEADERS_MAX, OWN_HEADERS_MAX, 1), Ok(HEADERS_MAX + OWN_HEADERS_MAX));
+        assert_eq!(of(0, HEADERS_MAX + OWN_HEADERS_MAX, 1), Ok(HEADERS_MAX + OWN_HEADERS_MAX));
+        assert!(of(HEADERS_MAX, OWN_HEADERS_MAX + 1, 1).is_err() && of(HEADERS_MAX + 1, 0, 1).is_err());
+        let most = HEADER_BYTES_MAX + OWN_HEADER_BYTES_MAX - "duetime-0".len();
+        assert!(of(0, 1, most).is_ok() && of(0, 1, most + 1).is_err());
     }
 }

@@ -36,24 +36,33 @@ impl Previous {
     /// That of a message with these headers; a header that cannot be read is none of ours.
     #[must_use]
     pub fn of(headers: &Headers) -> Option<Self> {
-        let mut parts = headers.kept(PREVIOUS)?.split(' ');
+        let mut parts = headers.get(PREVIOUS)?.split(' ');
         let edited_at = Timestamp::from_millis(parts.next()?.parse().ok()?);
         let bytes = parts.next()?.parse().ok()?;
         let payload = parts.next().map(|text| STANDARD.decode(text)).transpose().ok()?.map(Bytes::from);
         Some(Self { edited_at, bytes, payload })
     }
 
+    /// The value of the header that keeps it.
+    #[must_use]
+    pub fn value(&self) -> String {
+        let length = format!("{} {}", self.edited_at.as_millis(), self.bytes);
+        match &self.payload {
+            Some(payload) => format!("{length} {}", STANDARD.encode(payload)),
+            None => length,
+        }
+    }
+
     /// The headers with it, in place of that of an earlier edit. Where they are as many or as long as headers may be,
     /// the payload is left out, and then all of it.
     #[must_use]
     pub fn kept_in(&self, headers: &Headers) -> Headers {
-        let length = format!("{} {}", self.edited_at.as_millis(), self.bytes);
-        let whole = self.payload.as_ref().map(|payload| format!("{length} {}", STANDARD.encode(payload)));
+        let length = Self { payload: None, ..self.clone() };
         let others: Vec<(&str, &str)> = headers.iter().filter(|(name, _)| *name != PREVIOUS).collect();
         let bytes: usize = others.iter().map(|(name, value)| name.len() + value.len()).sum();
         let has_space =
             |text: &String| others.len() < HEADERS_MAX && bytes + PREVIOUS.len() + text.len() <= HEADER_BYTES_MAX;
-        let own = whole.into_iter().chain([length]).find(has_space);
+        let own = [self.value(), length.value()].into_iter().find(has_space);
         let all = others.iter().copied().chain(own.iter().map(|text| (PREVIOUS, text.as_str())));
         Headers::from_stored(all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
@@ -74,7 +83,7 @@ mod tests {
         let previous = Previous::new(&Bytes::from_static(b"\0\xff old"), NOW);
         let kept = previous.kept_in(&headers(2, 3));
         assert_eq!(Previous::of(&kept), Some(previous));
-        assert_eq!(kept.shown().count(), 2);
+        assert_eq!(kept.delivered().count(), 2);
         // A second edit takes the place of the first.
         let next = Previous::new(&Bytes::from_static(b""), NOW);
         assert_eq!((Previous::of(&next.kept_in(&kept)), kept.len()), (Some(next), 3));

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use crate::edit::{Edit, Edited, Notes};
+pub use crate::dead_edit::{DeadChange, DeadEdit, DeadEdited};
+pub use crate::edit::{Edit, Edited, Notes, TakenState};
 use crate::end::End;
 use crate::lookup::{Lookup, OfHome};
 use crate::memory::Outcome;
@@ -354,8 +355,6 @@ pub enum DeadAction {
     Redrive,
     /// Remove them for good.
     Purge,
-    /// Remove those that are still of this enqueue: they live in another topic from now on.
-    MoveOut(Nonce),
 }
 
 /// Which dead letters of a shard are kept; others are removed for good, the oldest first.

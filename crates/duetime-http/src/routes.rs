@@ -26,6 +26,7 @@ pub(crate) mod observe;
 pub(crate) mod outages;
 pub(crate) mod pause;
 pub(crate) mod pause_view;
+mod plan_view;
 pub(crate) mod plans;
 pub(crate) mod rates;
 pub(crate) mod ready;
@@ -98,6 +99,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(plans::get, plans::delete))
         .routes(routes!(plans::start))
         .routes(routes!(plans::stop))
+        .routes(routes!(plans::undo))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
         .routes(routes!(sink_pause::pause))

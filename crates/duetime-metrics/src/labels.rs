@@ -32,11 +32,13 @@ pub enum Event {
     Expired,
     /// A dead letter that its topic kept no longer was removed.
     DeadExpired,
+    /// Put back after a bulk action had removed it.
+    Restored,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 14] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::Scheduled, "scheduled"),
         (Self::Duplicate, "duplicate"),
         (Self::Replaced, "replaced"),
@@ -51,6 +53,7 @@ impl Event {
         (Self::Refused, "refused"),
         (Self::Expired, "expired"),
         (Self::DeadExpired, "dead_expired"),
+        (Self::Restored, "restored"),
     ];
 }
 

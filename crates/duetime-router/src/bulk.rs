@@ -6,10 +6,13 @@
 //! over) does nothing more. A page may be carried out twice: messages are found anew, and acting on one again changes
 //! nothing. Upstream: the API. Downstream: [`Router`].
 
+mod carry_out;
 pub(crate) mod error;
 pub(crate) mod page;
 pub(crate) mod plan;
+mod put_back;
 pub(crate) mod space;
+pub(crate) mod undo_bin;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -26,8 +29,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::bulk::error::PlanError;
-use crate::bulk::plan::{BulkPlan, HELD_MS, ItemOutcome, PlanAsk, PlanCounts, PlanStart, PlanState, cut};
+use crate::bulk::plan::undo::{UNDO_LOST_MS, UNDO_MS};
+use crate::bulk::plan::{BulkPlan, HELD_MS, PlanAsk, PlanCounts, PlanStart, PlanState, cut};
 use crate::bulk::space::{Space, space_for};
+use crate::bulk::undo_bin::UndoBin;
 use crate::error::RouteError;
 use crate::router::Router;
 
@@ -77,6 +82,8 @@ pub struct Plans {
     /// This life of this node: after a restart it is another.
     node: String,
     started: Notify,
+    /// What was removed here and can be put back.
+    bin: UndoBin,
 }
 
 fn written(plan: &BulkPlan) -> String {
@@ -96,7 +103,7 @@ impl Plans {
         node: &str,
     ) -> Arc<Self> {
         let node = format!("{node}/{:08x}", rand::random::<u32>());
-        Arc::new(Self { router, store, clock, watcher, node, started: Notify::new() })
+        Arc::new(Self { router, store, clock, watcher, node, started: Notify::new(), bin: UndoBin::default() })
     }
 
     fn now(&self) -> i64 {
@@ -178,7 +185,11 @@ impl Plans {
             trouble: None,
             started_at: None,
             ended_at: None,
+            undo: None,
         };
+        if ask.undoable {
+            plan.make_undoable(record.memory());
+        }
         self.count(&mut plan).await?;
         self.make_way(topic, plan.by.as_deref()).await?;
         self.store.swap_plan(&plan.id, None, Some(&written(&plan))).await?;
@@ -269,6 +280,9 @@ impl Plans {
         if matches!(held.plan.state, PlanState::Running | PlanState::Stopping) {
             return Err(PlanError::Refused("it is running; stop it first".to_owned()));
         }
+        if held.plan.is_undoing() {
+            return Err(PlanError::Refused("it is being taken back; wait for that to end".to_owned()));
+        }
         match self.store.swap_plan(id, Some(&held.seen), None).await {
             Err(StoreError::Conflict) => {
                 Err(PlanError::Refused("it was changed just now; look at it again".to_owned()))
@@ -296,13 +310,16 @@ impl Plans {
                 Ok(all) => {
                     complained = false;
                     self.forget_drafts(&all).await;
-                    let read = all.into_values().filter_map(|text| serde_json::from_str::<BulkPlan>(&text).ok());
+                    self.bin.sweep(self.now(), |plan| all.contains_key(plan));
                     let waits = |plan: &BulkPlan| {
                         matches!(plan.state, PlanState::Running | PlanState::Stopping) && !plan.is_held(self.now())
                     };
-                    for plan in read.filter(waits) {
-                        if busy.insert(plan.id.clone()) {
-                            work.push(self.carry_out(plan.id, stop.clone()));
+                    for text in all.into_values() {
+                        let Ok(plan) = serde_json::from_str::<BulkPlan>(&text) else { continue };
+                        if (waits(&plan) || self.is_to_undo(&plan)) && busy.insert(plan.id.clone()) {
+                            work.push(self.work_on(plan, stop.clone()));
+                        } else {
+                            self.give_up_undo(&plan, &text).await;
                         }
                     }
                 }
@@ -330,6 +347,17 @@ impl Plans {
                 }
             }
         }
+    }
+
+    /// Carries a plan out, or takes it back. Answers its id.
+    async fn work_on(&self, plan: BulkPlan, stop: CancellationToken) -> String {
+        self.bin.open(&plan.id);
+        let id = match plan.is_undoing() {
+            true => self.put_back(plan.id, stop).await,
+            false => self.carry_out(plan.id, stop).await,
+        };
+        self.bin.close(&id, self.now() + UNDO_MS + UNDO_LOST_MS);
+        id
     }
 
     /// Carries out one plan until it ends, is stopped or taken over. Answers its id.
@@ -396,105 +424,5 @@ impl Plans {
             held.seen = text;
         }
         Ok(put)
-    }
-
-    /// The plan was stopped while this node carried it out: writes what became of the last page.
-    async fn settle_stop(&self, mine: &HeldPlan) -> Result<(), StoreError> {
-        let Some(mut there) = self.read(&mine.plan.id).await? else { return Ok(()) };
-        if there.plan.state != PlanState::Stopping || there.plan.node.as_ref() != Some(&self.node) {
-            return Ok(());
-        }
-        let BulkPlan { counts, failures, cursor, passes, epoch, lost_marks, .. } = mine.plan.clone();
-        there.plan = BulkPlan { counts, failures, cursor, passes, epoch, lost_marks, ..there.plan };
-        there.plan.close_page();
-        there.plan.end(PlanState::Stopped, self.now());
-        self.put(&mut there).await.map(drop)
-    }
-
-    /// One page; false: the plan ended, or is not this node's any more.
-    async fn page(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
-        let limit = (held.plan.per_second as usize).clamp(1, BATCH_ITEMS_MAX);
-        let topic = TopicName::new(&held.plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
-        let record = match self.router.current_topic(&topic).await {
-            Ok(record) if record.routing.life() == held.plan.life => record,
-            Ok(_) | Err(RouteError::UnknownTopic(_)) => {
-                held.plan.trouble = Some("the topic was deleted".to_owned());
-                held.plan.end(PlanState::Failed, self.now());
-                self.put(held).await?;
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
-        let found = page::page(&self.router, &held.plan, held.plan.cursor.clone(), limit).await?;
-        let ids = held.plan.agreed(found.ids);
-        if !ids.is_empty() {
-            held.plan.open_page(&ids);
-            held.plan.hold(&self.node, self.now());
-            let announced = Instant::now();
-            let put = self.put(held).await;
-            held.plan.close_page();
-            if !put? {
-                self.settle_stop(held).await?;
-                return Ok(false);
-            }
-            if announced.elapsed() >= ACT_WITHIN {
-                return Ok(true);
-            }
-            let outcomes = page::act(&self.router, &held.plan, &topic, ids.clone(), PAGE_FOR).await;
-            let reason = outcomes.iter().map(|(_, outcome)| match outcome {
-                ItemOutcome::Failed(reason) => Some(reason.clone()),
-                _ => None,
-            });
-            // The store is away, rather than these messages odd. It may have carried out some of it.
-            if let Some(reasons) = reason.collect::<Option<Vec<String>>>()
-                && held.failing < FAILING_MAX
-            {
-                held.failing += 1;
-                held.plan.lose(&ids);
-                held.plan.trouble = reasons.first().map(|reason| cut(reason));
-                sleep(REST).await;
-                return Ok(true);
-            }
-            held.failing = 0;
-            for (id, outcome) in outcomes {
-                if let ItemOutcome::Failed(reason) = &outcome {
-                    self.watcher.failed(&held.plan, id.as_str(), reason);
-                }
-                held.plan.record(id.as_str(), &outcome);
-            }
-        }
-        held.plan.trouble = None;
-        let is_used_up = held.plan.is_used_up();
-        if found.next.is_some() && !is_used_up {
-            held.plan.cursor = found.next;
-            return self.keep_hold(held).await;
-        }
-        let is_moving = record.routing.is_moving();
-        if !is_used_up && (is_moving || record.routing.epoch != held.plan.epoch) {
-            // What moved from a shard that was not reached yet to one that was is met in another pass.
-            (held.plan.cursor, held.plan.epoch) = (None, record.routing.epoch);
-            held.plan.passes += 1;
-            sleep(REST).await;
-            return self.keep_hold(held).await;
-        }
-        held.plan.end(PlanState::Done, self.now());
-        if !self.put(held).await? {
-            self.settle_stop(held).await?;
-        }
-        Ok(false)
-    }
-
-    /// Holds the plan for longer, where nothing was announced for a while.
-    async fn keep_hold(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
-        let now = self.now();
-        if held.plan.held_until - now > HELD_MS * 2 / 3 {
-            return Ok(true);
-        }
-        held.plan.hold(&self.node, now);
-        let is_mine = self.put(held).await?;
-        if !is_mine {
-            self.settle_stop(held).await?;
-        }
-        Ok(is_mine)
     }
 }

@@ -1,20 +1,24 @@
 //! Dead letters that are redriven in another topic, or with another payload.
 //!
-//! A letter is scheduled first, under its id, and removed then, if it is still of the same enqueue: whatever ends in
-//! between, it is in one of the two topics or in both, and never in none. The enqueue has a nonce that is made from the
-//! letter, so one that is repeated schedules nothing twice while the message lives, or is remembered, in its new topic:
-//! whoever asks for it refuses a topic that does not remember. A message that came twice all the same has one delivery id.
+//! In another topic a letter is scheduled first, under its id, and removed then, if it is still the letter that was read:
+//! whatever ends in between, it is in one of the two topics or in both, and never in none. The enqueue has a nonce that is
+//! made from the letter, so one that is repeated schedules nothing twice while the message lives, or is remembered, in its
+//! new topic: whoever asks for it refuses a topic that does not remember. A message that came twice all the same has one
+//! delivery id.
 //!
-//! With another payload in the same topic it is one enqueue that replaces the letter.
+//! With another payload in the same topic it is one change of the letter, which its shard carries out only while that is the
+//! letter that was read. The nonce of the edited message is made from what the request says of the letter, so a
+//! repetition finds what it did.
 //!
 //! Upstream: the HTTP API. Downstream: the router.
 
 use bytes::Bytes;
-use duetime_core::store::{Enqueue, EnqueueOutcome};
+use duetime_core::store::{DeadChange, DeadEdit, DeadEdited, Enqueue};
 use duetime_core::{
     Due, Expiry, MessageId, MessageState, Nonce, OnConflict, Previous, StoredMessage, Timestamp, TopicName,
 };
 
+use crate::calls::ops::FoundMessage;
 use crate::calls::route::Answers;
 use crate::error::RouteError;
 use crate::router::Router;
@@ -38,9 +42,11 @@ pub struct Resend {
 pub enum Resent {
     /// It is scheduled, and its letter is gone.
     Done,
-    /// It is scheduled, and its letter was cancelled, purged, redriven, replaced or moved meanwhile, perhaps by a
-    /// repetition of this very request: what was asked for then and this may both be delivered.
+    /// It is scheduled in another topic, and its letter was cancelled, purged, redriven, replaced or moved meanwhile,
+    /// perhaps by a repetition of this very request: what was asked for then and this may both be delivered.
     Beside,
+    /// An earlier request edited it so; nothing was done.
+    Already,
     /// It is no dead letter.
     Unknown,
     /// It is not the letter that was meant; nothing was done.
@@ -53,9 +59,17 @@ pub enum Resent {
     Expired,
 }
 
-/// Redrives dead letters of `from`, each by itself. An error of one can be repeated, it is safe.
+/// A letter that was read and is meant.
+struct Letter {
+    /// Its place among the answers.
+    place: usize,
+    died_at: Timestamp,
+    message: StoredMessage,
+}
+
+/// Redrives dead letters of `from`, each by itself; no id twice. An error of one can be repeated, it is safe.
 ///
-/// Cost: two calls for 16 letters of one shard, and one for each letter that leaves its topic.
+/// Cost: two calls for 16 letters of one shard, three where they leave their topic.
 pub async fn resend(
     router: &Router,
     from: &TopicName,
@@ -81,88 +95,161 @@ async fn step(
     payload_bytes_max: u64,
 ) -> Answers<Resent> {
     let now = router.dead.now();
-    let mut answers = Vec::with_capacity(ids.len());
-    let (mut items, mut places) = (Vec::new(), Vec::new());
-    for found in router.get(from, ids.to_vec()).await {
-        answers.push(found.map(|(_, message)| {
-            match message.ok_or(Resent::Unknown).and_then(|one| how.check(one, payload_bytes_max, now)) {
-                Ok(letter) => {
-                    places.push((answers.len(), (letter.id.clone(), letter.nonce)));
-                    items.push(how.enqueue(from, letter, now));
-                    Resent::Done
-                }
-                Err(why) => why,
+    let (mut answers, mut letters) = (Vec::with_capacity(ids.len()), Vec::new());
+    for (id, found) in ids.iter().zip(router.find(from, ids.to_vec()).await) {
+        answers.push(found.map(|(_, found)| match how.check((from, id), found, payload_bytes_max, now) {
+            Ok((died_at, message)) => {
+                letters.push(Letter { place: answers.len(), died_at, message });
+                Resent::Done
             }
+            Err(why) => why,
         }));
     }
-    let mut scheduled = Vec::new();
-    for ((at, letter), placed) in places.into_iter().zip(router.enqueue(&how.to, items).await) {
-        answers[at] = placed.map(|placed| match placed.outcome {
-            EnqueueOutcome::ReplacedInFlight => Resent::Beside,
-            one if one.is_unchanged() => Resent::Duplicate,
-            _ => Resent::Done,
-        });
-        if matches!(answers[at], Ok(Resent::Done)) {
-            scheduled.push((at, letter));
-        }
-    }
-    if how.to != *from {
+    if how.to == *from {
+        edit_letters(router, from, letters, how, &mut answers).await;
+    } else {
+        let scheduled = schedule_letters(router, from, letters, how, &mut answers).await;
         remove_letters(router, from, scheduled, &mut answers).await;
     }
     answers
+}
+
+/// Has edited messages take the places of their letters.
+async fn edit_letters(
+    router: &Router,
+    from: &TopicName,
+    letters: Vec<Letter>,
+    how: &Resend,
+    answers: &mut Answers<Resent>,
+) {
+    let now = router.dead.now();
+    let places: Vec<usize> = letters.iter().map(|letter| letter.place).collect();
+    let edits = letters.into_iter().map(|letter| how.edit(from, letter, now)).collect();
+    for (place, edited) in places.into_iter().zip(router.dead.edit(from, edits).await) {
+        answers[place] = edited.map(|edited| match edited {
+            DeadEdited::Done => Resent::Done,
+            DeadEdited::Already => Resent::Already,
+            DeadEdited::Changed => Resent::OtherLetter,
+            DeadEdited::Unknown => Resent::Unknown,
+        });
+    }
+}
+
+/// Schedules letters in the other topic; those that are scheduled, by their places, with how each is removed.
+async fn schedule_letters(
+    router: &Router,
+    from: &TopicName,
+    letters: Vec<Letter>,
+    how: &Resend,
+    answers: &mut Answers<Resent>,
+) -> Vec<(usize, DeadEdit)> {
+    let now = router.dead.now();
+    let removal = |letter: &Letter| DeadEdit {
+        id: letter.message.id.clone(),
+        nonce: letter.message.nonce,
+        died_at: letter.died_at,
+        change: DeadChange::MoveOut,
+    };
+    let removals: Vec<_> = letters.iter().map(|letter| (letter.place, removal(letter))).collect();
+    let items = letters.into_iter().map(|letter| how.enqueue(from, letter, now)).collect();
+    let mut scheduled = Vec::new();
+    for ((place, removal), placed) in removals.into_iter().zip(router.enqueue(&how.to, items).await) {
+        match placed {
+            Ok(placed) if placed.outcome.is_unchanged() => answers[place] = Ok(Resent::Duplicate),
+            Ok(_) => scheduled.push((place, removal)),
+            Err(error) => answers[place] = Err(error),
+        }
+    }
+    scheduled
 }
 
 /// Removes the letters of what is scheduled in another topic.
 async fn remove_letters(
     router: &Router,
     from: &TopicName,
-    scheduled: Vec<(usize, (MessageId, Nonce))>,
+    scheduled: Vec<(usize, DeadEdit)>,
     answers: &mut Answers<Resent>,
 ) {
-    let (places, letters): (Vec<usize>, Vec<_>) = scheduled.into_iter().unzip();
-    let removed = router.dead.move_out(from, letters).await.done;
-    for (at, removed) in places.into_iter().zip(removed) {
+    let (places, removals): (Vec<usize>, Vec<_>) = scheduled.into_iter().unzip();
+    for (place, removed) in places.into_iter().zip(router.dead.edit(from, removals).await) {
         match removed {
-            Ok(true) => {}
-            Ok(false) => answers[at] = Ok(Resent::Beside),
-            Err(error) => answers[at] = Err(error),
+            Ok(DeadEdited::Done) => {}
+            Ok(DeadEdited::Already | DeadEdited::Changed | DeadEdited::Unknown) => answers[place] = Ok(Resent::Beside),
+            Err(error) => answers[place] = Err(error),
         }
     }
 }
 
 impl Resend {
-    /// The message as the dead letter that is meant.
-    fn check(&self, message: StoredMessage, payload_bytes_max: u64, now: Timestamp) -> Result<StoredMessage, Resent> {
-        if message.state != MessageState::Dead {
-            return Err(Resent::Unknown);
+    /// The message as the dead letter that is meant, with the time of its death.
+    fn check(
+        &self,
+        (from, id): (&TopicName, &MessageId),
+        found: FoundMessage,
+        payload_bytes_max: u64,
+        now: Timestamp,
+    ) -> Result<(Timestamp, StoredMessage), Resent> {
+        if self.is_done(from, id, &found) {
+            return Err(Resent::Already);
         }
-        let died_at = message.death.as_ref().map(|death| death.at);
-        if self.died_at.is_some() && self.died_at != died_at {
+        let message = found.map_err(|_| Resent::Unknown)?;
+        let Some(died_at) = message.death.as_ref().map(|death| death.at) else { return Err(Resent::Unknown) };
+        if self.died_at.is_some_and(|meant| meant != died_at) {
             return Err(Resent::OtherLetter);
         }
         if Expiry::has_passed(&message.headers, now, now) {
             return Err(Resent::Expired);
         }
         let bytes = self.payload.as_ref().unwrap_or(&message.payload).len() as u64;
-        if bytes > payload_bytes_max { Err(Resent::TooLarge(payload_bytes_max)) } else { Ok(message) }
+        if bytes > payload_bytes_max { Err(Resent::TooLarge(payload_bytes_max)) } else { Ok((died_at, message)) }
     }
 
-    fn enqueue(&self, from: &TopicName, letter: StoredMessage, now: Timestamp) -> Enqueue {
-        let died_at = letter.death.as_ref().map_or(0, |death| death.at.as_millis());
-        // One that died again is another enqueue.
-        let mut cause = format!("{from} {} {died_at} ", letter.id).into_bytes();
-        cause.extend(self.payload.iter().flatten());
-        let headers = match &self.payload {
-            Some(_) => Previous::new(&letter.payload, now).kept_in(&letter.headers),
-            None => letter.headers,
-        };
-        Enqueue {
-            id: letter.id,
-            due: Due::At(now),
-            headers,
-            payload: self.payload.clone().unwrap_or(letter.payload),
-            on_conflict: if self.to == *from { OnConflict::Replace } else { OnConflict::Reject },
-            nonce: letter.nonce.derived(&cause),
+    /// Whether this very edit was made before: the message of its nonce is there, dead again perhaps, or is remembered.
+    /// Where nobody said which letter is meant, that is one which waits with what was asked for.
+    fn is_done(&self, from: &TopicName, id: &MessageId, found: &FoundMessage) -> bool {
+        if self.to != *from {
+            return false;
         }
+        match (self.died_at, found) {
+            (Some(died_at), Ok(message)) => message.nonce == self.nonce(from, id, died_at),
+            (Some(died_at), Err(became)) => became.is_some_and(|one| one.nonce == self.nonce(from, id, died_at)),
+            (None, Ok(message)) => {
+                let is_edited = Previous::of(&message.headers).is_some();
+                message.state != MessageState::Dead && is_edited && Some(&message.payload) == self.payload.as_ref()
+            }
+            (None, Err(_)) => false,
+        }
+    }
+
+    /// The nonce of the message that takes the place of the letter which died then.
+    fn nonce(&self, from: &TopicName, id: &MessageId, died_at: Timestamp) -> Nonce {
+        Nonce(0).derived(&self.cause(from, id, died_at))
+    }
+
+    /// What a letter and its edit are: one that died again is another.
+    fn cause(&self, from: &TopicName, id: &MessageId, died_at: Timestamp) -> Vec<u8> {
+        let mut cause = format!("{from} {id} {} ", died_at.as_millis()).into_bytes();
+        cause.extend(self.payload.iter().flatten());
+        cause
+    }
+
+    fn edit(&self, from: &TopicName, letter: Letter, now: Timestamp) -> DeadEdit {
+        let Letter { died_at, message, .. } = letter;
+        let nonce = self.nonce(from, &message.id, died_at);
+        let headers = Previous::new(&message.payload, now).kept_in(&message.headers);
+        let payload = self.payload.clone().unwrap_or(message.payload);
+        let change = DeadChange::Rewrite { nonce, headers, payload };
+        DeadEdit { id: message.id, nonce: message.nonce, died_at, change }
+    }
+
+    fn enqueue(&self, from: &TopicName, letter: Letter, now: Timestamp) -> Enqueue {
+        let Letter { died_at, message, .. } = letter;
+        let nonce = message.nonce.derived(&self.cause(from, &message.id, died_at));
+        let headers = match &self.payload {
+            Some(_) => Previous::new(&message.payload, now).kept_in(&message.headers),
+            None => message.headers,
+        };
+        let payload = self.payload.clone().unwrap_or(message.payload);
+        Enqueue { id: message.id, due: Due::At(now), headers, payload, on_conflict: OnConflict::Reject, nonce }
     }
 }

@@ -8,6 +8,7 @@ mod past;
 mod plans;
 mod retention;
 mod store_rollback;
+mod undo;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 use bytes::Bytes;
 use duetime_core::store::Enqueue;
-use duetime_core::{Timestamp, envelope};
+use duetime_core::{Headers, Nonce, Timestamp, envelope};
 
 /// Bytes of the checksum at the end.
 const SUM_LEN: usize = 4;
@@ -21,11 +21,16 @@ fn sum(id: &str, tail: &[u8]) -> [u8; SUM_LEN] {
 
 /// The stored form of `item`, still without its due time.
 pub fn encode(item: &Enqueue) -> Vec<u8> {
-    let tail = envelope::encode_tail(item.nonce, &item.headers, &item.payload);
+    encode_parts(item.id.as_str(), item.nonce, &item.headers, &item.payload)
+}
+
+/// [`encode`] of the parts of a message.
+pub fn encode_parts(id: &str, nonce: Nonce, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+    let tail = envelope::encode_tail(nonce, headers, payload);
     let mut out = Vec::with_capacity(envelope::PREFIX_LEN + tail.len() + SUM_LEN);
     out.extend_from_slice(&envelope::prefix(Timestamp::ZERO));
     out.extend_from_slice(&tail);
-    out.extend_from_slice(&sum(item.id.as_str(), &tail));
+    out.extend_from_slice(&sum(id, &tail));
     out
 }
 

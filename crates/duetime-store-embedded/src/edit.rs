@@ -1,13 +1,25 @@
 //! Changes to what is scheduled: cancel and reschedule.
 
-use duetime_core::store::{Edit, Edited, Notes};
-use duetime_core::{Due, End, MessageId, Outcome, Score, Timestamp, Version};
+use duetime_core::store::{Edit, Edited, Notes, TakenState};
+use duetime_core::{Due, End, MessageId, Nonce, Outcome, Score, Timestamp, Version};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
 use crate::enqueue::{forget_dead, moment_of};
 use crate::past;
 use crate::shard::ShardState;
+
+/// Cursors of dead letters, which are unique, for each millisecond of their deaths.
+const CURSORS_A_MS: i64 = 1000;
+
+/// Whether what is removed may be put back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// It may not.
+    ForGood,
+    /// It may.
+    Undoable,
+}
 
 /// Carries out the batch, item by item. `notes`: what is done of a cancel that finds nothing.
 pub fn edit(
@@ -21,8 +33,13 @@ pub fn edit(
         Edit::CancelGone(id) => cancel(conn, state, now, id, Notes::None),
         Edit::CancelIf { id, version, moved } => {
             let end = if *moved { End::Moved } else { End::Cancelled };
-            cancel_if(conn, state, now, id, (*version, end))
+            cancel_if(conn, state, now, id, (*version, end, Mark::ForGood))
         }
+        Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score) } => {
+            let version = Version { nonce: *nonce, score: *score };
+            cancel_if(conn, state, now, id, (version, End::Cancelled, Mark::Undoable))
+        }
+        Edit::TakeOut { id, nonce, was: TakenState::Dead(died) } => take_dead(conn, state, now, id, (*nonce, *died)),
         Edit::Reschedule(id, due) => reschedule(conn, state, now, id, *due),
     };
     batch.iter().map(|item| one(item, state)).collect()
@@ -43,6 +60,9 @@ fn cancel(
         let is_noted = notes != Notes::None && state.memory.is_on() && became.is_none_or(|became| became.takes_note());
         if is_noted && (notes == Notes::Refused || !past::note(conn, state, now, id)?) {
             return Ok(Edited::Full);
+        }
+        if became.is_some() {
+            past::unmark(conn, state, id)?;
         }
         return Ok(became.filter(Outcome::was_there).map_or(Edited::Unknown, Edited::Gone));
     };
@@ -71,7 +91,7 @@ fn cancel_if(
     state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
-    (version, end): (Version, End),
+    (version, end, mark): (Version, End, Mark),
 ) -> rusqlite::Result<Edited> {
     let sql = "SELECT key, score, length(body), substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2";
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
@@ -79,6 +99,9 @@ fn cancel_if(
         conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
     let Some((key, score, bytes, head)) = found else {
         let became = past::became(conn, state.key, state.memory, now, id)?;
+        if became.is_some() && mark == Mark::ForGood {
+            past::unmark(conn, state, id)?;
+        }
         return Ok(became.map_or(Edited::Unknown, Edited::Gone));
     };
     let is_same = score == Some(version.score.raw()) && body::head(&head).is_some_and(|(_, n)| n == version.nonce.0);
@@ -88,7 +111,39 @@ fn cancel_if(
     conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
     state.freed(bytes);
     state.removed(version.score);
-    past::ended(conn, state, now, id, (end, version.score), &head)?;
+    match mark {
+        Mark::ForGood => past::ended(conn, state, now, id, (end, version.score), &head)?,
+        Mark::Undoable => past::taken_out(conn, state, now, id, (end, version.score), &head)?,
+    }
+    Ok(Edited::Cancelled)
+}
+
+/// Removes a dead letter that may be put back, if it died then.
+fn take_dead(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    (nonce, died): (Nonce, Timestamp),
+) -> rusqlite::Result<Edited> {
+    let sql = "SELECT m.key, d.cursor, length(m.body), substr(m.body, 1, 17) FROM message m \
+               LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id \
+               WHERE m.shard = ?1 AND m.id = ?2";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let found: Option<(i64, Option<i64>, i64, Vec<u8>)> =
+        conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
+    let Some((key, cursor, bytes, head)) = found else {
+        let became = past::became(conn, state.key, state.memory, now, id)?;
+        return Ok(became.map_or(Edited::Unknown, Edited::Gone));
+    };
+    let is_then = cursor.is_some_and(|cursor| cursor.div_euclid(CURSORS_A_MS) == died.as_millis());
+    if !is_then || body::head(&head).is_none_or(|(_, there)| there != nonce.0) {
+        return Ok(Edited::Changed);
+    }
+    conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
+    state.freed(bytes);
+    let attempts = forget_dead(conn, state, id)?;
+    past::taken_out(conn, state, now, id, (End::Dead, attempts), &head)?;
     Ok(Edited::Cancelled)
 }
 

@@ -202,7 +202,7 @@ pub fn restore_batch(conn: &Connection, state: &mut ShardState, batch: &Batch) -
 }
 
 /// Inserts messages as they were frozen; what lives here stays as it is. How many were inserted.
-fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> Result<u64, Fault> {
+pub fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> Result<u64, Fault> {
     let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
     let (mut fresh, mut brought, mut full) = (0, DeadlineFloor::default(), 0..0);

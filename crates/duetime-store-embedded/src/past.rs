@@ -3,6 +3,7 @@
 //! Upstream: `enqueue`, `edit`, `settle`, `claim` and `read`, whichever ends a message or looks for one that is gone.
 
 use duetime_core::limits::NOTES_MAX;
+use duetime_core::memory::{OUTCOME_BYTES, UNDOABLE};
 use duetime_core::{End, Memory, MessageId, Nonce, Outcome, Score, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -29,6 +30,49 @@ pub fn ended(
     how: (End, Score),
     head: &[u8],
 ) -> rusqlite::Result<()> {
+    ended_as(conn, state, now, id, how, (head, &[]))
+}
+
+/// [`ended`] of what may be put back, until its id is cancelled again.
+pub fn taken_out(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    how: (End, Score),
+    head: &[u8],
+) -> rusqlite::Result<()> {
+    ended_as(conn, state, now, id, how, (head, &[UNDOABLE]))
+}
+
+/// Somebody cancelled what was taken out: it is not put back any more.
+pub fn unmark(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<()> {
+    let sql = "UPDATE past SET outcome = substr(outcome, 1, ?3) WHERE shard = ?1 AND id = ?2 AND length(outcome) > ?3";
+    conn.prepare_cached(sql)?.execute(params![state.key, id.as_str(), OUTCOME_BYTES as i64])?;
+    Ok(())
+}
+
+/// Whether what is remembered of the id is that it was taken out, with this end and nonce.
+pub fn is_taken_out(
+    conn: &Connection,
+    state: &ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    (end, nonce): (End, u64),
+) -> rusqlite::Result<bool> {
+    let Some(was) = kept(conn, state.key, state.memory, now, id)? else { return Ok(false) };
+    let is_removal = |outcome: Outcome| outcome.end == end && outcome.nonce.0 == nonce;
+    Ok(was.get(OUTCOME_BYTES) == Some(&UNDOABLE) && Outcome::decode(&was).is_some_and(is_removal))
+}
+
+fn ended_as(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    id: &MessageId,
+    how: (End, Score),
+    (head, mark): (&[u8], &[u8]),
+) -> rusqlite::Result<()> {
     let since = state.memory.since;
     if !state.memory.is_on() {
         return Ok(());
@@ -43,7 +87,8 @@ pub fn ended(
     }
     // Rows are in the order in which they were written: one that takes another's place is the newest.
     let sql = "INSERT OR REPLACE INTO past (shard, since, at, id, outcome) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome.encode()];
+    let outcome = [&outcome.encode()[..], mark].concat();
+    let row = params![state.key, since.cast_signed(), now.as_millis(), id.as_str(), outcome];
     conn.prepare_cached(sql)?.execute(row)?;
     heal(conn, state, now)?;
     drop_oldest(conn, state, now)
@@ -127,12 +172,22 @@ pub fn became(
     now: Timestamp,
     id: &MessageId,
 ) -> rusqlite::Result<Option<Outcome>> {
+    Ok(kept(conn, key, memory, now, id)?.as_deref().and_then(Outcome::decode))
+}
+
+/// The same, as it is stored.
+fn kept(
+    conn: &Connection,
+    key: i64,
+    memory: Memory,
+    now: Timestamp,
+    id: &MessageId,
+) -> rusqlite::Result<Option<Vec<u8>>> {
     if !memory.is_on() {
         return Ok(None);
     }
     let oldest = now.as_millis().saturating_sub(memory.window_ms());
     let sql = "SELECT outcome FROM past WHERE shard = ?1 AND id = ?2 AND since = ?3 AND at > ?4";
     let at = params![key, id.as_str(), memory.since.cast_signed(), oldest];
-    let found: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()?;
-    Ok(found.as_deref().and_then(Outcome::decode))
+    conn.prepare_cached(sql)?.query_row(at, |row| row.get(0)).optional()
 }

@@ -10,7 +10,9 @@ use duetime_core::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Inspected, Lookup, ResizeStore, RoutingAuthority,
     ScanPage,
 };
-use duetime_core::store::{DeadAction, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement};
+use duetime_core::store::{
+    DeadAction, DeadEdit, DeadEdited, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement,
+};
 use duetime_core::{
     MessageId, Outcome, Routing, RoutingRecord, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord,
     TopicStore as _,
@@ -22,9 +24,9 @@ use crate::fault::Fault;
 use crate::job::CommitMode;
 use crate::moves::IdLocation;
 use crate::shard::ShardState;
-use crate::store::{EmbeddedStore, ITEM_BYTES, plain};
+use crate::store::{EmbeddedStore, ITEM_BYTES, cost_of_dead_edits, plain};
 use crate::write_context::WriteContext;
-use crate::{edit, enqueue, moves, past, read, settle, topics};
+use crate::{edit, edit_dead, enqueue, moves, past, read, settle, topics};
 
 /// Where the ids of a batch are, and what the act answered to those that are there. `decides`: what is remembered of a
 /// message that is gone is the answer to an item, so that it is acted on too.
@@ -172,6 +174,22 @@ impl EmbeddedStore {
                 Ok(settle::resolve_dead_letters(conn, state, now, &there, action)?)
             };
             at_source(conn, state, now, ids.clone(), (|id: &MessageId| id, |_: &MessageId, _: &Outcome| false), act)
+        })
+        .await
+    }
+
+    pub(crate) async fn edit_dead_at_source(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        edits: &[DeadEdit],
+    ) -> Result<Vec<Lookup<DeadEdited>>, StoreError> {
+        let (edits, (mode, size)) = (edits.to_vec(), cost_of_dead_edits(edits));
+        self.step("edit_dead_at_source", mode, size, shard, move |conn, state| {
+            let act =
+                |state: &mut ShardState, there: Vec<DeadEdit>| Ok(edit_dead::edit_dead(conn, state, now, &there)?);
+            let decides = |edit: &DeadEdit, became: &Outcome| edit.rewritten() == Some(became.nonce);
+            at_source(conn, state, now, edits.clone(), (|edit: &DeadEdit| &edit.id, decides), act)
         })
         .await
     }

@@ -128,7 +128,7 @@ pub fn bury(
     Ok(())
 }
 
-/// Redrives, purges or moves out dead letters.
+/// Redrives or purges dead letters.
 pub fn resolve_dead_letters(
     conn: &Connection,
     state: &mut ShardState,
@@ -137,19 +137,14 @@ pub fn resolve_dead_letters(
     action: DeadAction,
 ) -> rusqlite::Result<Vec<bool>> {
     let score = Score::new(now, LeaseClass::FREE, 0);
-    let (nonce, end) = match action {
-        DeadAction::MoveOut(nonce) => (Some(nonce.0.to_be_bytes()), End::Moved),
-        DeadAction::Redrive | DeadAction::Purge => (None, End::Dead),
-    };
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         let mut head: Option<(i64, Vec<u8>)> = None;
         let changed = match action {
-            DeadAction::Purge | DeadAction::MoveOut(_) => {
+            DeadAction::Purge => {
                 let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score IS NULL \
-                           AND (?3 IS NULL OR substr(body, 10, 8) = ?3) \
                            RETURNING length(body), substr(body, 1, 17)";
-                let at = params![state.key, id.as_str(), nonce];
+                let at = params![state.key, id.as_str()];
                 let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
                 head = conn.prepare_cached(sql)?.query_row(at, read).optional()?;
                 head.as_ref().inspect(|(bytes, _)| state.freed(*bytes)).is_some()
@@ -159,7 +154,7 @@ pub fn resolve_dead_letters(
         if changed {
             let attempts = forget_dead(conn, state, id)?;
             if let Some((_, head)) = &head {
-                past::ended(conn, state, now, id, (end, attempts), head)?;
+                past::ended(conn, state, now, id, (End::Dead, attempts), head)?;
             }
             if action == DeadAction::Redrive {
                 state.added(score);

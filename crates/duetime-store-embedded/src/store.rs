@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use duetime_core::contract::no_streams;
+use duetime_core::resize_store::Frozen;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
-    Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadEdit, DeadEdited, DeadKept, DeadPage,
+    Deletion, Edit, Edited, Enqueue, Enqueued, Settle, Settled, ShardCounts, Wakeup,
 };
 use duetime_core::{
     ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
@@ -230,6 +231,13 @@ pub fn plain(items: usize) -> (usize, usize) {
     (items, items * ITEM_BYTES)
 }
 
+/// How changes of dead letters are committed, and their items and bytes: what is removed goes from a full disk too.
+pub fn cost_of_dead_edits(edits: &[DeadEdit]) -> (CommitMode, (usize, usize)) {
+    let bytes = edits.iter().map(|edit| edit.bytes() + ITEM_BYTES).sum();
+    let is_new = edits.iter().any(|edit| edit.rewritten().is_some());
+    (if is_new { CommitMode::NewMessages } else { CommitMode::Synced }, (edits.len(), bytes))
+}
+
 #[async_trait]
 impl TopicStore for EmbeddedStore {
     async fn topics(&self) -> Result<Vec<TopicRecord>, StoreError> {
@@ -340,6 +348,22 @@ impl MessageStore for EmbeddedStore {
             || self.resolve_dead_letters_at_source(shard, now, ids, action),
         )
         .await
+    }
+
+    async fn edit_dead_letters_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        edits: &[DeadEdit],
+    ) -> Result<BatchReply<Lookup<DeadEdited>>, StoreError> {
+        self.note_present(now);
+        role.ask(|| self.edit_dead_at_home(shard, now, edits), || self.edit_dead_at_source(shard, now, edits)).await
+    }
+
+    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError> {
+        self.note_present(now);
+        Ok(self.restore_at_home(shard, now, taken).await?.into())
     }
 
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {

@@ -4,13 +4,13 @@
 -- remembers: whether the call has it remember anything; nothing else here is used where not.
 -- remembered(ids): by place in the list, the outcome of each id that is remembered within the window.
 -- is_ack_of(outcome, score): whether the claim with this score ended so. heads(ids, first, last): their bodies, of long
--- ones the beginning. ended(end, id, body, score): to be remembered. write_past(notes): all that ended, at once; notes:
--- cancels of unknown ids, which are counted. notes_left(): how many more of them there is room for.
+-- ones the beginning. ended(end, id, body, score, is_last, mark): to be remembered; mark: UNDOABLE, it may be put back,
+-- see restore. unmark(id, outcome): not any more. write_past(notes): all that ended, at once; notes: cancels of unknown
+-- ids, which are counted. notes_left(): how many more of them there is room for.
 -- KEYS  the last four: generations (HASH), id -> outcome; what is newer is in a later one, and they are used in a ring
 -- ARGV  none of its own; window in ms and since are in the first, see prelude
 -- Returns  nothing
--- Cost  remembered: a call, and one for each generation with something of the window. write_past: two calls, and
---       three more where a generation begins, one for notes
+-- Cost  remembered: a call, and one a generation with something of the window. write_past: two, three more to begin one
 -- An outcome: end (1 byte), change of the routing (4), when, due time, nonce, score (8 each), as memory.rs of
 -- duetime-core has it. meta has the ring: since, the generation that is written to, when each began, how many notes
 -- each has, which versions of before leave out. The oldest one is dropped whole, in the background, when all of it is
@@ -18,11 +18,11 @@
 local WINDOW, SINCE, PAST = tonumber(sub(head, -22, -12)), tonumber(sub(head, -10)), #KEYS - 4
 local remembers = WINDOW > 0
 local DELIVERED, CANCELLED, CANCELLED_IN_FLIGHT, DEAD, CANCELLED_BEFORE = 1, 2, 3, 4, 5
-local EXPIRED, MOVED = 6, 7
+local EXPIRED, MOVED, UNDOABLE, OUTCOME_BYTES = 6, 7, '\1', 37
 local PAST_NONCE_AT, PAST_NONCE_END, NOTES_MAX = 22, 29, 1048576
 local RING, RING_BYTES = '>I4BI8I8I8I8I4I4I4I4', 53
 -- Made where they are needed alone: a topic that remembers nothing pays for none of them.
-local ring, ends, generations, turn, remembered, is_ack_of, heads, ended, write_past, notes_left
+local ring, ends, generations, turn, remembered, is_ack_of, heads, ended, write_past, notes_left, unmark
 if remembers then
   function generations()
     if not ring then
@@ -61,7 +61,7 @@ if remembers then
   -- Packed once for all that ended so, and for all of one score.
   local beginnings, last_score, last_packed = {}, nil, nil
   local NO_BODY = string.rep('\0', 16)
-  function ended(how, id, body, score, is_last)
+  function ended(how, id, body, score, is_last, mark)
     if not beginnings[how] then
       beginnings[how] = struct.pack('>BI4I8', how, string.match(caller, '^%d+') % 1048576, own)
     end
@@ -69,7 +69,7 @@ if remembers then
     local of = body and #body >= NONCE_END and sub(body, DUE_AT, NONCE_END) or NO_BODY
     ends = ends or {}
     local n = #ends
-    ends[n + 1], ends[n + 2] = id, beginnings[how] .. of .. last_packed
+    ends[n + 1], ends[n + 2] = id, beginnings[how] .. of .. last_packed .. (mark or '')
     if is_last then write_past() end
   end
   -- Begins a generation where it is time to, and answers the ring.
@@ -104,6 +104,9 @@ if remembers then
     if not notes or new == 0 then return end
     g[6 + g[2]] = g[6 + g[2]] + new
     call('HSET', M, 'past', struct.pack(RING, unpack(g, 1, 10)))
+  end
+  function unmark(id, was)
+    if #was > OUTCOME_BYTES then call('HSET', KEYS[PAST + turn()[2]], id, sub(was, 1, OUTCOME_BYTES)) end
   end
   function notes_left()
     -- Turned also where nothing is noted: else what is there would never be older than the window.

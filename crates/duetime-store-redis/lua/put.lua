@@ -60,23 +60,11 @@ local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local wake = soon * 1000 < head and soon <= own + ARGV[7]
 if z[1] then call('ZADD', Z, unpack(z)) end
 if b[1] then call('HSET', B, unpack(b)) end
--- Time of death is a page's cursor too: unique in its shard. So a run of places is full that has as many members, and
--- the end of a run is looked for by doubling and halving. In the order of their deaths, each goes on behind the last.
-local function full(from, to) return call('ZCOUNT', D, int(from), int(to)) > to - from end
-local function free(at)
-  if not full(at, at) then return at end
-  local taken, apart = 0, 1
-  while full(at, at + apart) do taken, apart = apart, 2 * apart end
-  while apart - taken > 1 do
-    local half = math.floor((taken + apart) / 2)
-    if full(at, at + half) then taken = half else apart = half end
-  end
-  return at + apart
-end
+-- In the order of their deaths, each goes on behind the last.
 table.sort(dead, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
 local behind = 0
 for i = 1, #dead do
-  local at = free(math.max(dead[i][2], behind))
+  local at = free_place(math.max(dead[i][2], behind))
   behind = at + 1
   call('ZADD', D, int(at), dead[i][1])
   call('HSET', I, dead[i][1], dead[i][3])

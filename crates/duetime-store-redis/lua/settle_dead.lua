@@ -1,20 +1,17 @@
 -- Redrives dead letters, due at once with all attempts given back and one redrive more counted in their bodies, or
--- removes them for good: by id, by id and nonce, or the oldest that are kept no longer.
+-- removes them for good: by id, or the oldest that are kept no longer.
 --
 -- KEYS  the shard's five, see prelude; four more: see past
--- ARGV  2 since, 3 slot, 4 name: see recall  5 r(edrive), p(urge), m(ove out), they live elsewhere from
---       now on, or x, expire  6 channel of the hints  7 hint up to its time; of m the nonce (8 bytes) of those
---       that are removed, others are left  8 and on: ids; of x: 8 ms since their death, "": any age  9 how many of
---       the newest are kept  10 how many of the others go at most, whatever their age
+-- ARGV  2 since, 3 slot, 4 name: see recall  5 r(edrive), p(urge) or x, expire  6 channel of the hints
+--       7 hint up to its time  8 and on: ids; of x: 8 ms since their death, "": any age  9 how many of the newest are
+--       kept  10 how many of the others go at most, whatever their age
 -- Errors  SKEW ms, of a redrive or x | FORGOTTEN, NEVER: see recall
 -- Returns  a list: 1 done, 0 not a dead letter
--- Cost  O(n log N), three calls an item; one that is redriven costs five, one of m four, each and O(bytes of its
---       body)
+-- Cost  O(n log N), three calls an item; one that is redriven costs five, and O(bytes of its body)
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local now, _, skewed = present()
 local redrive, out, done, longest = A[5] == 'r', {}, false, tonumber(meta[2])
-local move = A[5] == 'm'
 local ids, first = A, 8
 if (redrive or A[5] == 'x') and skewed then return skewed end
 if A[5] == 'x' then
@@ -27,12 +24,10 @@ if A[5] == 'x' then
 end
 for i = first, #ids do
   local id = ids[i]
-  local was = move and call('HGET', B, id)
-  local same = not move or was and sub(was, NONCE_AT, NONCE_END) == A[7]
-  if id ~= '' and same and call('ZREM', D, id) == 1 then
+  if id ~= '' and call('ZREM', D, id) == 1 then
     if remembers and not redrive then
       local attempts = string.match(call('HGET', I, id) or '', '^%d+') or 0
-      ended(move and MOVED or DEAD, id, was or call('HGET', B, id), attempts)
+      ended(DEAD, id, call('HGET', B, id), attempts)
     end
     call('HDEL', I, id)
     if redrive then

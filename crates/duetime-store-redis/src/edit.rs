@@ -2,7 +2,7 @@
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::message::Due;
-use duetime_core::store::{BatchReply, Edit, Edited, Notes, StoreError};
+use duetime_core::store::{BatchReply, Edit, Edited, Notes, StoreError, TakenState};
 use duetime_core::{Shard, Timestamp};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
@@ -27,7 +27,9 @@ pub(crate) async fn change(
             let before = answers.len();
             let reached = match part[0] {
                 Edit::Cancel(_) | Edit::CancelGone(_) => cancel(calls, shard, now, part, &mut answers).await?,
-                Edit::CancelIf { .. } => cancel_if(calls, shard, now, part, &mut answers).await?,
+                Edit::CancelIf { .. } | Edit::TakeOut { .. } => {
+                    cancel_if(calls, shard, now, part, &mut answers).await?
+                }
                 Edit::Reschedule(..) => reschedule(calls, shard, now, part, &mut answers).await?,
             };
             replicas = fewest(replicas, reached);
@@ -128,10 +130,20 @@ pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], notes: Notes, named: &Named
 /// Adds the arguments of the script that cancels by condition behind the epoch.
 pub(crate) fn name_versions(cmd: &mut Cmd, part: &[Edit], named: &Named) {
     named.add(cmd);
-    cmd.arg(if matches!(part[0], Edit::CancelIf { moved: true, .. }) { "m" } else { "" });
+    cmd.arg(match part[0] {
+        Edit::CancelIf { moved: true, .. } => "m",
+        Edit::TakeOut { was: TakenState::Scheduled(_), .. } => "u",
+        Edit::TakeOut { was: TakenState::Dead(_), .. } => "p",
+        _ => "",
+    });
     for edit in part {
-        let Edit::CancelIf { id, version, .. } = edit else { unreachable!("runs are of one kind") };
-        cmd.arg(id.as_str()).arg(version.score.raw()).arg(&version.nonce.0.to_be_bytes()[..]);
+        let (id, nonce, place) = match edit {
+            Edit::CancelIf { id, version, .. } => (id, version.nonce, version.score.raw()),
+            Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score) } => (id, *nonce, score.raw()),
+            Edit::TakeOut { id, nonce, was: TakenState::Dead(died) } => (id, *nonce, died.as_millis()),
+            _ => unreachable!("runs are of one kind"),
+        };
+        cmd.arg(id.as_str()).arg(place).arg(&nonce.0.to_be_bytes()[..]);
     }
 }
 

@@ -14,6 +14,7 @@ mod catalog;
 mod claim;
 mod config;
 mod edit;
+mod edit_dead;
 mod enqueue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -30,6 +31,7 @@ mod replicas;
 mod reply;
 mod reply_cache;
 mod resize;
+mod restore;
 mod retry;
 mod scripts;
 mod seal;

@@ -10,6 +10,7 @@ const LAYOUT: &str = include_str!("../lua/layout.lua");
 const PAST: &str = include_str!("../lua/past.lua");
 const REFUSAL: &str = include_str!("../lua/refusal.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
+const PLACE: &str = include_str!("../lua/place.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
 const BACKOFF: &str = include_str!("../lua/backoff.lua");
@@ -167,6 +168,34 @@ const SETTLE_DEAD: Operation = Operation {
     slot_at: 3,
     items: ScriptItems { first: 8, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
 };
+const EDIT_DEAD: Operation = Operation {
+    name: "edit_dead",
+    name_at_source: "edit_dead_at_source",
+    allow_oom: false,
+    parts: &[PRESENT, LAYOUT, PAST],
+    code: include_str!("../lua/edit_dead.lua"),
+    slot_at: 3,
+    items: ScriptItems {
+        first: 8,
+        stride: 4,
+        count_at: None,
+        letters: None,
+        cached: true,
+        decides: "args[5] == 'e' and sub(past, PAST_NONCE_AT, PAST_NONCE_END) == sub(args[from + 3], 1, 8)",
+    },
+};
+/// As [`EDIT_DEAD`], on a full server too: what is removed frees memory.
+const MOVE_DEAD_OUT: Operation =
+    Operation { name: "move_dead_out", name_at_source: "move_dead_out_at_source", allow_oom: true, ..EDIT_DEAD };
+const RESTORE: Operation = Operation {
+    name: "restore",
+    name_at_source: "",
+    allow_oom: false,
+    parts: &[LAYOUT, PAST, PLACE],
+    code: include_str!("../lua/restore.lua"),
+    slot_at: 3,
+    items: ScriptItems { first: 8, stride: 5, count_at: None, letters: None, cached: true, decides: NEVER },
+};
 /// It writes nothing, so its answer is not kept.
 const GET: Operation = Operation {
     name: "get",
@@ -187,6 +216,8 @@ pub(crate) struct IdScripts {
     pub(crate) cancel_if: Script,
     pub(crate) reschedule: Script,
     pub(crate) settle_dead: Script,
+    pub(crate) edit_dead: Script,
+    pub(crate) move_dead_out: Script,
     pub(crate) get: Script,
 }
 
@@ -199,6 +230,8 @@ impl IdScripts {
             cancel_if: made(&CANCEL_IF),
             reschedule: made(&RESCHEDULE),
             settle_dead: made(&SETTLE_DEAD),
+            edit_dead: made(&EDIT_DEAD),
+            move_dead_out: made(&MOVE_DEAD_OUT),
             get: made(&GET),
         }
     }
@@ -216,6 +249,8 @@ pub(crate) struct Scripts {
     pub(crate) claim: Script,
     pub(crate) hand_over: Script,
     pub(crate) ack: Script,
+    /// At home alone: what was removed under another record is not put back.
+    pub(crate) restore: Script,
     pub(crate) dead_page: Script,
     pub(crate) list: Script,
     pub(crate) plan_swap: Script,
@@ -265,6 +300,7 @@ impl Scripts {
                 &[PRELUDE, PRESENT, LAYOUT, PAST, DEAD, BODY, include_str!("../lua/hand_over.lua")],
             ),
             ack: Script::new("ack", true, &[PRELUDE, LAYOUT, PAST, ARGS, include_str!("../lua/ack.lua")]),
+            restore: RESTORE.at_home(),
             dead_page: Script::new("dead_page", true, &[PRELUDE, include_str!("../lua/dead_page.lua")]),
             list: Script::new("list", true, &[PRELUDE, include_str!("../lua/list.lua")]),
             plan_swap: Script::new("plan_swap", true, &[NOT_AFTER, include_str!("../lua/plan_swap.lua")]),
@@ -280,7 +316,7 @@ impl Scripts {
             take: Script::new("take", true, &[PRELUDE, include_str!("../lua/take.lua")]),
             outbox: Script::new("outbox", true, &[PRELUDE, include_str!("../lua/outbox.lua")]),
             room: Script::new("room", false, &[PRELUDE, include_str!("../lua/room.lua")]),
-            put: Script::new("put", true, &[PRELUDE, include_str!("../lua/put.lua")]),
+            put: Script::new("put", true, &[PRELUDE, PLACE, include_str!("../lua/put.lua")]),
             memory: Script::new("memory", true, &[PRELUDE, include_str!("../lua/memory.lua")]),
             renumber: Script::new("renumber", true, &[PRELUDE, include_str!("../lua/renumber.lua")]),
         }

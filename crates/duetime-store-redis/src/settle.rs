@@ -203,13 +203,8 @@ pub(crate) fn name_dead(
     cmd.arg(match action {
         DeadAction::Redrive => "r",
         DeadAction::Purge => "p",
-        DeadAction::MoveOut(_) => "m",
     });
-    cmd.arg(calls.keys.wake_channel());
-    match action {
-        DeadAction::MoveOut(nonce) => cmd.arg(&nonce.0.to_be_bytes()[..]),
-        _ => cmd.arg(wake_stem(shard)),
-    };
+    cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard));
     for id in part {
         cmd.arg(id.as_str());
     }

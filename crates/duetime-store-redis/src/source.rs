@@ -19,7 +19,7 @@ use crate::{edit, enqueue, read, settle};
 const NOBODYS: Score = Score::from_raw(-1);
 
 /// Where the ids of a call are: there, absent with what is remembered of them, or frozen.
-struct Places(Vec<Lookup<()>>);
+pub(crate) struct Places(Vec<Lookup<()>>);
 
 impl Places {
     fn read(count: usize, found: Value, became: Option<Value>) -> Result<Self, StoreError> {
@@ -41,12 +41,12 @@ impl Places {
         items.iter().zip(&self.0).filter(|(_, place)| **place == Lookup::Found(())).map(|(item, _)| item).collect()
     }
 
-    fn is_any_there(&self) -> bool {
+    pub(crate) fn is_any_there(&self) -> bool {
         self.0.contains(&Lookup::Found(()))
     }
 
     /// Puts the answers to what was there into their places.
-    fn fill<A>(self, answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
+    pub(crate) fn fill<A>(self, answers: Vec<A>) -> Result<Vec<Lookup<A>>, StoreError> {
         if answers.len() != self.0.iter().filter(|place| **place == Lookup::Found(())).count() {
             return Err(unexpected_reply("another number of answers at the source shard than of messages"));
         }
@@ -56,7 +56,7 @@ impl Places {
 }
 
 /// Where each of `count` ids is, and what the script answered to those that are there.
-async fn at_source<F>(
+pub(crate) async fn at_source<F>(
     calls: &Calls,
     doing: &'static str,
     script: &Script,
@@ -121,13 +121,15 @@ pub(crate) async fn change_at_source(
             let mut answers = Vec::new();
             let (script, doing) = match part[0] {
                 Edit::Cancel(_) | Edit::CancelGone(_) => (&calls.scripts.source.cancel, "cancel at the source shard"),
-                Edit::CancelIf { .. } => (&calls.scripts.source.cancel_if, "cancel by condition at the source shard"),
+                Edit::CancelIf { .. } | Edit::TakeOut { .. } => {
+                    (&calls.scripts.source.cancel_if, "cancel by condition at the source shard")
+                }
                 Edit::Reschedule(..) => (&calls.scripts.source.reschedule, "reschedule at the source shard"),
             };
             let fill = |cmd: &mut Cmd, named: &Named| match part[0] {
                 // A note is for the home.
                 Edit::Cancel(_) | Edit::CancelGone(_) => edit::name_ids(cmd, part, Notes::None, named),
-                Edit::CancelIf { .. } => edit::name_versions(cmd, part, named),
+                Edit::CancelIf { .. } | Edit::TakeOut { .. } => edit::name_versions(cmd, part, named),
                 Edit::Reschedule(..) => edit::name_moments(calls, cmd, shard, part, named),
             };
             let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
@@ -135,7 +137,9 @@ pub(crate) async fn change_at_source(
             if there > 0 {
                 match part[0] {
                     Edit::Cancel(_) | Edit::CancelGone(_) => edit::read_cancelled(there, reply, &mut answers)?,
-                    Edit::CancelIf { .. } => edit::read_cancelled_if(there, reply, &mut answers)?,
+                    Edit::CancelIf { .. } | Edit::TakeOut { .. } => {
+                        edit::read_cancelled_if(there, reply, &mut answers)?
+                    }
                     Edit::Reschedule(..) => edit::read_rescheduled(there, reply, &mut answers)?,
                 }
             }

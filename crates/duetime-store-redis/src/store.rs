@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use duetime_core::in_place::{StreamTransfer, Streamed};
 use duetime_core::limits::CLOCK_SKEW_MAX;
 use duetime_core::message::StoredMessage;
+use duetime_core::resize_store::Frozen;
 use duetime_core::store::{
-    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadKept, DeadPage, Deletion, Edit, Edited,
-    Enqueue, Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
+    AckWait, Adopt, Adopted, BatchReply, Claim, ClaimRequest, DeadAction, DeadEdit, DeadEdited, DeadKept, DeadPage,
+    Deletion, Edit, Edited, Enqueue, Enqueued, Settle, Settled, ShardCounts, StoreError, Wakeup,
 };
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
@@ -32,7 +33,10 @@ use crate::keys::{self, Keys};
 use crate::reply::store_error;
 use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
-use crate::{adopt, catalog, claim, edit, enqueue, in_place, read, settle, sizes, source, topic_lifecycle, topics};
+use crate::{
+    adopt, catalog, claim, edit, edit_dead, enqueue, in_place, read, restore, settle, sizes, source, topic_lifecycle,
+    topics,
+};
 
 /// Hints a slow reader may be behind; it misses the older ones.
 const WAKEUPS_MAX: usize = 1024;
@@ -246,6 +250,24 @@ impl MessageStore for RedisStore {
             || source::settle_dead_letters_at_source(&self.calls, shard, now, ids, action),
         )
         .await
+    }
+
+    async fn edit_dead_letters_at(
+        &self,
+        shard: &Shard,
+        role: Role,
+        now: Timestamp,
+        edits: &[DeadEdit],
+    ) -> Result<BatchReply<Lookup<DeadEdited>>, StoreError> {
+        role.ask(
+            || edit_dead::edit_dead(&self.calls, shard, now, edits),
+            || edit_dead::edit_dead_at_source(&self.calls, shard, now, edits),
+        )
+        .await
+    }
+
+    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError> {
+        restore::restore_taken(&self.calls, shard, now, taken).await
     }
 
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {

@@ -1,4 +1,5 @@
-//! Examples of the OpenAPI document: what the first request of each section was answered.
+//! Examples of the OpenAPI document: what the first request of each section was answered, and the first with each other
+//! status of success or content type that the document has.
 //!
 //! `DUETIME_WRITE_EXAMPLES=1` has the tests of the pages write them, one page after the other (`--test-threads 1`).
 
@@ -11,6 +12,8 @@ use super::{ADDRESS, Example, ONE_OF_TWO, PAGES, WITH_TEST_CLOCK, examples, page
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/duetime-http/src/openapi/examples.json");
 /// Answers that are no example: a file, and the document itself.
 const WITHOUT: [&str; 2] = ["POST /v1/backup", "GET /openapi.json"];
+const JSON: &str = "application/json";
+const LINES: &str = "application/x-ndjson";
 /// An answer that is text is cut behind so many bytes.
 const TEXT_BYTES_MAX: usize = 400;
 
@@ -54,6 +57,31 @@ fn is_one(route: &str, request: &str, status: &str) -> bool {
     status.starts_with('2') && asks(request, route) && !WITHOUT.contains(&route)
 }
 
+/// The content type that a request wants.
+fn kind(request: &str) -> &'static str {
+    if request.contains("accept: application/x-ndjson") { LINES } else { JSON }
+}
+
+/// Notes a further example of a route, if the document has such an answer and no example of it.
+fn record_more(route: &str, example: &mut Value, request: &str, status: &str, said: &str) -> bool {
+    let api = serde_json::to_value(duetime_http::openapi()).unwrap();
+    let kind = kind(request);
+    let answer = &operations(&api)[route]["responses"][status]["content"];
+    let is_first = example["status"] == status && kind == JSON;
+    let same = |more: &Value| more["status"] == status && more["kind"] == kind;
+    let has_one = example["more"].as_array().is_some_and(|all| all.iter().any(same));
+    if is_first || has_one || answer.get(kind).is_none() {
+        return false;
+    }
+    let answer = if kind == LINES { json!(said) } else { serde_json::from_str(said).unwrap() };
+    let more = json!({"status": status, "kind": kind, "answer": answer});
+    match example["more"].as_array_mut() {
+        Some(all) => all.push(more),
+        None => example["more"] = json!([more]),
+    }
+    true
+}
+
 /// Notes an example, where they are to be written.
 pub(super) fn record(route: &str, request: &str, known: &BTreeMap<String, String>, status: &str, said: &str) {
     if !is_one(route, request, status) || std::env::var_os("DUETIME_WRITE_EXAMPLES").is_none() {
@@ -61,8 +89,12 @@ pub(super) fn record(route: &str, request: &str, known: &BTreeMap<String, String
     }
     let mut all = recorded();
     if let Some(example) = all.get_mut(route) {
-        if let Some(line) = first_line(request).filter(|_| example.get("line").is_none()) {
+        let line = first_line(request).filter(|_| example.get("line").is_none());
+        let is_new = line.is_some();
+        if let Some(line) = line {
             example["line"] = line;
+        }
+        if record_more(route, example, request, status, said) || is_new {
             write(&all);
         }
         return;
@@ -95,7 +127,8 @@ fn operations(api: &Value) -> BTreeMap<String, &Value> {
     found
 }
 
-/// Whether each operation has the example that the pages have of it, of a request that succeeds.
+/// Whether each operation has the example that the pages have of it, of a request that succeeds, and so has each of its
+/// answers of success.
 pub(super) fn check() {
     let api = serde_json::to_value(duetime_http::openapi()).unwrap();
     let (recorded, operations) = (recorded(), operations(&api));
@@ -113,6 +146,22 @@ pub(super) fn check() {
             answer.matches(&said, &mut BTreeMap::new()).unwrap_or_else(|error| panic!("{route}: {error}"));
         }
         assert_eq!(of_answer(operation, status), Some(&example["answer"]), "{route}");
+        for more in example["more"].as_array().into_iter().flatten() {
+            let (status, answered) = (more["status"].as_str().unwrap(), more["kind"].as_str().unwrap());
+            let of_page = of_route.iter().find(|one| one.status == status && kind(&one.request) == answered);
+            let of_page = of_page.unwrap_or_else(|| panic!("{route}: no page has {status}, {answered}"));
+            let said = more["answer"].as_str().map_or_else(|| more["answer"].to_string(), str::to_owned);
+            let matches = of_page.answer.matches(&said, &mut BTreeMap::new());
+            matches.unwrap_or_else(|error| panic!("{route}: {status}, {answered}: {error}"));
+            let content = &operation["responses"][status]["content"][answered];
+            assert_eq!(content["example"], more["answer"], "{route}: {status}, {answered}");
+        }
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            for (kind, content) in answer["content"].as_object().into_iter().flatten() {
+                let has_one = content.get("example").or(content.get("examples")).is_some();
+                assert!(has_one || !status.starts_with('2'), "{route}: {status}, {kind} has no example");
+            }
+        }
         let of_body = &operation["requestBody"]["content"];
         for (kind, content) in of_body.as_object().into_iter().flatten() {
             if kind.ends_with("ndjson") {

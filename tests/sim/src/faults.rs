@@ -39,6 +39,8 @@ pub enum Course {
     Crossing,
     /// Messages die and are redriven all the time while the shard count changes.
     Revived,
+    /// Dead letters are edited and moved while others act on them, the network fails and the shard count changes.
+    Letters,
 }
 
 impl Course {
@@ -46,6 +48,7 @@ impl Course {
         match seed % 16 {
             5 | 13 => Self::GoesBack,
             2 => Self::Full,
+            6 => Self::Letters,
             10 => Self::Crossing,
             14 => Self::Revived,
             _ => Self::Long,
@@ -96,7 +99,11 @@ impl Trouble {
         trouble.lives &= !trouble.empties;
         trouble.deletions &= !trouble.empties && !trouble.failovers;
         if trouble.course != Course::Long {
-            let (network, stops, clocks, failovers, empties) = (false, false, false, false, false);
+            let (clocks, failovers, empties) = (false, false, false);
+            // Only letters are changed beside faults.
+            let has_faults = trouble.course == Course::Letters;
+            let network = trouble.network && has_faults;
+            let stops = trouble.stops && has_faults;
             trouble = Self { network, stops, clocks, failovers, empties, ..trouble };
         }
         trouble.may_end |= trouble.clocks;

@@ -21,6 +21,7 @@ mod faults;
 mod full;
 mod impatient;
 mod judge;
+mod letters;
 mod lives;
 mod masters;
 mod mutation;

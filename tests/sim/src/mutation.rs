@@ -5,8 +5,8 @@ use duetime_small_redis::Edit;
 use std::sync::Arc;
 
 use crate::scripts::{
-    ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT, RECALL,
-    REFUSAL, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT,
+    RECALL, REFUSAL, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -156,12 +156,32 @@ mutations! {
     "dead-letters-of-any-age", "a dead letter is kept until it is as old as its topic says": [
         piece(SETTLE_DEAD, "int((now - A[8]) * 1000 + 999)", "int(now * 1000 + 999)"),
     ];
+    "edits-of-whatever-is-there", "an edit is made of the dead letter that was read": [
+        piece(
+            EDIT_DEAD,
+            "if cursor and is == nonce and math.floor(cursor / 1000) == tonumber(died) then",
+            "if not moves or cursor and is == nonce and math.floor(cursor / 1000) == tonumber(died) then",
+        ),
+    ];
+    "edits-of-any-death", "a letter that was redriven and died again is another": [
+        piece(EDIT_DEAD, "is == nonce and math.floor(cursor / 1000) == tonumber(died) then", "is == nonce then"),
+    ];
+    "moved-out-whatever-it-is", "a letter is moved out as the one that was scheduled in the other topic": [
+        piece(
+            EDIT_DEAD,
+            "if cursor and is == nonce and math.floor(cursor / 1000) == tonumber(died) then",
+            "if was and moves or cursor and is == nonce and math.floor(cursor / 1000) == tonumber(died) then",
+        ),
+    ];
+    "edits-not-known-again", "a repeated edit finds the message that it made": [
+        piece(EDIT_DEAD, "elseif is and not moves and is == sub(tail, 1, 8) then", "elseif false then"),
+    ];
     "moved-whatever-it-is", "a message moves as the version that was copied": [
         piece(CANCEL_IF, "if sub(body, NONCE_AT, NONCE_END) == A[3 * i + 5] then", "if true then"),
-        piece(CANCEL_IF, "if s and tonumber(s) == tonumber(A[3 * i + 4]) and", "if s and"),
+        piece(CANCEL_IF, "return s and tonumber(s) == tonumber(given) and", "return s and"),
     ];
     "moved-is-not-remembered", "what moved is remembered as that": [
-        piece(CANCEL_IF, "if remembers then ended(A[5] == 'm' and MOVED or CANCELLED, id, body, s) end", ""),
+        piece(CANCEL_IF, "ended(end_of, id, body, tries, false, mark)", ""),
     ];
     "source-remembers-nothing", "a shard that is not the home of an id says what it remembers of it": [
         piece(SOURCE, "if found[i] == 1 and past[i] then became[i] = past[i] end", ""),

@@ -46,6 +46,7 @@ files! {
     DEAD: "store-redis/lua/dead.lua";
     DEAD_PAGE: "store-redis/lua/dead_page.lua";
     DEADLINE: "store-redis/lua/deadline.lua";
+    EDIT_DEAD: "store-redis/lua/edit_dead.lua";
     ENQUEUE: "store-redis/lua/enqueue.lua";
     FENCE: "store-redis/lua/fence.lua";
     GET: "store-redis/lua/get.lua";

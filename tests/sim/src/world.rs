@@ -141,7 +141,7 @@ pub fn wanted(shards: u32) -> TopicChange {
     wanted_to_remember(shards, Duration::ZERO)
 }
 
-fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
+pub fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
     let shards = ShardCount::Fixed(shards);
     let config = TopicConfig {
         shards,
@@ -317,17 +317,18 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         weather: Arc::default(),
         dozes_permille: match trouble.course {
             Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
-            Course::Revived => 0,
+            Course::Revived | Course::Letters => 0,
             Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
         },
         dice: dice.clone(),
         nodes_made: AtomicU64::new(0),
         // A topic that is adopted begins a new memory.
-        remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties,
+        remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties
+            || matches!(trouble.course, Course::Letters),
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
-    if matches!(trouble.course, Course::Crossing | Course::Revived) {
+    if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters) {
         last = 1;
     }
     dice.salt(plan.salt);
@@ -369,6 +370,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         Course::Full => Some(crate::full::live(&world, &nodes, &client).await),
         Course::Crossing => Some(crate::crossing::live(&world, &nodes, &client).await),
         Course::Revived => Some(crate::revived::live(&world, &nodes, &client).await),
+        Course::Letters => Some(crate::letters::live(&world, &nodes, &client).await),
     };
     if let Some(last) = short {
         let observer = world.observer().await;

@@ -109,6 +109,10 @@ words!(
     PlanState: "planned" "running" "stopping" "stopped" "done" "failed"
 );
 words!(
+    /// How far taking a bulk plan back is.
+    UndoState: "impossible" "keeping" "possible" "asked" "running" "done" "over" "lost"
+);
+words!(
     /// What a node does. One that is `unhealthy` cannot claim and has given its shards away.
     NodeState: "serving" "draining" "unhealthy"
 );

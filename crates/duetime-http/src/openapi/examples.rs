@@ -24,6 +24,17 @@ struct Example {
     line: Option<Value>,
     status: String,
     answer: Value,
+    #[serde(default)]
+    more: Vec<More>,
+}
+
+/// Another answer of success of the same route.
+#[derive(Deserialize)]
+struct More {
+    status: String,
+    /// The content type.
+    kind: String,
+    answer: Value,
 }
 
 /// Gives the example to a content that has none.
@@ -45,6 +56,11 @@ fn add_to(operation: &mut Operation, example: &Example) {
     if let Some(RefOr::T(answer)) = operation.responses.responses.get_mut(&example.status) {
         let is_its = |name: &str| if example.answer.is_string() { name.starts_with("text/") } else { !is_lines(name) };
         give(answer.content.iter_mut().find_map(|(name, content)| is_its(name).then_some(content)), &example.answer);
+    }
+    for More { status, kind, answer } in &example.more {
+        if let Some(RefOr::T(of_status)) = operation.responses.responses.get_mut(status) {
+            give(of_status.content.get_mut(kind), answer);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Dead letters redriven: as they are, in another topic, or with another payload.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use duetime_core::store::DeadAction;
-use duetime_core::{DeliveryMode, MessageId, Timestamp, TopicName};
+use duetime_core::{MessageId, Timestamp, TopicName};
 use duetime_router::{Resend, Resent, resend};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -68,8 +69,9 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D:
 ///
 /// They are due at once, with all their attempts given back; with `to` in another topic, with `payload` or
 /// `payload_base64` as somebody edited it, with what it was kept as its `previous`. In another topic, or with
-/// another payload, it is a new message: its attempts and redrives count from 0, and it has another delivery id. It is
-/// scheduled before its letter is removed, and not twice by a request that is repeated.
+/// another payload, it is a new message: its attempts and redrives count from 0, and it has another delivery id. In another
+/// topic it is scheduled before its letter is removed, and not twice by a request that is repeated. An edit takes the
+/// letter's place in one step, and only while that is the letter that was read.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
     security(("token" = ["admin"])),
@@ -119,10 +121,6 @@ pub(crate) async fn redrive(
         );
         return refuse("to", &detail);
     }
-    if to == topic && config.delivery == DeliveryMode::AtMostOnce {
-        let detail = format!("topic {topic:?} delivers at most once; redrive it edited in another topic, with `to`");
-        return refuse("payload", &detail);
-    }
     let payload_bytes_max = config.max_payload;
     let now = app.clock.now();
     let rules = Rules { now, payload_bytes_max, delay: Duration::ZERO, trace: None, body: None };
@@ -141,15 +139,23 @@ async fn resent(
     ids: Vec<Result<MessageId, Refusal>>,
     how: &Resend,
 ) -> Result<DeadDone, Problem> {
-    let good: Vec<MessageId> = ids.iter().flatten().cloned().collect();
-    let mut answers = resend(&app.router, topic, &good, how).await;
+    // An id that is named again is the same letter: it is counted once.
+    let (mut once, mut places) = (Vec::new(), HashMap::new());
+    let place_of = |id: &MessageId| {
+        *places.entry(id.clone()).or_insert_with(|| {
+            once.push(id.clone());
+            once.len() - 1
+        })
+    };
+    let named: Vec<usize> = ids.iter().flatten().map(place_of).collect();
+    let mut answers = resend(&app.router, topic, &once, how).await;
     if !answers.iter().any(Result::is_ok)
         && let Some(Err(error)) = answers.pop()
     {
         return Err(error.into());
     }
     let done = answers.iter().filter(|answer| matches!(answer, Ok(Resent::Done | Resent::Beside))).count() as u64;
-    let outcomes = answers.into_iter().map(|answer| answer.map(|what| word(what, &how.to))).collect();
+    let outcomes = named.into_iter().map(|at| answers[at].clone().map(|what| word(what, &how.to))).collect();
     Ok(DeadDone { done, more: false, replicas: None, results: Some(results(ids, outcomes)) })
 }
 
@@ -163,9 +169,11 @@ fn word(what: Resent, to: &TopicName) -> DeadWord {
             );
             ("redriven", Some(detail))
         }
+        Resent::Already => ("redriven", Some("an earlier request edited it so; nothing was done now".to_owned())),
         Resent::Unknown => ("unknown", None),
         Resent::OtherLetter => {
-            ("changed", Some("it died again since died_at; nothing was done: read it, and send that again".to_owned()))
+            let detail = "it died again, or is another message by now; nothing was done: read it, and send that again";
+            ("changed", Some(detail.to_owned()))
         }
         Resent::Duplicate => {
             let detail = format!("nothing was done: {to} has a message of this id, or remembers one");

@@ -286,7 +286,7 @@ fn refusal(topic: &TopicName, id: &MessageId, answer: &Edited, held: &str) -> Op
 async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) -> Result<Response, Problem> {
     let (late_by_ms, held) = match &edit {
         Edit::Reschedule(_, due) => (late_by_ms(*due, app.clock.now()), "nothing was changed"),
-        Edit::Cancel(_) | Edit::CancelGone(_) | Edit::CancelIf { .. } => {
+        Edit::Cancel(_) | Edit::CancelGone(_) | Edit::CancelIf { .. } | Edit::TakeOut { .. } => {
             (None, "it may still arrive, and will not be tried again")
         }
     };

@@ -10,11 +10,8 @@ use axum::{Extension, Json};
 use duetime_core::Timestamp;
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::check_due_at;
-use duetime_router::{
-    BulkAction, BulkFilter, BulkPlan, ListedState, PER_SECOND_MAX, PlanAsk, PlanCounts, PlanError, PlanFailure,
-    PlanStart, PlanState,
-};
-use serde::{Deserialize, Serialize};
+use duetime_router::{BulkAction, BulkFilter, ListedState, PER_SECOND_MAX, PlanAsk, PlanError, PlanStart};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -23,6 +20,7 @@ use crate::auth::Caller;
 use crate::json::path::{Topic, TopicAndId};
 use crate::json::problem::Problem;
 use crate::json::{fields, schema};
+use crate::routes::plan_view::{PlanView, PlanViews};
 use crate::server::state::HttpParts;
 use crate::server::{body, memory};
 
@@ -68,6 +66,11 @@ struct PlanIn<'a> {
     #[serde(default)]
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,
+    /// Of a `cancel` or a `purge`: true to keep what it removes in the memory of its node, so that it can be put back for
+    /// ten minutes after the plan ended. Only where the topic has a `remember` of ten minutes or more; the answer says so.
+    #[serde(default)]
+    #[schema(required = false)]
+    undoable: bool,
 }
 
 /// What who starts it agrees to.
@@ -84,156 +87,6 @@ struct StartIn {
     #[serde(default)]
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,
-}
-
-/// What became of the messages.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PlanCountsView {
-    /// The action took effect.
-    done: u64,
-    /// Somebody held a claim. Cancelled all the same, but perhaps delivered; not moved.
-    in_flight: u64,
-    /// Not there any more, or in another state by then.
-    unchanged: u64,
-    /// Each is named in the audit log of the node that carried it out.
-    failed: u64,
-    /// Of a page whose outcome is not known, as its node ended or the store did not answer: those that were not met again
-    /// when it was carried out anew. As a rule the action took effect.
-    unrecorded: u64,
-    /// In the page that is carried out at present.
-    open: u64,
-    /// All of these together.
-    total: u64,
-}
-
-/// A message that the action failed on.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PlanFailureView {
-    id: String,
-    reason: String,
-}
-
-/// A bulk action.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PlanView {
-    id: String,
-    topic: String,
-    #[schema(value_type = schema::BulkAction)]
-    action: BulkAction,
-    /// `planned`: counted, and nobody agreed to it yet. `stopping`: its last page may still be under way; `stopped`:
-    /// nothing is done any more, and it can be started again.
-    #[schema(value_type = schema::PlanState)]
-    state: PlanState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::ListedState>, nullable = false)]
-    only_state: Option<ListedState>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    due_from: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    due_to: Option<i64>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    #[schema(required = false)]
-    prefix: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    reason: Option<String>,
-    /// The new due time of a `reschedule`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    due_at: Option<i64>,
-    per_second: u32,
-    /// Messages that matched when it was planned.
-    expected: u64,
-    /// Of a `redrive` or `purge`: how many of these were redriven before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    redriven_before: Option<u64>,
-    /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
-    count_complete: bool,
-    /// The most messages that it may act on, as who started it agreed to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    at_most: Option<u64>,
-    /// Some of their ids.
-    samples: Vec<String>,
-    counts: PlanCountsView,
-    /// The first that it failed on.
-    failures: Vec<PlanFailureView>,
-    /// How often it began again because the shard count changed.
-    passes: u32,
-    /// Why it does not get on at present, or why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    issue: Option<String>,
-    /// The node that carries it out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    node: Option<String>,
-    /// The token that planned it, for a token with the scope `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    by: Option<String>,
-    created_at: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    started_at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    ended_at: Option<i64>,
-}
-
-impl PlanView {
-    /// The part of it that `caller` may see.
-    fn for_caller(mut self, caller: &Caller) -> Self {
-        self.by = self.by.filter(|_| caller.may_change_topics());
-        self
-    }
-}
-
-impl From<BulkPlan> for PlanView {
-    fn from(plan: BulkPlan) -> Self {
-        let total = plan.acted_on();
-        let BulkFilter { state: only_state, due_from, due_to, prefix, reason } = plan.filter;
-        let (PlanCounts { done, in_flight, unchanged, failed, unrecorded }, open) = (plan.counts, plan.open);
-        let failure = |PlanFailure { id, reason }| PlanFailureView { id, reason };
-        Self {
-            id: plan.id,
-            topic: plan.topic,
-            action: plan.action,
-            state: plan.state,
-            only_state,
-            due_from,
-            due_to,
-            prefix,
-            reason,
-            due_at: plan.to,
-            per_second: plan.per_second,
-            expected: plan.expected,
-            redriven_before: plan.action.is_of_dead().then_some(plan.redriven_before),
-            count_complete: plan.counted_all,
-            at_most: plan.at_most,
-            samples: plan.samples,
-            counts: PlanCountsView { done, in_flight, unchanged, failed, unrecorded, open, total },
-            failures: plan.failures.into_iter().map(failure).collect(),
-            passes: plan.passes,
-            issue: plan.trouble,
-            // Its life is for the nodes.
-            node: plan.node.map(|node| node.split('/').next().unwrap_or_default().to_owned()),
-            by: plan.by,
-            created_at: plan.created_at,
-            started_at: plan.started_at,
-            ended_at: plan.ended_at,
-        }
-    }
-}
-
-/// The plans of a topic.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct PlanViews {
-    /// The newest first.
-    plans: Vec<PlanView>,
 }
 
 impl From<PlanError> for Problem {
@@ -289,6 +142,9 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
         (_, Some(_)) => return Err(refused("due_at", "only a reschedule has it")),
         (_, None) => {}
     }
+    if ask.undoable && !matches!(ask.action, BulkAction::Cancel | BulkAction::Purge) {
+        return Err(refused("undoable", "only a cancel and a purge can be taken back"));
+    }
     let prefix = ask.prefix.unwrap_or_default();
     if prefix.len() > ID_BYTES_MAX {
         return Err(refused("prefix", &format!("an id has {ID_BYTES_MAX} bytes at most")));
@@ -299,7 +155,8 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
     let millis = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
     let filter =
         BulkFilter { state: ask.state, due_from: millis(due_from), due_to: millis(due_to), prefix, reason: ask.reason };
-    Ok(PlanAsk { action: ask.action, to, filter, per_second: rate(ask.per_second)?.unwrap_or(PER_SECOND), by })
+    let per_second = rate(ask.per_second)?.unwrap_or(PER_SECOND);
+    Ok(PlanAsk { action: ask.action, to, filter, per_second, by, undoable: ask.undoable })
 }
 
 /// Plan a bulk action
@@ -330,7 +187,7 @@ pub(crate) async fn create(
     let _turn = memory::turn().await;
     let plan = app.plans.create(&topic, ask).await?;
     audit::count(plan.expected);
-    Ok((StatusCode::CREATED, Json(PlanView::from(plan))).into_response())
+    Ok((StatusCode::CREATED, Json(PlanView::of(plan, app.clock.now()))).into_response())
 }
 
 /// List bulk plans
@@ -349,7 +206,8 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     app.router.topic(&topic).await?;
     let plans = app.plans.of_topic(&topic).await?;
-    let plans = plans.into_iter().map(|plan| PlanView::from(plan).for_caller(&caller)).collect();
+    let now = app.clock.now();
+    let plans = plans.into_iter().map(|plan| PlanView::of(plan, now).for_caller(&caller)).collect();
     Ok(Json(PlanViews { plans }).into_response())
 }
 
@@ -365,7 +223,8 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    Ok(Json(PlanView::from(app.plans.get(&topic, id.as_str()).await?).for_caller(&caller)).into_response())
+    Ok(Json(PlanView::of(app.plans.get(&topic, id.as_str()).await?, app.clock.now()).for_caller(&caller))
+        .into_response())
 }
 
 /// Start a bulk plan
@@ -395,7 +254,7 @@ pub(crate) async fn start(
         return Err(refused("at_most", "give 1 or more"));
     }
     let how = PlanStart { at_most: ask.at_most, per_second: rate(ask.per_second)? };
-    Ok(Json(PlanView::from(app.plans.start(&topic, id.as_str(), how).await?)).into_response())
+    Ok(Json(PlanView::of(app.plans.start(&topic, id.as_str(), how).await?, app.clock.now())).into_response())
 }
 
 /// Stop a bulk plan
@@ -415,10 +274,37 @@ pub(crate) async fn stop(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
-    Ok(Json(PlanView::from(app.plans.stop(&topic, id.as_str()).await?)).into_response())
+    Ok(Json(PlanView::of(app.plans.stop(&topic, id.as_str()).await?, app.clock.now())).into_response())
+}
+
+/// Take a bulk plan back
+///
+/// Puts back what a `cancel` or `purge` removed that was planned with `undoable`, up to ten minutes after it ended: each
+/// message as it was, with its due time and attempts, but only where nothing else happened to its id since. The node that
+/// keeps them begins within some 5 s; look at the plan for how far it is. Asking again changes nothing. What fell due
+/// meanwhile is delivered at once.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/plans/{id}/undo", tag = "bulk", operation_id = "undo_plan",
+    security(("token" = ["admin"])),
+    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
+    responses((status = 200, description = "It is asked for, or was before", body = PlanView),
+        (status = 409, description = "It cannot be taken back; as `undo.why_not`"))
+)]
+pub(crate) async fn undo(
+    State(app): State<Arc<HttpParts>>,
+    Extension(caller): Extension<Caller>,
+    TopicAndId(topic, id): TopicAndId,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    body::json_only(&headers)?;
+    let plan = app.plans.undo(&topic, id.as_str(), caller.name()).await?;
+    audit::count(plan.undo.as_ref().map_or(0, |undo| undo.kept));
+    Ok(Json(PlanView::of(plan, app.clock.now())).into_response())
 }
 
 /// Forget a bulk plan
+///
+/// What it removed cannot be put back any more.
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "delete_plan",
     security(("token" = ["admin"])),
@@ -430,5 +316,5 @@ pub(crate) async fn delete(
     State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    Ok(Json(PlanView::from(app.plans.delete(&topic, id.as_str()).await?)).into_response())
+    Ok(Json(PlanView::of(app.plans.delete(&topic, id.as_str()).await?, app.clock.now())).into_response())
 }

@@ -284,7 +284,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
     responses(
         (status = 200, description = "`deleted`", body = OutcomeView),
         (status = 202, description = "`deleting`: there is no such topic any more, its messages are being removed",
-            body = OutcomeView),
+            body = OutcomeView, example = json!({"outcome": "deleting"})),
         (status = 409, description = "It holds something or its shard count changes, and `force` is not `true`"),
     )
 )]

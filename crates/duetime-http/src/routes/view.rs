@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use duetime_core::{Expiry, Headers, Previous, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts};
+use duetime_core::{
+    Expiry, Headers, PREVIOUS, Previous, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts,
+};
 use duetime_router::TopicCounts;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -17,12 +19,17 @@ use crate::json::setting_schema::TopicSettings;
 use crate::routes::pause_view::PauseView;
 use crate::routes::sinks::SinkIssueView;
 
-/// Headers as a JSON object, in order.
-pub(crate) struct HeadersView<'a>(pub &'a Headers);
+/// The headers of a message that is read, as a JSON object, in order; without its former payload where that is shown by
+/// itself.
+struct HeadersView<'a> {
+    headers: &'a Headers,
+    has_previous: bool,
+}
 
 impl Serialize for HeadersView<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter())
+        let shown = self.headers.iter().filter(|(name, _)| !self.has_previous || *name != PREVIOUS);
+        to.collect_map(shown)
     }
 }
 
@@ -31,7 +38,7 @@ pub(crate) struct ShownHeaders<'a>(pub &'a Headers);
 
 impl Serialize for ShownHeaders<'_> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.shown())
+        to.collect_map(self.0.delivered())
     }
 }
 
@@ -139,6 +146,7 @@ pub(crate) struct MessageView<'a> {
 
 impl<'a> MessageView<'a> {
     pub fn new(message: &'a StoredMessage, shard: u32) -> Self {
+        let previous = Previous::of(&message.headers).map(PreviousView::from);
         Self {
             id: message.id.as_str(),
             state: message.state.as_str(),
@@ -149,11 +157,11 @@ impl<'a> MessageView<'a> {
             max_attempts: max_attempts::of(&message.headers),
             redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
-            headers: HeadersView(&message.headers),
+            headers: HeadersView { headers: &message.headers, has_previous: previous.is_some() },
             shard,
             version: message.version().map(|version| version.to_string()),
             death: message.death.as_ref().map(|death| DeathView { at: death.at.as_millis(), reason: &death.reason }),
-            previous: Previous::of(&message.headers).map(PreviousView::from),
+            previous,
         }
     }
 }
@@ -164,7 +172,7 @@ impl MessageView<'_> {
         static NONE: LazyLock<Headers> = LazyLock::new(Headers::default);
         if !caller.sees_payloads() {
             self.payload = PayloadView { payload: None, payload_base64: None };
-            self.headers = HeadersView(&NONE);
+            self.headers = HeadersView { headers: &NONE, has_previous: false };
             self.previous = None;
         }
         self

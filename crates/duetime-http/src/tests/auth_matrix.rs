@@ -58,6 +58,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("delete_plan", &[]),
     ("start_plan", &[]),
     ("stop_plan", &[]),
+    ("undo_plan", &[]),
     ("get_sink", &["view"]),
     ("probe_sink", &[]),
     ("pause_sink", &[]),

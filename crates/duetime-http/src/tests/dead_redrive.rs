@@ -1,6 +1,11 @@
 //! Dead letters that are redriven in another topic, or with another payload.
 
+use std::sync::Arc;
+
+use duetime_core::StoreError;
+use duetime_core::layer::{Call, StoreLayer};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{Faulty, TestApi, away};
 use crate::Auth;
@@ -72,7 +77,7 @@ async fn a_redrive_in_another_topic_that_broke_off_is_in_both_and_is_ended_by_th
     let faulty = Faulty::new();
     let api = TestApi::over(faulty.clone(), Auth::open()).await;
     with_dead(&api, &["a"]).await;
-    faulty.set(|call| (call.op == "resolve_dead_letters").then(|| away("settle dead letters")));
+    faulty.set(|call| (call.op == "edit_dead_letters").then(|| away("change dead letters")));
     let ask = json!({"ids": ["a"], "to": "mails"});
     assert_eq!(api.post(REDRIVE, &ask.to_string()).await.problem().0, 503);
     assert_eq!(
@@ -102,11 +107,17 @@ async fn an_edited_letter_keeps_what_it_was_and_only_the_letter_that_was_read_is
     let ask = |died: i64| json!({"ids": ["a"], "payload": {"open": 1}, "died_at": died});
     assert_eq!(words(&redrive(&api, REDRIVE, ask(died - 1)).await), ["changed"]);
     assert_eq!(words(&redrive(&api, REDRIVE, ask(died)).await), ["redriven"]);
-    assert_eq!(words(&redrive(&api, REDRIVE, ask(died)).await), ["unknown"], "it is no dead letter any more");
+    api.advance("10s");
+    let again = redrive(&api, REDRIVE, ask(died)).await;
+    assert_eq!((words(&again), again[0].1.contains("nothing was done now")), (vec!["redriven"], true), "{again:?}");
+    let unnamed = json!({"ids": ["a"], "payload": {"open": 1}});
+    assert_eq!(words(&redrive(&api, REDRIVE, unnamed).await), ["redriven"], "it waits as what was asked for");
+    let other = json!({"ids": ["a"], "payload": "another"});
+    assert_eq!(words(&redrive(&api, REDRIVE, other).await), ["unknown"], "it is no dead letter any more");
     let edited = api.get("/v1/topics/orders/messages/a").await.json();
     assert_eq!((&edited["state"], &edited["payload"]), (&json!("scheduled"), &json!(r#"{"open":1}"#)));
     assert_eq!((&edited["previous"]["payload"], &edited["previous"]["bytes"]), (&json!("of a"), &json!(4)));
-    assert_eq!(edited["headers"]["shop"], "7");
+    assert_eq!(edited["headers"], json!({"shop": "7"}), "the former payload is shown once");
     // Whoever is handed it does not see that, and it is kept when it dies again, and in another topic.
     let claim = api.post("/v1/topics/orders/claim", "{}").await.json();
     assert_eq!(claim["messages"][0]["headers"], json!({"shop": "7"}));
@@ -186,10 +197,6 @@ async fn where_a_repeated_request_could_deliver_twice_it_is_refused() {
         let answer = api.put(&format!("/v1/topics/{topic}"), r#"{"delivery":"at-most-once"}"#).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
     };
-    set("orders").await;
-    let refused = api.post(REDRIVE, r#"{"ids":["a"],"payload":"y"}"#).await;
-    assert_eq!((refused.problem().0, refused.json()["field"].as_str()), (400, Some("payload")), "{}", refused.text);
-    assert_eq!(counts(&api, "orders").await, (json!(0), json!(1)));
     // What was scheduled, delivered and is remembered is not scheduled by a repetition that read the letter before.
     set("mails").await;
     let ask = || redrive(&api, REDRIVE, json!({"ids": ["a"], "to": "mails"}));
@@ -197,4 +204,72 @@ async fn where_a_repeated_request_could_deliver_twice_it_is_refused() {
     assert!(words(&both.0) == ["redriven"] || words(&both.1) == ["redriven"], "{both:?}");
     let given = api.post("/v1/topics/mails/claim", r#"{"max":10}"#).await.json();
     assert_eq!(given["messages"].as_array().map(Vec::len), Some(1), "{given}");
+}
+
+/// Edits of letters say that they come, and wait until they may be made.
+#[derive(Debug)]
+struct EditsWait {
+    came: Semaphore,
+    may_go: Semaphore,
+}
+
+impl StoreLayer for EditsWait {
+    async fn around<T: Send>(
+        &self,
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if call.op == "edit_dead_letters" {
+            self.came.add_permits(1);
+            self.may_go.acquire().await.expect("nobody closes it").forget();
+        }
+        made.await
+    }
+}
+
+#[tokio::test]
+async fn an_edit_overtakes_nothing_that_came_between_its_look_and_itself() {
+    for (between, outcome) in [("purge", "unknown"), ("cancel", "unknown"), ("enqueue", "changed")] {
+        let turn = Arc::new(EditsWait { came: Semaphore::new(0), may_go: Semaphore::new(0) });
+        let api = TestApi::over(turn.clone(), Auth::open()).await;
+        with_dead(&api, &["a"]).await;
+        let ask = json!({"ids": ["a"], "payload": "edited"});
+        let other = async {
+            turn.came.acquire().await.expect("nobody closes it").forget();
+            let answer = match between {
+                "purge" => api.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"ids":["a"]}"#).await,
+                "cancel" => api.delete("/v1/topics/orders/messages/a").await,
+                _ => api.enqueue(r#"{"id":"a","payload":"new","on_conflict":"replace"}"#).await,
+            };
+            assert!(answer.status.is_success(), "{between}: {}", answer.text);
+            turn.may_go.add_permits(1);
+        };
+        let (done, ()) = tokio::join!(redrive(&api, REDRIVE, ask), other);
+        assert_eq!(words(&done), [outcome], "{between}");
+        let there = api.get("/v1/topics/orders/messages/a").await;
+        match between {
+            "enqueue" => assert_eq!(there.json()["payload"], "new"),
+            _ => assert_eq!(there.status, 404, "{between}: {}", there.text),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_is_named_again_is_counted_once_and_at_most_once_is_edited_too() {
+    let api = TestApi::new().await;
+    with_dead(&api, &["a", "b"]).await;
+    let answer = api.post(REDRIVE, r#"{"ids":["a","b","a","a"],"to":"mails"}"#).await.json();
+    let outcomes =
+        answer["results"].as_array().unwrap().iter().map(|one| (&one["id"], &one["outcome"], &one["detail"]));
+    let redriven = (&json!("redriven"), &Value::Null);
+    for (id, outcome, detail) in outcomes {
+        assert_eq!((outcome, detail), redriven, "{id}");
+    }
+    assert_eq!((&answer["done"], answer["results"].as_array().map(Vec::len)), (&json!(2), Some(4)));
+    assert_eq!(counts(&api, "mails").await, (json!(2), json!(0)));
+    die(&api, "mails", 2).await;
+    assert_eq!(api.put("/v1/topics/mails", r#"{"delivery":"at-most-once"}"#).await.status, 200);
+    let edit = json!({"ids": ["a"], "payload": "edited"});
+    assert_eq!(words(&redrive(&api, "/v1/topics/mails/dead/redrive", edit).await), ["redriven"]);
+    assert_eq!(counts(&api, "mails").await, (json!(1), json!(1)));
 }

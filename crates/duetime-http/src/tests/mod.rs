@@ -34,6 +34,7 @@ mod sinks;
 mod test_clock;
 mod topics;
 mod trace;
+mod undo;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -12,42 +12,42 @@ use crate::PlanAudit;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn node(api: &TestApi, name: &str) -> std::sync::Arc<Plans> {
+pub(super) fn node(api: &TestApi, name: &str) -> std::sync::Arc<Plans> {
     let parts = &api.parts;
     let watcher = PlanAudit::new(parts.options.audit.clone(), parts.clock.clone());
     Plans::new(parts.router.clone(), api.store.clone(), parts.clock.clone(), watcher, name)
 }
 
-fn runs(plans: std::sync::Arc<Plans>) -> JoinHandle<()> {
+pub(super) fn runs(plans: std::sync::Arc<Plans>) -> JoinHandle<()> {
     tokio::spawn(plans.run(CancellationToken::new()))
 }
 
-async fn fill(api: &TestApi, prefix: &str, count: usize) {
+pub(super) async fn fill(api: &TestApi, prefix: &str, count: usize) {
     let batch: Vec<Value> = (0..count).map(|n| json!({ "id": format!("{prefix}{n:03}"), "delay": "1h" })).collect();
     for some in batch.chunks(500) {
         assert_eq!(api.enqueue(&json!(some).to_string()).await.status, 200);
     }
 }
 
-async fn planned(api: &TestApi, ask: Value) -> Value {
+pub(super) async fn planned(api: &TestApi, ask: Value) -> Value {
     let answer = api.post("/v1/topics/orders/plans", &ask.to_string()).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     answer.json()
 }
 
-fn path(plan: &Value, rest: &str) -> String {
+pub(super) fn path(plan: &Value, rest: &str) -> String {
     format!("/v1/topics/orders/plans/{}{rest}", plan["id"].as_str().unwrap())
 }
 
 /// Starts it for as many as were counted.
-async fn started(api: &TestApi, plan: &Value, ask: Value) {
+pub(super) async fn started(api: &TestApi, plan: &Value, ask: Value) {
     let mut ask = ask;
     ask["at_most"] = json!(plan["expected"].as_u64().unwrap().max(1));
     let answer = api.post(&path(plan, "/start"), &ask.to_string()).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["state"]), (200, &json!("running")), "{}", answer.text);
 }
 
-async fn seen(api: &TestApi, plan: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn seen(api: &TestApi, plan: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
     within(PATIENCE, async {
         loop {
             let now = api.get(&path(plan, "")).await.json();
@@ -60,7 +60,7 @@ async fn seen(api: &TestApi, plan: &Value, wanted: impl Fn(&Value) -> bool) -> V
     .await
 }
 
-async fn scheduled(api: &TestApi) -> u64 {
+pub(super) async fn scheduled(api: &TestApi) -> u64 {
     api.get("/v1/topics/orders").await.json()["scheduled"].as_u64().unwrap()
 }
 

@@ -1,13 +1,18 @@
 //! One page of a bulk plan: which messages it means, and what is done to them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use duetime_core::envelope::Envelope;
+use duetime_core::limits::BATCH_ITEMS_MAX;
+use duetime_core::resize_store::{Frozen, FrozenState};
 use duetime_core::smear::offset;
-use duetime_core::store::{DeadAction, Edit};
-use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName};
-use tokio::time::timeout;
+use duetime_core::store::{DeadAction, Edit, Edited, TakenState};
+use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use tokio::time::{Instant, timeout};
 
 use crate::bulk::plan::{BulkAction, BulkPlan, ItemOutcome, PlanCursor};
+use crate::bulk::undo_bin::TakenMessage;
 use crate::error::RouteError;
 use crate::queries::dead::DeadCursor;
 use crate::queries::dead_groups::normalised;
@@ -16,6 +21,10 @@ use crate::router::{Changed, Router};
 
 /// The last moment a message can be due.
 const LAST_MS: i64 = 9_000_000_000_000;
+/// Places among the dead letters for each millisecond, see [`FrozenState::Dead`].
+const DEATHS_A_MS: i64 = 1000;
+/// Bytes of payloads that are read at once, to be kept.
+const READ_BYTES: u64 = 8 << 20;
 
 /// Messages of one page, and where the next one begins; `None`: this was the last.
 pub(crate) struct PlanPage {
@@ -25,6 +34,8 @@ pub(crate) struct PlanPage {
     /// When the last of these died, of dead letters.
     pub last_death: Option<i64>,
     pub next: Option<PlanCursor>,
+    /// Of dead letters that are kept, these with all that they have.
+    pub letters: Vec<StoredMessage>,
 }
 
 /// Messages that a plan means, from `cursor` on.
@@ -49,7 +60,8 @@ pub(crate) async fn page(
         return Ok(PlanPage {
             redriven_before: meant.iter().filter(|message| message.redrives > 0).count() as u64,
             last_death: meant.iter().filter_map(|message| Some(message.death.as_ref()?.at.as_millis())).max(),
-            ids: meant.into_iter().map(|message| message.id).collect(),
+            ids: meant.iter().map(|message| message.id.clone()).collect(),
+            letters: if plan.keeps() { meant } else { Vec::new() },
             next: page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None }),
         });
     }
@@ -78,7 +90,7 @@ pub(crate) async fn page(
         let (score, tie) = at.after.map(|after| (after.score, after.tie)).unzip();
         PlanCursor { shard: at.shard, score, tie }
     });
-    Ok(PlanPage { ids, redriven_before: 0, last_death: None, next })
+    Ok(PlanPage { ids, redriven_before: 0, last_death: None, next, letters: Vec::new() })
 }
 
 /// Does what the plan says to these messages, for this long at most, in the life of the topic that the plan was made
@@ -121,4 +133,95 @@ pub(crate) async fn act(
         }
         Err(late) => ids.into_iter().map(|id| (id, failed(&late))).collect(),
     }
+}
+
+/// How a message is removed so that it can be put back, and what it is then; `None`: it is claimed, or its body is lost.
+fn removal(message: StoredMessage) -> Option<(Edit, Frozen)> {
+    let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
+    let (was, state) = match (message.version(), &message.death) {
+        (Some(version), _) => (TakenState::Scheduled(version.score), FrozenState::Live(version.score)),
+        (None, Some(death)) => {
+            let (at, reason) = (death.at.as_millis() * DEATHS_A_MS, death.reason.clone());
+            (TakenState::Dead(death.at), FrozenState::Dead { at, attempts, reason })
+        }
+        (None, None) => return None,
+    };
+    let StoredMessage { due_at, redrives, headers, payload, .. } = message;
+    let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
+    Some((Edit::TakeOut { id: id.clone(), nonce, was }, Frozen { id, state, body: Some(body) }))
+}
+
+/// Reads live messages with all that they have, as many at a time as fit into [`READ_BYTES`]: some of the topic's largest.
+async fn read_whole(
+    router: &Router,
+    record: &TopicRecord,
+    ids: &[MessageId],
+    within: Duration,
+) -> HashMap<MessageId, StoredMessage> {
+    let at_once = (READ_BYTES / record.config.max_payload.max(1)).clamp(1, BATCH_ITEMS_MAX as u64);
+    let (mut found, read) = (HashMap::new(), Instant::now());
+    for some in ids.chunks(usize::try_from(at_once).unwrap_or(1)) {
+        let left = within.saturating_sub(read.elapsed());
+        let answers = timeout(left, router.get(&record.name, some.to_vec())).await.unwrap_or_default();
+        let there = answers.into_iter().filter_map(|answer| answer.ok()?.1);
+        found.extend(there.map(|message| (message.id.clone(), message)));
+    }
+    found
+}
+
+/// [`act`] of a cancel or purge that can be taken back; with what was removed so, or perhaps was: the store did not answer,
+/// and whoever puts it back finds out. What changed since it was read, or is claimed, is removed all the same, for good.
+pub(crate) async fn take_out(
+    router: &Router,
+    plan: &BulkPlan,
+    record: &TopicRecord,
+    (ids, letters): (Vec<MessageId>, Vec<StoredMessage>),
+    within: Duration,
+) -> (Vec<(MessageId, ItemOutcome)>, Vec<TakenMessage>) {
+    let (begun, topic) = (Instant::now(), &record.name);
+    let mut wanted = match plan.action.is_of_dead() {
+        true => letters.into_iter().map(|letter| (letter.id.clone(), letter)).collect(),
+        false => read_whole(router, record, &ids, within / 3).await,
+    };
+    let (mut plain, mut edits, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+    for id in ids {
+        match wanted.remove(&id).and_then(removal) {
+            Some((edit, message)) => {
+                edits.push(edit);
+                removed.push(message);
+            }
+            None => plain.push(id),
+        }
+    }
+    let count = edits.len();
+    let answers = timeout(within / 3, router.edit_in(topic, Some(plan.life), edits)).await;
+    let answers = match answers {
+        Ok(answers) => answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect(),
+        Err(late) => vec![Err(late.to_string()); count],
+    };
+    let (mut outcomes, mut taken) = (Vec::new(), Vec::new());
+    for (message, answer) in removed.into_iter().zip(answers) {
+        let id = message.id.clone();
+        let outcome = match answer.map(|changed| changed.edited) {
+            Ok(Edited::Changed) => {
+                plain.push(id);
+                continue;
+            }
+            Ok(edited) => ItemOutcome::of(edited),
+            Err(error) => ItemOutcome::Failed(error),
+        };
+        if outcome != ItemOutcome::Unchanged {
+            let visible_at = match &message.state {
+                FrozenState::Live(score) => Some(score.visible_at().as_millis()),
+                FrozenState::Dead { .. } => None,
+            };
+            let (shard, epoch) = (record.routing.home(topic, &id).index, record.routing.epoch);
+            taken.push(TakenMessage { shard, epoch, visible_at, tried: false, message });
+        }
+        outcomes.push((id, outcome));
+    }
+    if !plain.is_empty() {
+        outcomes.extend(act(router, plan, topic, plain, within.saturating_sub(begun.elapsed())).await);
+    }
+    (outcomes, taken)
 }

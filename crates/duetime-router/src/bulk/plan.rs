@@ -6,7 +6,11 @@ use duetime_core::store::Edited;
 use duetime_core::{MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::bulk::plan::undo::PlanUndo;
 use crate::queries::list::ListedState;
+
+pub(crate) mod undo;
+pub(crate) mod undoing;
 
 /// Failures that are kept with a plan.
 const FAILURES_KEPT: usize = 10;
@@ -218,6 +222,9 @@ pub struct BulkPlan {
     pub started_at: Option<i64>,
     /// When it ended.
     pub ended_at: Option<i64>,
+    /// Of one that is undoable: what is kept, and where.
+    #[serde(default)]
+    pub undo: Option<PlanUndo>,
 }
 
 /// What a plan is made of.
@@ -233,6 +240,8 @@ pub struct PlanAsk {
     pub per_second: u32,
     /// Who asks.
     pub by: Option<String>,
+    /// Whether what it removes is kept for a while, so that it can be put back.
+    pub undoable: bool,
 }
 
 /// What who starts a plan agrees to.
@@ -382,6 +391,7 @@ impl BulkPlan {
     /// Makes `node` take it over: what became of the page that was open is not known.
     pub(crate) fn take(&mut self, node: &str, now: i64) {
         self.lose_open();
+        self.keep_at(node);
         self.hold(node, now);
     }
 
@@ -423,6 +433,7 @@ impl BulkPlan {
     /// A sentence, where it cannot.
     pub fn start(&mut self, now: i64, how: PlanStart) -> Result<(), String> {
         match self.state {
+            _ if self.is_undone() => return Err("it was taken back; make another plan".to_owned()),
             PlanState::Planned if how.at_most.is_none() => {
                 let counted = if self.counted_all { "" } else { "at least " };
                 return Err(format!(

@@ -33,7 +33,7 @@ pub(crate) fn space_for<'a>(topic: &str, by: Option<&str>, plans: &'a [BulkPlan]
     if !is_topic_full && may_take(held as u64, 1, left as u64, PLANS_FACTOR) {
         return Space::There;
     }
-    let is_idle = |plan: &&BulkPlan| plan.state.has_ended() || plan.state == PlanState::Planned;
+    let is_idle = |plan: &&BulkPlan| !plan.is_undoing() && (plan.state.has_ended() || plan.state == PlanState::Planned);
     let makes_way = |plan: &&BulkPlan| if is_topic_full { plan.topic == topic } else { is_own(plan) };
     let idle = plans.iter().filter(is_idle).filter(makes_way);
     match idle.min_by_key(|plan| (!is_own(plan), Reverse(of(&plan.topic)), plan.created_at)) {

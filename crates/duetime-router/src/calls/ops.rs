@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use duetime_core::limits::OLD_ITEMS_MAX;
 use duetime_core::store::{
-    AckWait, BatchReply, DeadAction, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle, Settled, Settlement,
-    StoreError,
+    AckWait, BatchReply, DeadAction, DeadEdit, DeadEdited, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle,
+    Settled, Settlement, StoreError,
 };
 use duetime_core::{Lookup, MessageId, Outcome, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
@@ -421,6 +421,44 @@ impl Op for DeadOp {
             }
         }
         let redriven = acted(items, &called.answers).filter(|(item, (done, _))| item.1 == DeadAction::Redrive && *done);
+        count(context, shard, redriven.map(|_| Event::Redriven));
+        called
+    }
+}
+
+/// Changes of dead letters that are still what was read. What needs the clocks to agree, a rewrite, keeps no removal from
+/// going on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct DeadEditOp {
+    pub rewrites: bool,
+}
+
+impl Op for DeadEditOp {
+    type Item = DeadEdit;
+    type Answer = WithReplicas<DeadEdited>;
+
+    fn weight(item: &DeadEdit) -> usize {
+        item.id.as_str().len() + ITEM_BYTES + item.bytes()
+    }
+
+    async fn call(
+        self,
+        context: &OpContext,
+        shard: &Shard,
+        role: Role,
+        items: &[DeadEdit],
+    ) -> BatchOutcome<Self::Answer> {
+        let mut called = BatchOutcome::new(items.len());
+        for step in steps(role, items, DeadEdit::is_one_step) {
+            let now = context.clock.now();
+            let done = context.messages.edit_dead_letters_at(shard, role, now, step).await.map(kept);
+            if !called.add(step.len(), done) {
+                break;
+            }
+        }
+        let is_redriven =
+            |(item, (done, _)): &(&DeadEdit, &Self::Answer)| item.rewritten().is_some() && *done == DeadEdited::Done;
+        let redriven = acted(items, &called.answers).filter(is_redriven);
         count(context, shard, redriven.map(|_| Event::Redriven));
         called
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duetime_core::store::{DeadAction, DeadKept, DeadPage};
-use duetime_core::{MessageId, Nonce, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
+use duetime_core::store::{DeadAction, DeadEdit, DeadEdited, DeadKept, DeadPage};
+use duetime_core::{MessageId, Shard, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
 use duetime_metrics::Event;
 use tokio::time::Instant;
 
 use crate::calls::batch_queue::BatchQueues;
-use crate::calls::ops::DeadOp;
+use crate::calls::ops::{DeadEditOp, DeadOp};
 use crate::calls::route::{Dispatcher, MessageRef};
 use crate::error::{RouteError, is_misrouted};
 use crate::queries::body_steps::BodySteps;
@@ -72,12 +72,14 @@ pub struct DeadLetters {
     dispatcher: Arc<Dispatcher>,
     counter: TopicCounter,
     queues: BatchQueues<DeadOp>,
+    edits: BatchQueues<DeadEditOp>,
 }
 
 impl DeadLetters {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
         let queues = BatchQueues::new(dispatcher.context.clone());
-        Self { counter: TopicCounter::new(dispatcher.clone()), queues, dispatcher }
+        let edits = BatchQueues::new(dispatcher.context.clone());
+        Self { counter: TopicCounter::new(dispatcher.clone()), queues, edits, dispatcher }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -160,18 +162,7 @@ impl DeadLetters {
         ids: &[MessageId],
         action: DeadAction,
     ) -> DeadSettled {
-        self.run(topic, life, ids.iter().map(|id| (id.clone(), action)).collect()).await
-    }
-
-    /// Removes dead letters that live in another topic from now on, each only if it is still of this enqueue; false: it
-    /// is not.
-    pub(crate) async fn move_out(&self, topic: &TopicName, letters: Vec<(MessageId, Nonce)>) -> DeadSettled {
-        let named = letters.into_iter().map(|(id, nonce)| (id, DeadAction::MoveOut(nonce)));
-        self.run(topic, None, named.collect()).await
-    }
-
-    async fn run(&self, topic: &TopicName, life: Option<u64>, items: Vec<(MessageId, DeadAction)>) -> DeadSettled {
-        let Some(action) = items.first().map(|(_, action)| *action) else { return DeadSettled::default() };
+        let items = ids.iter().map(|id| (id.clone(), action)).collect();
         let named = |_, (id, _): &(MessageId, DeadAction)| MessageRef::in_incarnation(id, life);
         let answers = self.dispatcher.run(&self.queues, DeadOp::new(action), topic, items, named).await;
         let mut all = DeadSettled::default();
@@ -182,6 +173,14 @@ impl DeadLetters {
             }));
         }
         all
+    }
+
+    /// Changes dead letters, all in one way, each only if it is still the letter that was read. An error of one can be
+    /// repeated, it is safe.
+    pub async fn edit(&self, topic: &TopicName, edits: Vec<DeadEdit>) -> Vec<Result<DeadEdited, RouteError>> {
+        let op = DeadEditOp { rewrites: edits.first().is_some_and(|edit| edit.rewritten().is_some()) };
+        let answers = self.dispatcher.run(&self.edits, op, topic, edits, |_, edit| MessageRef::by_id(&edit.id)).await;
+        answers.into_iter().map(|answer| answer.map(|(_, (done, _))| done)).collect()
     }
 
     /// Removes dead letters of one shard that are not kept, in one step, by the topic as it is in `record`; how many. Where the

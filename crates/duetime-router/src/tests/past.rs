@@ -8,7 +8,7 @@ use super::*;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Fixture {
-    async fn remembering(shards: u32) -> Self {
+    pub(super) async fn remembering(shards: u32) -> Self {
         let fixture = Self::with_shards(shards).await;
         fixture.set_memory(DAY).await;
         fixture
@@ -21,7 +21,7 @@ impl Fixture {
     }
 
     /// Another number of shards; `moves`: what is there is moved, and the change is done.
-    async fn resize(&self, shards: u32, moves: bool) {
+    pub(super) async fn resize(&self, shards: u32, moves: bool) {
         let seen = self.store.routing(&self.topic).await.unwrap().unwrap();
         let (epoch, change_id) = (seen.routing.epoch + 1, ChangeId(u64::from(shards)));
         let (state, previous) = (RoutingState::Moving, seen.routing.shards);

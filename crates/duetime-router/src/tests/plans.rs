@@ -12,12 +12,12 @@ use crate::bulk::{PlanWatcher, Plans};
 
 /// Fails one operation on one shard, or on none, so many times after so many calls: before it is made, or after it.
 #[derive(Debug)]
-struct Failing {
-    op: &'static str,
-    shard: Option<u32>,
-    passes: AtomicU32,
-    fails: AtomicU32,
-    is_done: bool,
+pub(super) struct Failing {
+    pub(super) op: &'static str,
+    pub(super) shard: Option<u32>,
+    pub(super) passes: AtomicU32,
+    pub(super) fails: AtomicU32,
+    pub(super) is_done: bool,
 }
 
 fn counts_down(left: &AtomicU32) -> bool {
@@ -42,14 +42,14 @@ impl StoreLayer for Failing {
 }
 
 #[derive(Debug)]
-struct Nobody;
+pub(super) struct Nobody;
 
 impl PlanWatcher for Nobody {
     fn failed(&self, _plan: &BulkPlan, _id: &str, _reason: &str) {}
 }
 
 /// Dead letters with these names, one after the other.
-async fn die(fixture: &Fixture, names: impl Iterator<Item = String>) {
+pub(super) async fn die(fixture: &Fixture, names: impl Iterator<Item = String>) {
     let names: Vec<String> = names.collect();
     assert!(fixture.enqueue(names.iter().map(|name| message(name)).collect()).await.iter().all(Result::is_ok));
     let record = fixture.catalog.get(&fixture.topic).unwrap();
@@ -74,7 +74,7 @@ async fn purged(fixture: &Fixture, at_most: u64, failing: Failing) -> BulkPlan {
     let router = Router::new(store.clone(), moves, fixture.catalog.clone(), clock.clone(), meters);
     let plans = Plans::new(router, store, clock, Arc::new(Nobody), "node");
     let (action, filter) = (BulkAction::Purge, BulkFilter::default());
-    let ask = PlanAsk { action, to: None, filter, per_second: 100, by: None };
+    let ask = PlanAsk { action, to: None, filter, per_second: 100, by: None, undoable: false };
     let plan = plans.create(&fixture.topic, ask).await.unwrap();
     let how = PlanStart { at_most: Some(at_most), per_second: None };
     plans.start(&fixture.topic, &plan.id, how).await.unwrap();
@@ -145,7 +145,7 @@ async fn what_falls_due_at_once_within_a_smear_is_met_once() {
     let store = fixture.store.clone();
     let plans = Plans::new(fixture.router.clone(), store, fixture.clock.clone(), Arc::new(Nobody), "node");
     let (action, filter) = (BulkAction::DueNow, BulkFilter::default());
-    let ask = PlanAsk { action, to: None, filter, per_second: 20, by: None };
+    let ask = PlanAsk { action, to: None, filter, per_second: 20, by: None, undoable: false };
     let plan = plans.create(&fixture.topic, ask).await.unwrap();
     let at_most = Some(plan.expected);
     plans.start(&fixture.topic, &plan.id, PlanStart { at_most, per_second: None }).await.unwrap();

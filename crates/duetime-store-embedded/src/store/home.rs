@@ -1,15 +1,18 @@
 //! The calls on ids at their home: each becomes a job for the writer, reads go to a reader.
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::store::{DeadAction, DeadKept, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement};
+use duetime_core::resize_store::Frozen;
+use duetime_core::store::{
+    DeadAction, DeadEdit, DeadEdited, DeadKept, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement,
+};
 use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
 
 use crate::enqueue::Ready;
 use crate::job::CommitMode;
 use crate::write_context::WriteContext;
-use crate::{edit, enqueue, read, settle};
+use crate::{edit, edit_dead, enqueue, read, restore, settle};
 
-use super::{EmbeddedStore, ITEM_BYTES, plain};
+use super::{EmbeddedStore, ITEM_BYTES, cost_of_dead_edits, plain};
 
 /// The calls on ids at their home.
 impl EmbeddedStore {
@@ -81,6 +84,33 @@ impl EmbeddedStore {
             ctx.on_shard(&shard, |conn, state| Ok(settle::resolve_dead_letters(conn, state, now, &ids, action)?))
         };
         self.ask("settle dead letters", CommitMode::Synced, size, act).await
+    }
+
+    pub(super) async fn edit_dead_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        edits: &[DeadEdit],
+    ) -> Result<Vec<DeadEdited>, StoreError> {
+        let (shard, edits, (mode, size)) = (shard.clone(), edits.to_vec(), cost_of_dead_edits(edits));
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| Ok(edit_dead::edit_dead(conn, state, now, &edits)?))
+        };
+        self.ask("change dead letters", mode, size, act).await
+    }
+
+    pub(super) async fn restore_at_home(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        taken: &[Frozen],
+    ) -> Result<Vec<bool>, StoreError> {
+        let bytes = taken.iter().map(|one| one.body.as_ref().map_or(0, |body| body.len()) + ITEM_BYTES).sum();
+        let (shard, size, taken) = (shard.clone(), (taken.len(), bytes), taken.to_vec());
+        let act = move |ctx: &mut WriteContext| {
+            ctx.on_shard(&shard, |conn, state| restore::restore(conn, state, now, &taken))
+        };
+        self.ask("put messages back", CommitMode::NewMessages, size, act).await
     }
 
     pub(super) async fn expire_dead_at_home(

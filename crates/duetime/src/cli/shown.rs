@@ -68,7 +68,13 @@ const SHOWN: &[(&str, &[Words])] = &[
     ),
     (
         r#"command(`bulk ${verb}`, {}, topic, plan.id)"#,
-        &[("bulk get", &[], 2), ("bulk start", &[], 2), ("bulk stop", &[], 2), ("bulk delete", &[], 2)],
+        &[
+            ("bulk get", &[], 2),
+            ("bulk start", &[], 2),
+            ("bulk stop", &[], 2),
+            ("bulk undo", &[], 2),
+            ("bulk delete", &[], 2),
+        ],
     ),
     (r#"command("bulk list", {}, topic)"#, &[("bulk list", &[], 1)]),
     (r#"command("shards set", {}, topic, wanted)"#, &[("shards set", &[], 1)]),

@@ -1,11 +1,11 @@
-//! `duetime bulk redrive|purge|cancel|due-now|reschedule|list|get|start|stop|delete`
+//! `duetime bulk redrive|purge|cancel|due-now|reschedule|list|get|start|stop|undo|delete`
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use duetime_client::{BulkAsk, BulkPlan, BulkStart, Client};
+use duetime_client::{BulkAsk, BulkPlan, BulkStart, BulkUndo, Client};
 
 use super::output;
 use crate::connection::{NodeArgs, moment};
@@ -18,10 +18,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub enum BulkCommand {
     /// Schedules dead letters at once, with all attempts given back.
     Redrive(DeadArgs),
-    /// Removes dead letters for good.
-    Purge(DeadArgs),
-    /// Cancels live messages.
-    Cancel(LiveArgs),
+    /// Removes dead letters; `duetime bulk undo` puts them back for ten minutes, where the topic remembers.
+    Purge {
+        #[command(flatten)]
+        dead: DeadArgs,
+        #[command(flatten)]
+        kept: Kept,
+    },
+    /// Cancels live messages; `duetime bulk undo` puts them back for ten minutes, where the topic remembers.
+    Cancel {
+        #[command(flatten)]
+        live: LiveArgs,
+        #[command(flatten)]
+        kept: Kept,
+    },
     /// Makes live messages that wait due at once.
     DueNow(LiveArgs),
     /// Gives live messages another due time.
@@ -54,6 +64,8 @@ pub enum BulkCommand {
     },
     /// Stops a plan.
     Stop(PlanName),
+    /// Puts back what a cancel or purge removed, up to ten minutes after it ended, where nothing else happened to it.
+    Undo(PlanName),
     /// Forgets a plan that does not run.
     Delete(PlanName),
 }
@@ -91,6 +103,14 @@ pub struct How {
     connection: NodeArgs,
 }
 
+/// Whether it can be taken back.
+#[derive(Debug, Args)]
+pub struct Kept {
+    /// Do not keep what is removed in the memory of the node: nothing can be put back.
+    #[arg(long)]
+    no_undo: bool,
+}
+
 /// Which dead letters.
 #[derive(Debug, Args)]
 pub struct DeadArgs {
@@ -120,11 +140,11 @@ pub struct LiveArgs {
 /// Runs one.
 pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     match command {
-        BulkCommand::Redrive(args) => dead("redrive", args).await,
-        BulkCommand::Purge(args) => dead("purge", args).await,
-        BulkCommand::Cancel(args) => live("cancel", args, None).await,
-        BulkCommand::DueNow(args) => live("due_now", args, None).await,
-        BulkCommand::Reschedule { at, live: args } => live("reschedule", args, moment(Some(&at))?).await,
+        BulkCommand::Redrive(args) => dead("redrive", args, false).await,
+        BulkCommand::Purge { dead: args, kept } => dead("purge", args, !kept.no_undo).await,
+        BulkCommand::Cancel { live: args, kept } => live("cancel", args, (None, !kept.no_undo)).await,
+        BulkCommand::DueNow(args) => live("due_now", args, (None, false)).await,
+        BulkCommand::Reschedule { at, live: args } => live("reschedule", args, (moment(Some(&at))?, false)).await,
         BulkCommand::List { topic, connection } => list(&topic, &connection).await,
         BulkCommand::Get(name) => {
             let plan = name.connection.client()?.bulk_plan(&name.topic, &name.plan).await?;
@@ -140,6 +160,11 @@ pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
             let plan = client.stop_bulk(&name.topic, &name.plan).await?;
             watch(&client, plan, name.connection.json).await.map(|_| true)
         }
+        BulkCommand::Undo(name) => {
+            let client = name.connection.client()?;
+            let plan = client.undo_bulk(&name.topic, &name.plan).await?;
+            watch_undo(&client, plan, name.connection.json).await
+        }
         BulkCommand::Delete(name) => {
             let plan = name.connection.client()?.forget_bulk(&name.topic, &name.plan).await?;
             show(&plan, name.connection.json)
@@ -147,14 +172,14 @@ pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn dead(action: &str, args: DeadArgs) -> anyhow::Result<bool> {
-    make(args.how, BulkAsk { action: action.to_owned(), reason: args.reason, ..BulkAsk::default() }).await
+async fn dead(action: &str, args: DeadArgs, undoable: bool) -> anyhow::Result<bool> {
+    make(args.how, BulkAsk { action: action.to_owned(), reason: args.reason, undoable, ..BulkAsk::default() }).await
 }
 
-async fn live(action: &str, args: LiveArgs, due_at: Option<i64>) -> anyhow::Result<bool> {
+async fn live(action: &str, args: LiveArgs, (due_at, undoable): (Option<i64>, bool)) -> anyhow::Result<bool> {
     let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
-    let ask = BulkAsk { action: action.to_owned(), state: args.state, due_from, due_to, due_at, ..BulkAsk::default() };
-    make(args.how, ask).await
+    let (action, state) = (action.to_owned(), args.state);
+    make(args.how, BulkAsk { action, state, due_from, due_to, due_at, undoable, ..BulkAsk::default() }).await
 }
 
 async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
@@ -208,6 +233,40 @@ async fn watch(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Re
     Ok(plan.state != "failed" && plan.counts.failed == 0)
 }
 
+/// Waits until messages are put back; false: some may not be.
+async fn watch_undo(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyhow::Result<bool> {
+    while plan.undo.as_ref().is_some_and(BulkUndo::is_under_way) {
+        tokio::time::sleep(LOOK_EVERY).await;
+        match client.bulk_plan(&plan.topic, &plan.id).await {
+            Ok(now) => plan = now,
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    show(&plan, as_json)?;
+    Ok(plan.undo.is_some_and(|undo| undo.state == "done" && undo.unknown == 0))
+}
+
+/// What can be put back, or was, in words.
+fn undo_words(plan: &BulkPlan, undo: &BulkUndo) -> String {
+    let BulkUndo { kept, due_at_once, restored, left, unknown, .. } = undo;
+    let until = undo.until.map(output::away).unwrap_or_default();
+    match (undo.state.as_str(), &undo.why_not) {
+        ("possible", None) => format!(
+            "{kept} can be put back: duetime bulk undo {} {} (at most {due_at_once} are due at once; over {until})",
+            plan.topic, plan.id
+        ),
+        ("keeping", _) if plan.state == "planned" => {
+            "what it removes is kept until ten minutes after its end".to_owned()
+        }
+        ("keeping", _) if !plan.has_ended() => {
+            format!("{kept} are kept; stop it, or wait for its end, to put them back")
+        }
+        (_, Some(why)) if restored + left + unknown == 0 => format!("no: {why}"),
+        (state, _) => format!("{state}: {restored} put back, {left} left alone, {unknown} not known, of {kept} kept"),
+    }
+}
+
 fn expected(plan: &BulkPlan) -> String {
     format!("{}{}", if plan.count_complete { "" } else { "at least " }, plan.expected)
 }
@@ -243,6 +302,7 @@ fn show(plan: &BulkPlan, as_json: bool) -> anyhow::Result<bool> {
         rows.insert(4, ("redriven before", redriven.to_string()));
     }
     rows.extend(plan.failures.iter().map(|failure| ("failed on", format!("{}: {}", failure.id, failure.reason))));
+    rows.extend(plan.undo.as_ref().map(|undo| ("undo", undo_words(plan, undo))));
     rows.extend(plan.issue.clone().map(|issue| ("issue", issue)));
     output::pairs(rows)?;
     Ok(true)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 use duetime_client::{Answer, ClientError, Message, Outcome};
-use duetime_core::PREVIOUS;
 use serde::Serialize;
 use serde_json::json;
 
@@ -175,8 +174,7 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("shard", message.shard.to_string()),
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
         ];
-        let headers = message.headers.iter().filter(|(name, _)| *name != PREVIOUS);
-        rows.extend(headers.map(|(name, value)| ("header", format!("{name}: {value}"))));
+        rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
         if let Some(death) = &message.death {
             rows.push(("died", output::moment(death.at)));
             rows.push(("reason", death.reason.clone()));

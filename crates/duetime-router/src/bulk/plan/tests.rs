@@ -1,5 +1,8 @@
 //! What a plan may act on, whatever nodes end over its pages.
 
+use duetime_core::Memory;
+
+use super::undo::{UNDO_LOST_MS, UNDO_MS, UndoState};
 use super::*;
 
 fn plan() -> BulkPlan {
@@ -67,4 +70,41 @@ fn as_many_are_acted_on_as_were_agreed_to_and_what_was_lost_is_met_again() {
     carried_out(&mut plan, &["c"]);
     assert_eq!((plan.counts.done, plan.counts.unrecorded, plan.acted_on()), (2, 1, 3));
     assert!(plan.agreed(ids(&["d"])).is_empty());
+}
+
+#[test]
+fn a_plan_that_cannot_be_taken_back_says_why() {
+    let hour = Memory { window: std::time::Duration::from_secs(3600), since: 1 };
+    let mut plan = BulkPlan { state: PlanState::Planned, ..plan() };
+    let why = |plan: &BulkPlan, now: i64| plan.why_not_undo(now).unwrap_or_default();
+    assert!(why(&plan, 0).contains("\"undoable\": true"));
+    plan.make_undoable(Memory { window: std::time::Duration::from_secs(599), since: 1 });
+    assert!(why(&plan, 0).contains("\"remember\"") && !plan.keeps());
+    plan.keep_at("n1/a");
+    assert!(!plan.keeps(), "that is found out when it is planned");
+    plan.make_undoable(hour);
+    assert!(why(&plan, 0).contains("not started") && plan.keeps());
+    plan.state = PlanState::Running;
+    plan.take("n1/a", 0);
+    assert!(why(&plan, 0).contains("stop it first"));
+    plan.offer_undo("n1/a", 1000, &[]);
+    plan.end(PlanState::Done, 1000);
+    assert!(why(&plan, 1000).contains("was kept"));
+    let undo = plan.undo.as_mut().unwrap();
+    undo.state = UndoState::Keeping;
+    plan.offer_undo("n1/a", 1000, &[5, 61_000, i64::MAX]);
+    assert_eq!(plan.why_not_undo(1000 + UNDO_MS - 1), None);
+    assert!(plan.ask_undo(1000 + UNDO_MS, None).unwrap_err().contains("ten minutes ago"));
+    let undo = plan.undo.clone().unwrap();
+    assert_eq!([0, 1000, 1001, 61_000, i64::MAX / 2].map(|now| undo.due_at_once(now)), [1, 1, 2, 2, 2]);
+    plan.ask_undo(2000, Some("who")).unwrap();
+    plan.ask_undo(1000 + UNDO_MS, Some("another")).unwrap();
+    assert_eq!(plan.undo.as_ref().unwrap().by.as_deref(), Some("who"), "asked again, nothing changes");
+    assert!(plan.start(3000, PlanStart::default()).unwrap_err().contains("taken back"));
+    // What another node kept is lost, and a next life of it knows.
+    let asked = plan.undo.as_ref().unwrap();
+    assert!(!asked.is_abandoned("n2/a", 2000 + UNDO_LOST_MS) && asked.is_abandoned("n2/a", 2001 + UNDO_LOST_MS));
+    assert!(!asked.is_abandoned("n1/a", 2000) && asked.is_abandoned("n1/b", 2000));
+    plan.keep_at("n2/a");
+    assert_eq!((plan.undo.as_ref().unwrap().kept, plan.keeps()), (0, true));
 }

@@ -62,6 +62,7 @@ macro_rules! resize_conformance {
             source::a_receipt_is_settled_where_its_message_lives,
             source::an_extension_there_has_a_new_receipt,
             source::dead_letters_are_settled_where_they_lie,
+            source::dead_letters_are_edited_where_they_lie,
             source::a_scan_says_that_a_dead_letter_lives_again_behind_it,
             source::an_empty_batch_there_is_answered_with_nothing,
             outbox::a_frozen_message_is_claimed_by_nobody_and_shown_to_all,

@@ -6,8 +6,10 @@ use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::time::Duration;
 
 use duetime_core::resize_store::Lookup;
-use duetime_core::store::{AckWait, DeadAction, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{Due, MessageState, OnConflict, Role, Score};
+use duetime_core::store::{
+    AckWait, DeadAction, DeadChange, DeadEdit, DeadEdited, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement,
+};
+use duetime_core::{Due, MessageState, Nonce, OnConflict, Role, Score, StoredMessage};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
@@ -244,8 +246,35 @@ pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory)
     assert_eq!(world.get(0, "second").await, None);
 }
 
+const NEW_NONCE: Nonce = Nonce(0xed17);
+
+fn rewrite(letter: &StoredMessage) -> DeadEdit {
+    let change = DeadChange::Rewrite { nonce: NEW_NONCE, headers: letter.headers.clone(), payload: "edited".into() };
+    DeadEdit { id: letter.id.clone(), nonce: letter.nonce, died_at: letter.death.as_ref().unwrap().at, change }
+}
+
+pub async fn dead_letters_are_edited_where_they_lie(factory: &dyn StoreFactory) {
+    let (world, _) = source_shard(factory).await;
+    let shard = world.shard(0);
+    let letter = world.get(0, "dead").await.unwrap();
+    let edit_of = |text: &str| DeadEdit { id: id(text), ..rewrite(&letter) };
+    let act = async |edits: &[DeadEdit]| {
+        world.store.edit_dead_letters_at(&shard, Role::Source, world.now(), edits).await.unwrap().answers
+    };
+    let edits = ["absent", "dead", "frozen", "later"].map(edit_of);
+    let (there, changed) = (Lookup::Found(DeadEdited::Done), Lookup::Found(DeadEdited::Changed));
+    assert_eq!(act(&edits).await, [Lookup::Absent(None), there, Lookup::Frozen, changed]);
+    assert_eq!(act(&edits[1..2]).await, [Lookup::Found(DeadEdited::Already)]);
+    assert_eq!((world.get(0, "dead").await.unwrap().nonce, world.claim_one(0).await.id), (NEW_NONCE, id("dead")));
+    world.put_dead(0, "second").await;
+    let letter = world.get(0, "second").await.unwrap();
+    let moved = DeadEdit { change: DeadChange::MoveOut, ..rewrite(&letter) };
+    assert_eq!(act(&[moved]).await, [Lookup::Found(DeadEdited::Done)]);
+    assert_eq!(world.get(0, "second").await, None);
+}
+
 pub async fn a_scan_says_that_a_dead_letter_lives_again_behind_it(factory: &dyn StoreFactory) {
-    for replaced in [false, true] {
+    for how in ["redriven", "replaced", "edited"] {
         let world = World::moving(factory).await;
         world.put_dead(0, "dead").await;
         world.put(0, "a", Due::In(Duration::from_secs(3600))).await;
@@ -253,10 +282,14 @@ pub async fn a_scan_says_that_a_dead_letter_lives_again_behind_it(factory: &dyn 
         let first = world.store.scan(&shard, None, 1).await.unwrap();
         let mut met = first.found.iter().any(|one| one.id == id("dead"));
         let mut next = first.next.clone();
-        if replaced {
+        if how == "replaced" {
             let anew = [replacement("dead", world.ago(5))];
             let answers = world.store.enqueue_at(&shard, Role::Source, world.now(), &anew).await.unwrap();
             assert!(matches!(&answers[0], Lookup::Found(one) if one.outcome == EnqueueOutcome::Replaced));
+        } else if how == "edited" {
+            let edits = [rewrite(&world.get(0, "dead").await.unwrap())];
+            let answers = world.store.edit_dead_letters_at(&shard, Role::Source, world.now(), &edits).await;
+            assert_eq!(answers.unwrap().answers, [Lookup::Found(DeadEdited::Done)]);
         } else {
             let (now, redrive) = (world.now(), DeadAction::Redrive);
             let answers =

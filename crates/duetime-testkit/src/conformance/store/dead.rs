@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::store::{DeadAction, DeadKept, Edit, Enqueue, EnqueueOutcome, Settled, Settlement};
-use duetime_core::{End, Lookup, Memory, MessageId, MessageState, Nonce, OnConflict, Role};
+use duetime_core::{End, Lookup, Memory, MessageId, MessageState, OnConflict, Role};
 
 use super::world::{World, id, ids, message, settle};
 use crate::conformance::StoreFactory;
@@ -175,36 +175,6 @@ pub async fn only_dead_letters_are_redriven_or_purged(factory: &dyn StoreFactory
     }
     assert_eq!(world.get("free").await.unwrap().state, MessageState::Scheduled);
     assert_eq!(world.settle(&claimed, Settlement::Ack).await, Settled::Ok);
-}
-
-pub async fn a_letter_is_moved_out_only_while_it_is_of_that_enqueue_and_that_is_remembered(factory: &dyn StoreFactory) {
-    let world = World::new(factory).await;
-    let shard = world.shard().remembering(Memory { window: HOUR, since: 1 });
-    let move_out = async |nonce: Nonce| {
-        let ids = ["free", "a"].map(id);
-        let done =
-            world.store.resolve_dead_letters_at(&shard, Role::Home, world.now(), &ids, DeadAction::MoveOut(nonce));
-        Lookup::finals(done.await.unwrap().answers).unwrap()
-    };
-    let free = message("free", world.ago(-60_000));
-    world.enqueue(std::slice::from_ref(&free)).await;
-    world.put_dead("a").await;
-    let first = world.get("a").await.unwrap().nonce;
-    assert_eq!(move_out(free.nonce).await, [false, false], "what lives stays, and so does a letter of another enqueue");
-    // Somebody replaced it, and that one died too.
-    let other = Enqueue { on_conflict: OnConflict::Replace, ..message("a", world.ago(1000)) };
-    world.enqueue(std::slice::from_ref(&other)).await;
-    let claimed = world.claim_one().await;
-    world.settle(&claimed, Settlement::Bury("refused".to_owned())).await;
-    assert_eq!(move_out(first).await, [false, false]);
-    assert_eq!(letters(&world).await, ["a"]);
-    world.pass(Duration::from_millis(2)).await;
-    assert_eq!(move_out(other.nonce).await, [false, true]);
-    assert_eq!(move_out(other.nonce).await, [false, false], "it went once");
-    let found = world.store.get_at(&shard, Role::Home, &[id("a")]).await.unwrap().remove(0);
-    let Lookup::Absent(Some(outcome)) = found else { panic!("{found:?}") };
-    assert_eq!((outcome.end, outcome.attempts()), (End::Moved, 1));
-    assert_eq!((world.survey().await.dead, world.survey().await.scheduled), (0, 1));
 }
 
 pub async fn dead_letters_of_a_batch_are_answered_one_by_one(factory: &dyn StoreFactory) {

@@ -9,6 +9,7 @@ pub mod claim;
 pub mod conflict;
 pub mod content;
 pub mod dead;
+pub mod dead_edit;
 pub mod edit;
 pub mod enqueue;
 pub mod epoch;
@@ -19,6 +20,7 @@ pub mod past;
 pub mod plans;
 pub mod receipt;
 pub mod repeat;
+pub mod restore;
 pub mod settle;
 pub mod suspect;
 pub mod topics;
@@ -80,13 +82,17 @@ macro_rules! store_conformance {
             dead::a_move_in_time_keeps_the_count_of_redrives_and_a_replacement_begins_anew,
             dead::a_purged_letter_is_gone_for_good,
             dead::only_dead_letters_are_redriven_or_purged,
-            dead::a_letter_is_moved_out_only_while_it_is_of_that_enqueue_and_that_is_remembered,
             dead::dead_letters_of_a_batch_are_answered_one_by_one,
             dead::a_letter_that_dies_twice_has_its_second_reason,
             dead::dead_letters_end_by_their_own_age_and_one_that_died_again_begins_anew,
             dead::the_newest_dead_letters_stay_and_no_more_go_than_were_too_many,
             dead::an_expired_dead_letter_ends_as_a_purged_one,
             dead::dead_letters_are_removed_in_steps,
+            dead_edit::an_edited_letter_is_due_at_once_as_another_message_in_its_place,
+            dead_edit::a_repeated_edit_is_known_whatever_became_of_its_message,
+            dead_edit::an_edit_overtakes_no_purge_no_cancel_and_no_new_message_of_its_id,
+            dead_edit::letters_are_moved_out_each_by_its_own_enqueue_and_death_and_that_is_remembered,
+            dead_edit::edits_of_letters_are_answered_one_by_one_in_batches_of_any_size,
             edit::a_cancelled_message_is_never_claimed,
             edit::what_is_not_there_is_unknown,
             edit::cancel_of_a_message_in_flight_removes_it_and_says_so,
@@ -178,6 +184,12 @@ macro_rules! store_conformance {
             repeat::the_last_sixteen_claims_are_remembered,
             repeat::a_repeated_claim_of_a_suspect_answers_it_again,
             repeat::an_at_most_once_claim_repeated_brings_nothing_twice,
+            restore::what_was_removed_is_put_back_as_it_was,
+            restore::what_was_put_back_and_has_ended_does_not_come_back_again,
+            restore::an_id_to_which_something_else_happened_is_left_alone,
+            restore::nothing_is_put_back_of_what_is_not_remembered,
+            restore::what_is_held_or_another_by_now_is_not_removed,
+            restore::nothing_is_put_back_under_another_record_than_it_was_removed_under,
             settle::an_acknowledged_message_is_gone,
             settle::a_nacked_message_comes_again_after_its_delay,
             settle::a_released_message_has_its_attempt_back_and_its_old_place,

@@ -32,12 +32,13 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 18] = [
+pub(super) const SOURCES: [(&str, &str); 20] = [
     ("attempts", include_str!("attempts.rs")),
     ("claim", include_str!("claim.rs")),
     ("conflict", include_str!("conflict.rs")),
     ("content", include_str!("content.rs")),
     ("dead", include_str!("dead.rs")),
+    ("dead_edit", include_str!("dead_edit.rs")),
     ("edit", include_str!("edit.rs")),
     ("enqueue", include_str!("enqueue.rs")),
     ("epoch", include_str!("epoch.rs")),
@@ -48,6 +49,7 @@ pub(super) const SOURCES: [(&str, &str); 18] = [
     ("plans", include_str!("plans.rs")),
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),
+    ("restore", include_str!("restore.rs")),
     ("settle", include_str!("settle.rs")),
     ("suspect", include_str!("suspect.rs")),
     ("topics", include_str!("topics.rs")),

@@ -2,7 +2,7 @@
 //!
 //! Upstream: `benches/src/bin`: `raw` holds the store against its bare scripts, with Redis spoken by hand, as
 //! dumbly as can be; `brokers` holds the sinks against plain clients,
-//! `resize` a load against itself while its shards change.
+//! `resize` a load against itself while its shards change. What cannot be measured panics with the reason.
 
 pub mod brokers;
 pub mod raw;

@@ -45,10 +45,6 @@ impl Line {
 
 /// Sends `commands` again, over one connection for each entry of the outer list, `window` of them
 /// unanswered at any time.
-///
-/// # Panics
-///
-/// When the server answers an error: what was recorded no longer fits.
 pub fn replay(port: u16, commands: &[Vec<&[u8]>], window: usize) {
     thread::scope(|scope| {
         for share in commands {

@@ -1,5 +1,5 @@
-//! A herd at a full minute, as the forecast shows it before it is there: over HTTP, on the command line and in the
-//! metrics, on a real Redis and with several shards, counted once for all who look.
+//! A herd at a full minute, as the forecast shows it before it is there: on the command line and in the metrics, on a
+//! real Redis and with several shards.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -19,10 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(75);
 const HERD: usize = 2_000;
 const PAYLOAD_BYTES: usize = 100;
 const MINUTE_MS: i64 = 60_000;
-const VIEWERS: usize = 64;
 
 #[tokio::test]
-async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_once_for_all_viewers() {
+async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be() {
     let redis = RedisServer::start().await;
     let node = TestNode::on(&redis.url(), "").await;
     let limit = json!({"shards": 8, "rate_limit": {"per_second": 100.0}});
@@ -35,35 +34,15 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be_and_counted_o
         (0..10).map(|n| json!({"id": format!("other-{n}"), "due_at": at + 7 * MINUTE_MS, "payload": &payload}));
     node.enqueue_all("orders", herd.chain(others).collect()).await;
 
-    let counts = "duetime_store_call_seconds_count{op=\"forecast\"}";
-    let before = node.line(counts).await.unwrap_or_default();
-    let look = async |_| node.get("/v1/topics/orders/forecast?bucket=1m&buckets=60").await.1;
-    let seen = futures::future::join_all((0..VIEWERS).map(look)).await;
-    let forecast = &seen[0];
-    assert!(seen.iter().all(|one| one == forecast), "all see the same count");
-    // One for the minutes and one for the seconds of the fullest; the node's own look may come in between.
-    let counted = node.line(counts).await.unwrap_or_default() - before;
-    assert!((1.0..=4.0).contains(&counted), "{VIEWERS} viewers of 8 shards: {counted} counts");
-
-    let bucket = |from: i64| forecast["buckets"].as_array().unwrap().iter().find(|one| one["from"] == from).unwrap();
-    let full = bucket(at);
-    assert_eq!(
-        (&full["count"], &full["to"], &full["above_capacity"]),
-        (&json!(HERD), &json!(at + MINUTE_MS), &json!(true))
-    );
-    assert_eq!(bucket(at + 7 * MINUTE_MS)["count"], 10);
-    let (named, late) = (&forecast["herd"], forecast["herd"]["last_late_ms"].as_i64().expect("a herd"));
-    assert_eq!((&named["from"], &named["count"], &forecast["capacity"]), (&json!(at), &json!(HERD), &json!(100.0)));
-    assert!((19_000..=20_000).contains(&late), "2000 at 100 a second: {late} ms");
-    assert_eq!(full["last_late_ms"], late);
-
+    let forecast = node.get("/v1/topics/orders/forecast?bucket=1m&buckets=60").await.1;
+    let summary = forecast["herd"]["summary"].as_str().expect("a herd");
     let mut typed = Command::new(PROGRAM);
     typed.args(["forecast", "orders", "--bucket", "1m", "--horizon", "1h", "--node", &node.url()]);
     let typed = typed.output().unwrap();
     let text = String::from_utf8(typed.stdout).unwrap();
     assert!(typed.status.success() && text.starts_with("0 are due, 2010 fall due within 1h, by 1m"), "{text}");
     assert!(text.contains("2000 ! ") && text.contains(" late"), "{text}");
-    assert!(text.trim_end().ends_with(named["summary"].as_str().unwrap()), "{text}");
+    assert!(text.trim_end().ends_with(summary), "{text}");
 
     let (end, mut ahead) = (Instant::now() + PATIENCE, 0.0);
     while ahead < 19.0 {

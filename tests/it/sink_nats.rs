@@ -1,8 +1,6 @@
 //! A topic whose sink is NATS JetStream, on a real server that is killed and stalled.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::{self, stream};
@@ -10,12 +8,10 @@ use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{NatsServer, Proxy};
-use duetime_testkit::wait::{Because, let_pass};
 use futures::StreamExt as _;
 use serde_json::json;
 
 use crate::bound_sink::{bind, until_taken};
-use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's stream.
 const LARGEST: i32 = 200_000;
@@ -161,31 +157,4 @@ async fn nats_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     let error = bind("type = \"nats\"\nurl = \"nats://u:canary@x\"", json!({"name": "n"})).unwrap_err();
     assert!(error.contains("`user`") && !error.contains("canary"), "{error}");
     run_all(&mut World { server, sink }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_costs_no_attempt_and_nothing_arrives_twice() {
-    let mut server = server().await;
-    declare(&server).await;
-    let node = TestNode::talkative(&format!("[sinks.n]\n{}", config(&server))).await;
-    let sink = json!({"name": "n", "subject": "orders.{id}"});
-    let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
-    assert_eq!(status, 201, "{body}");
-    node.enqueue("orders", ids("before", 1_000)).await;
-    node.drained("orders", Duration::from_secs(20)).await;
-    // It is killed while it acknowledges: what it stored and did not confirm is sent again.
-    node.enqueue("orders", ids("amid", 1_000)).await;
-    server.stop_hard();
-    node.enqueue("orders", ids("during", 1_000)).await;
-    let_pass(Duration::from_secs(3), Because::Fault).await;
-    server.start_again().await;
-    node.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(node.counts("orders").await["dead"], 0);
-    let received = fetch(&server).await;
-    assert_eq!(received.len(), 3_000, "nothing lost, and Nats-Msg-Id took out what was sent twice");
-    let again: Vec<_> = received.iter().filter(|message| message.attempt != "1").collect();
-    assert!(again.is_empty(), "{again:?}\n{}", node.process.output());
-    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 3_000);
-    assert!(!node.process.output().contains(CANARY));
 }

@@ -1,8 +1,7 @@
 //! A topic whose sink is a RabbitMQ broker, on a real broker that is stopped, stalled and alarmed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Namespace, Sink, Verdict};
@@ -10,21 +9,14 @@ use duetime_sinks::SinkRegistry;
 use duetime_testkit::WallClock;
 use duetime_testkit::conformance::sink::{CANARY, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RabbitMqServer};
-use duetime_testkit::violation::timed_out;
-use duetime_testkit::wait::{Because, let_pass};
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use serde_json::json;
 
 use crate::bound_sink;
-use crate::test_node::{TestNode, ids};
 
 /// Messages above this are refused by the test's broker.
-/// Messages that find a queue while others do not.
-const GOOD_MAX: usize = 100;
-/// What a broker is given at once, at most: eight batches of 128.
-const IN_FLIGHT_MAX: usize = 8 * 128;
 const LARGEST: usize = 200_000;
 
 async fn broker() -> RabbitMqServer {
@@ -221,54 +213,4 @@ async fn rabbitmq_keeps_the_contract_of_a_sink_and_says_what_is_wrong() {
     fetch(&admin).await;
     drop((admin, connection));
     run_all(&mut World { broker, sink }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
-    let mut broker = broker().await;
-    let (connection, admin) = channel(&broker).await;
-    declare(&admin).await;
-    let node = TestNode::talkative(&format!("[sinks.mq]\n{}", config(&broker))).await;
-    let sink = json!({"name": "mq", "exchange": "due", "routing_key": "orders.{id}"});
-    let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": sink, "retry": retry})).await;
-    assert_eq!(status, 201, "{body}");
-    node.enqueue("orders", ids("before", 200)).await;
-    node.drained("orders", Duration::from_secs(20)).await;
-    drop((admin, connection));
-    // It is killed while it confirms: what it took and did not confirm is sent again.
-    node.enqueue("orders", ids("amid", 1_000)).await;
-    broker.stop_hard();
-    node.enqueue("orders", ids("during", 1_000)).await;
-    let_pass(Duration::from_secs(3), Because::Fault).await;
-    broker.start_again().await;
-    node.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(node.counts("orders").await["dead"], 0);
-    let (_connection, admin) = channel(&broker).await;
-    let received = fetch(&admin).await;
-    // One that was on its way when the broker died shows a try. Whether it paid is what its next delivery says.
-    assert!(received.iter().all(|message| message.attempt == "1"));
-    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_200);
-    let doubled = received.len() - 2_200;
-    assert!(doubled <= IN_FLIGHT_MAX, "{doubled} came twice, and no more were in flight than {IN_FLIGHT_MAX}");
-
-    // Without a binding, what is unroutable uses up its attempts while others are accepted, and dies with its reason.
-    let (queue, exchange, key) = ("all".into(), "due".into(), "orders.#".into());
-    admin.queue_unbind(queue, exchange, key, FieldTable::default()).await.unwrap();
-    for good in ids("good", GOOD_MAX) {
-        let (queue, exchange, key) = ("all".into(), "due".into(), format!("orders.{good}").into());
-        admin.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default()).await.unwrap();
-    }
-    node.enqueue("orders", ids("lost", 3)).await;
-    let mut good = ids("good", GOOD_MAX);
-    while node.counts("orders").await["dead"] != 3 {
-        let one =
-            good.next().unwrap_or_else(|| timed_out(format!("not all are dead letters:\n{}", node.process.output())));
-        node.enqueue("orders", [one]).await;
-        let_pass(Duration::from_millis(200), Because::AskedAgain).await;
-    }
-    node.drained("orders", Duration::from_secs(30)).await;
-    let dead = node.dead("orders").await;
-    assert!(dead[0]["death"]["reason"].as_str().unwrap().contains("no queue takes"), "{dead:?}");
-    assert!(!node.process.output().contains(CANARY));
 }

@@ -1,19 +1,16 @@
 //! A topic whose sink is a stream on a Redis server, on a real server that is killed and stalled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, RedisOptions, RedisServer};
-use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 
 use crate::bound_sink::{bind, until_taken};
 use crate::redis_faults::server::connection;
-use crate::test_node::{TestNode, ids};
 
 async fn server() -> RedisServer {
     let user = Some(("duetime".to_owned(), CANARY.to_owned()));
@@ -126,27 +123,4 @@ async fn redis_streams_keep_the_contract_of_a_sink_and_say_what_is_wrong() {
     let error = bind("type = \"redis-stream\"\nurl = \"amqp://u:canary@x\"", json!({"name": "r"})).unwrap_err();
     assert!(error.contains("redis://user:password@host") && !error.contains("canary"), "{error}");
     run_all(&mut World { server, sink }).await;
-}
-
-#[tokio::test]
-async fn a_stream_server_that_is_killed_costs_no_attempt_and_the_backlog_drains() {
-    let mut server = server().await;
-    let node = TestNode::talkative(&format!("[sinks.r]\n{}", config(&server))).await;
-    let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let topic = json!({"shards": 4, "sink": {"name": "r", "stream": "due:{topic}"}, "retry": retry});
-    let (status, body) = node.topic("orders", topic).await;
-    assert_eq!(status, 201, "{body}");
-    node.enqueue("orders", ids("before", 500)).await;
-    node.drained("orders", Duration::from_secs(20)).await;
-    server.stop_hard();
-    node.enqueue("orders", ids("during", 1_000)).await;
-    let_pass(Duration::from_secs(3), Because::Fault).await;
-    server.start_again().await;
-    node.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(node.counts("orders").await["dead"], 0);
-    let received = fetch(&server, "due:orders").await;
-    // One that was on its way when the server died shows a try. Whether it paid is what its next delivery says.
-    assert!(received.iter().all(|message| message.attempt == "1"));
-    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 1_500);
-    assert!(!node.process.output().contains(CANARY));
 }

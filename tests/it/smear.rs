@@ -93,19 +93,3 @@ async fn a_herd_is_spread_over_the_smear_of_its_topic_on_redis() {
     let redis = RedisServer::start().await;
     is_spread(&TestNode::on(&redis.url(), "").await).await;
 }
-
-/// Another node spreads as this one does, for a delay as for a moment.
-#[tokio::test]
-async fn every_node_spreads_an_id_in_the_same_way() {
-    let redis = RedisServer::start().await;
-    let (first, second) = (TestNode::on(&redis.url(), "").await, TestNode::on(&redis.url(), "").await);
-    first.topic("orders", json!({"shards": 4, "smear": "1h"})).await;
-    let mut shares = Vec::new();
-    for (node, due) in [(&first, json!({"delay": "1m"})), (&second, json!({"due_at": present_ms() + 86_400_000}))] {
-        let mut message = json!({"id": "order-1", "on_conflict": "replace"});
-        message.as_object_mut().unwrap().extend(due.as_object().unwrap().clone());
-        let (_, placed) = node.post("/v1/topics/orders/messages", message).await;
-        shares.push(placed["smeared_ms"].as_u64().unwrap());
-    }
-    assert_eq!(shares[0], shares[1]);
-}

@@ -82,11 +82,6 @@ impl TestNode {
         nodes
     }
 
-    /// The same as the first, and it says all it can say.
-    pub(crate) async fn talkative(config: &str) -> Self {
-        Self::with(vec![("DUETIME_LOG", "trace".to_owned())], config).await
-    }
-
     /// The same as the first with these variables.
     pub(crate) async fn with(env: Vec<(&'static str, String)>, config: &str) -> Self {
         Self { process: Node::start_with(PROGRAM, "embedded:data", config, env).await, client: client() }

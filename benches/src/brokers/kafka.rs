@@ -17,10 +17,6 @@ const BATCH: usize = 256;
 const LINGER_MS: &str = "2";
 
 /// Records to `topic`, acknowledged by all replicas: an idempotent producer, as many on their way as Duetime has.
-///
-/// # Panics
-///
-/// When the broker refuses.
 pub async fn produce(brokers: &str, topic: &str, count: u64) -> Duration {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers).set("enable.idempotence", "true").set("linger.ms", LINGER_MS);

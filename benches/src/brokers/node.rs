@@ -89,10 +89,6 @@ fn histogram(metrics: &str) -> Vec<(f64, u64)> {
 }
 
 /// Hands `count` messages over through `sink` (the lines of its section), then measures lateness.
-///
-/// # Panics
-///
-/// When anything is lost, dies or stands still.
 pub async fn measure(program: PathBuf, store: &RedisServer, sink: &str, count: u64) -> Measured {
     let topic = |name: &str| format!("[topics.{name}]\nshards = 8\nsink = {{ name = \"target\" }}\n\n");
     let config = format!("[sinks.target]\n{sink}\n\n{}{}", topic(TOPIC), topic(LATE));

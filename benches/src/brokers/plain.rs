@@ -12,10 +12,6 @@ use tokio::time::Instant;
 use super::{BATCH, CALLS, PAYLOAD, TOPIC};
 
 /// Durable queues `names`, empty.
-///
-/// # Panics
-///
-/// When the broker refuses.
 pub async fn queues(url: &str, names: &[&str]) {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("the broker answers");
     let channel = connection.create_channel().await.expect("a channel");
@@ -27,10 +23,6 @@ pub async fn queues(url: &str, names: &[&str]) {
 }
 
 /// Persistent messages to a durable queue, each confirmed: eight channels, a batch on its way on each.
-///
-/// # Panics
-///
-/// When the broker refuses.
 pub async fn rabbitmq(url: &str, count: u64) -> Duration {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("the broker answers");
     let began = Instant::now();
@@ -61,10 +53,6 @@ pub async fn rabbitmq(url: &str, count: u64) -> Duration {
 }
 
 /// A JetStream stream that takes these subjects.
-///
-/// # Panics
-///
-/// When the server refuses.
 pub async fn stream(url: &str, subjects: &[&str]) {
     let client = async_nats::connect(url).await.expect("the server answers");
     let context = async_nats::jetstream::new(client);
@@ -75,10 +63,6 @@ pub async fn stream(url: &str, subjects: &[&str]) {
 }
 
 /// Messages to a JetStream stream, each acknowledged, as many on their way as Duetime has.
-///
-/// # Panics
-///
-/// When the server refuses.
 pub async fn nats(url: &str, count: u64) -> Duration {
     let client = async_nats::connect(url).await.expect("the server answers");
     let context = async_nats::jetstream::new(client);
@@ -95,10 +79,6 @@ pub async fn nats(url: &str, count: u64) -> Duration {
 }
 
 /// `XADD` in pipelines, as many on their way as Duetime has.
-///
-/// # Panics
-///
-/// When the server refuses.
 pub async fn redis_stream(url: &str, count: u64) -> Duration {
     let client = redis::Client::open(url).expect("a good URL");
     let connection = client.get_multiplexed_async_connection().await.expect("the server answers");

@@ -80,10 +80,6 @@ impl Load {
     }
 
     /// Ends it and answers what it has seen, once all that fell due was delivered.
-    ///
-    /// # Panics
-    ///
-    /// When the node fails a call.
     pub async fn end(mut self) -> Seen {
         self.stop.cancel();
         let sent = self.producer.await.expect("the producer ends well");
@@ -156,10 +152,6 @@ async fn consume(client: Client, seen: Arc<Mutex<Seen>>) {
 }
 
 /// Messages that stay: what is to be moved.
-///
-/// # Panics
-///
-/// When the node refuses one.
 pub async fn fill(client: &Client, count: u64) {
     let (payload, due) = ("x".repeat(PAYLOAD), now_micros() / 1_000 + FAR_MS);
     let chunks = (0..count.div_ceil(LINES)).map(move |chunk| {

@@ -17,10 +17,6 @@ pub const TO: u32 = 16;
 pub const PER_S: u64 = 2_000;
 
 /// Microseconds since 1970.
-///
-/// # Panics
-///
-/// Before 1970.
 #[must_use]
 pub fn now_micros() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "a measurement of real time")]

@@ -12,10 +12,6 @@ use super::load::far;
 const CHANGES: [(u32, u32); 5] = [(8, 9), (8, 16), (16, 12), (16, 8), (64, 65)];
 
 /// A table of the fractions of `count` ids, those the run enqueues.
-///
-/// # Panics
-///
-/// Never: the ids and the name are valid.
 #[must_use]
 pub fn table(count: u64) -> String {
     let seed = topic_seed(&TopicName::new(TOPIC).expect("a valid name"));

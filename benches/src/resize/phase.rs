@@ -66,10 +66,6 @@ impl Stage<'_> {
     }
 
     /// Changes the shard count, and waits for the end of it.
-    ///
-    /// # Panics
-    ///
-    /// When it does not end.
     pub async fn change(&mut self, from: u32, to: u32) -> Phase {
         let client = self.client;
         self.phase((from, to), async move {

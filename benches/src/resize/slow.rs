@@ -19,20 +19,12 @@ async fn config(server: &mut MultiplexedConnection, name: &str, value: String) {
 }
 
 /// Begins a log.
-///
-/// # Panics
-///
-/// When the server does not answer; so with all of this.
 pub async fn watch(server: &mut MultiplexedConnection) {
     config(server, "slowlog-max-len", ENTRIES_MAX.to_string()).await;
     config(server, "slowlog-log-slower-than", SLOW_MICROS.to_string()).await;
 }
 
 /// What was slow since the last look.
-///
-/// # Panics
-///
-/// When the server does not answer.
 pub async fn take(server: &mut MultiplexedConnection) -> Slow {
     let entries: Vec<Vec<Value>> =
         redis::cmd("SLOWLOG").arg("GET").arg(ENTRIES_MAX).query_async(server).await.expect("the server answers");

@@ -41,10 +41,6 @@ pub struct ClusterNodes {
 
 impl ClusterNodes {
     /// Starts `count` nodes of `program` on `store` and waits until each has its share of the shards.
-    ///
-    /// # Panics
-    ///
-    /// When they do not start or do not share.
     pub async fn start(program: &Path, store: &str, namespace: &str, count: usize, shards: u32) -> Self {
         let etcd = if count > 1 { Some(EtcdServers::start(1).await) } else { None };
         let mut fleet = Self { nodes: Vec::new(), clients: Vec::new(), _etcd: None };
@@ -106,10 +102,6 @@ impl ClusterNodes {
     }
 
     /// Enqueues `count` messages, then waits until all are delivered.
-    ///
-    /// # Panics
-    ///
-    /// When anything is lost or stands still.
     pub async fn measure(&self, count: u64) -> Measured {
         let nodes = self.clients.len() as u64;
         let (warm, count) = (WARM_UP / nodes * nodes, count / nodes * nodes);

@@ -53,15 +53,6 @@ impl Default for ResizeConfig {
 }
 
 impl ResizeConfig {
-    /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
-    pub fn check(&self) -> Result<(), String> {
-        self.faults().into_iter().next().map_or(Ok(()), |(key, fault)| Err(format!("{key} {fault}")))
-    }
-
     /// All values that make no sense: the field, and the fix.
     #[must_use]
     pub fn faults(&self) -> Vec<(&'static str, String)> {

@@ -26,10 +26,6 @@ impl SinkFault {
     }
 
     /// Refuses waits of nothing.
-    ///
-    /// # Errors
-    ///
-    /// At the key of the wait.
     pub fn of_zero(timeout: Duration, connect_timeout: Duration) -> Result<(), Self> {
         let key = match (timeout.is_zero(), connect_timeout.is_zero()) {
             (true, _) => "timeout",

@@ -52,10 +52,10 @@ pub struct RedisStreamConfig {
     #[serde(default)]
     pub in_place: bool,
     /// Longest wait for the answers to a batch. Default `5s`.
-    #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<5>")]
     pub timeout: Duration,
     /// Longest time to connect. Default `2s`.
-    #[serde(with = "duetime_core::units::duration", default = "two_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<2>")]
     pub connect_timeout: Duration,
     /// A PEM file of the authority that signed the server's certificate. Default: the public ones.
     #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
@@ -65,14 +65,6 @@ pub struct RedisStreamConfig {
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
     pub max_probe_wait: ProbeWaitMax,
-}
-
-const fn five_seconds() -> Duration {
-    Duration::from_secs(5)
-}
-
-const fn two_seconds() -> Duration {
-    Duration::from_secs(2)
 }
 
 /// What a topic may set.
@@ -255,7 +247,7 @@ fn entry(key: &str, max_length: Option<u64>, message: &Delivery) -> redis::Cmd {
         };
     }
     // As delivery in place shows them.
-    for (name, value) in message.headers.shown().filter(|(name, _)| !own_headers::replaces(message, name)) {
+    for (name, value) in message.headers.delivered().filter(|(name, _)| !own_headers::replaces(message, name)) {
         add.arg(format!("header.{name}")).arg(value);
     }
     add.arg("payload").arg(message.payload.as_ref());

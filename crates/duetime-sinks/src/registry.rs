@@ -154,12 +154,6 @@ impl SinkRegistry {
             self.targets.iter().map(async |(name, target)| (name.clone(), target.check().await.map_err(with_remedy)));
         futures::future::join_all(checks).await
     }
-
-    /// How many messages the sink `name` took, if it exists and counts.
-    #[must_use]
-    pub fn counted(&self, name: &str) -> Option<u64> {
-        self.targets.get(name)?.counted()
-    }
 }
 
 #[cfg_attr(
@@ -168,7 +162,7 @@ impl SinkRegistry {
 )]
 fn make(config: &SinkConfig, clock: &Arc<dyn Clock>, namespace: &Namespace) -> Result<Arc<dyn Target>, SinkFault> {
     Ok(match config {
-        SinkConfig::Log(config) => Arc::new(LogTarget::new(config.clone())),
+        SinkConfig::Log(config) => Arc::new(LogTarget(config.clone())),
         #[cfg(feature = "http")]
         SinkConfig::Http(config) => Arc::new(HttpTarget::new(config, clock.clone())?),
         #[cfg(feature = "rabbitmq")]

@@ -2,9 +2,16 @@
 //!
 //! Upstream: the `bind` of every target.
 
+use std::time::Duration;
+
 use duetime_core::suggest::{listed, nearest};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+/// The default of a setting that is a time: so many seconds.
+pub const fn seconds<const N: u64>() -> Duration {
+    Duration::from_secs(N)
+}
 
 /// The settings of a topic for a sink of type `kind`, whose settings are called `known`.
 ///

@@ -16,9 +16,4 @@ pub(crate) trait Target: Send + Sync + std::fmt::Debug + 'static {
 
     /// Tries the connection without handing anything over.
     async fn check(&self) -> Result<(), String>;
-
-    /// Messages taken so far, if it counts.
-    fn counted(&self) -> Option<u64> {
-        None
-    }
 }

@@ -1,6 +1,8 @@
 //! What the tests stand on: clocks moved by hand, suites and real servers.
 //!
 //! Upstream: tests of every crate. Never linked into the program.
+//! A function that cannot do what it says (a server does not start, a tool is missing) panics and so fails its test;
+//! the message has the server's log or the remedy.
 
 pub mod at_home;
 pub mod clock;

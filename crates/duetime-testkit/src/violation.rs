@@ -15,10 +15,6 @@ pub const FOLDER_VARIABLE: &str = "DUETIME_TEST_VIOLATIONS";
 pub const TIMED_OUT: &str = "[time-out]";
 
 /// Writes down that a promise of the product is broken, and fails the test.
-///
-/// # Panics
-///
-/// Always.
 #[track_caller]
 pub fn violated(what: impl Display) -> ! {
     let what = what.to_string();
@@ -29,10 +25,6 @@ pub fn violated(what: impl Display) -> ! {
 }
 
 /// Fails the test because a wait ran out, so that it may be tried again.
-///
-/// # Panics
-///
-/// Always.
 #[track_caller]
 pub fn timed_out(what: impl Display) -> ! {
     panic!("{TIMED_OUT} {what}");

@@ -70,10 +70,6 @@ pub struct Signals {
 
 impl Signals {
     /// Listens from now on, so that a signal during the start is not lost.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn listen() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

@@ -366,10 +366,6 @@ impl Files {
 }
 
 /// Listens for SIGHUP from now on: it never ends the program.
-///
-/// # Errors
-///
-/// The system's.
 pub fn hangup() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }

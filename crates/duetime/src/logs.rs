@@ -194,10 +194,6 @@ pub fn flush() {
 }
 
 /// Starts logging to standard error. Once per program.
-///
-/// # Errors
-///
-/// The system's, where it gives no thread.
 pub fn start(format: LogFormat) -> std::io::Result<()> {
     let went_on = |lost| {
         warn!(lost, "the log is written again; lines were lost while nobody took them");

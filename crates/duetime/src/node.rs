@@ -46,10 +46,6 @@ pub struct Listeners {
 
 impl Listeners {
     /// The addresses.
-    ///
-    /// # Errors
-    ///
-    /// The system does not say.
     pub fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let all = [Some(&self.listener), self.console.as_ref()].into_iter().flatten();
         all.map(|one| one.local_addr().context("asking where we listen")).collect()
@@ -57,10 +53,6 @@ impl Listeners {
 }
 
 /// Starts a node; with a clock that users move where `has_test_clock` says so.
-///
-/// # Errors
-///
-/// Whatever keeps it from starting, with what to do about it.
 pub async fn start(
     config: &Config,
     listeners: Listeners,

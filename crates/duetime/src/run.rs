@@ -20,10 +20,6 @@ use crate::{serve, stores};
 pub const REFUSED: u8 = 1;
 
 /// Runs what was typed; the exit status.
-///
-/// # Errors
-///
-/// What kept it from being done, for people.
 pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<u8> {
     let done: anyhow::Result<bool> = match cli.command {
         Command::Apply(args) => return apply::run(args).await,

@@ -41,10 +41,6 @@ pub struct ServeArgs {
 }
 
 /// `duetime serve`.
-///
-/// # Errors
-///
-/// Whatever keeps the node from starting, with what to do about it.
 pub async fn run(args: &ServeArgs, steps: Arc<dyn Steps>) -> anyhow::Result<bool> {
     let mut overlays = args.flags.overlays();
     // Removed when the node has ended.

@@ -64,10 +64,6 @@ pub async fn open_patiently(
 }
 
 /// Opens the store; `supervisor` watches over its loops.
-///
-/// # Errors
-///
-/// What the store refuses, with the remedy.
 pub async fn open(config: &StoreConfig, meters: Arc<Meters>, supervisor: &Supervisor) -> anyhow::Result<Opened> {
     let shown = config.shown();
     let doing = || format!("opening the store {shown}");

@@ -37,10 +37,6 @@ pub fn own_folder() -> anyhow::Result<(TempDir, Overlay)> {
 }
 
 /// Refuses a test clock over a store that is used for anything else.
-///
-/// # Errors
-///
-/// A sentence with the fix.
 pub fn check_store(config: &Config) -> anyhow::Result<()> {
     let Some(folder) = config.store.folder() else {
         bail!(
@@ -63,10 +59,6 @@ pub fn check_store(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Refuses to be reached from other machines, unless that is said.
-///
-/// # Errors
-///
-/// A sentence with the fix.
 pub fn check_address(reach: Reach, address: SocketAddr) -> anyhow::Result<()> {
     ensure!(
         reach == Reach::Exposed || address.ip().is_loopback(),
@@ -77,19 +69,11 @@ pub fn check_address(reach: Reach, address: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Notes that the times in this folder are a test clock's.
-///
-/// # Errors
-///
-/// The file cannot be written.
 pub fn mark(folder: &Path) -> anyhow::Result<()> {
     std::fs::write(folder.join(MARKER), MARKER_TEXT).with_context(|| format!("writing into {}", folder.display()))
 }
 
 /// Refuses the folder of a node with a test clock.
-///
-/// # Errors
-///
-/// A sentence with the fix.
 pub fn refuse_marked(folder: &Path) -> anyhow::Result<()> {
     ensure!(
         !folder.join(MARKER).exists(),

@@ -13,10 +13,6 @@ use tracing::info;
 use crate::version;
 
 /// Starts to send spans if the variables `OTEL_*` name a collector, until `flush`.
-///
-/// # Errors
-///
-/// A variable that cannot be kept to, with the fix.
 pub fn start(
     node: &str,
     clock: Arc<dyn Clock>,

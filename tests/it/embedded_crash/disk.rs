@@ -1,12 +1,12 @@
 //! Disks that are full or lose bytes.
 
-use duetime_testkit::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
+use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, Due, Nonce, Shard, StoreError, TopicStore as _};
+use duetime_core::{ClaimStore as _, Due, Nonce, StoreError, TopicStore as _};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::servers::Node;
 use duetime_testkit::violation::cannot_run;
@@ -59,58 +59,6 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
     }
-}
-
-/// Fills the store up; answers how many messages it took.
-async fn fill(store: &EmbeddedStore, shard: &Shard) -> usize {
-    for n in 0.. {
-        let batch: Vec<Enqueue> = (n * BATCH..(n + 1) * BATCH).map(|n| message(n, Due::At(START))).collect();
-        match store.enqueue(shard, START, &batch).await {
-            Ok(_) => {}
-            Err(StoreError::Full(told)) => {
-                assert!(told.contains("free some space"), "{told}");
-                return n * BATCH;
-            }
-            Err(other) => panic!("a full disk is reported as {other}"),
-        }
-    }
-    unreachable!("the disk has an end")
-}
-
-#[tokio::test]
-async fn a_full_disk_refuses_new_messages_and_still_delivers_and_cancels_the_old() {
-    let Some(disk) = SmallDisk::mount(96) else {
-        return cannot_run(NOT_ROOT);
-    };
-    let store = open(&disk.0.path().join("store"));
-    make_topic(&store).await;
-    let [shard, other, ..] = &shards()[..] else { unreachable!() };
-    let filler = disk.0.path().join("somebody else's");
-    std::fs::write(&filler, vec![1; 24 << 20]).unwrap();
-
-    let taken = fill(&store, shard).await;
-    assert!(taken >= 1000, "{taken}");
-    let claim = store.claim(shard, START, &asking(1)).await.unwrap();
-    assert_eq!(claim.messages.len(), BATCH);
-    let acks: Vec<Settle> =
-        claim.messages.iter().map(|m| Settle { id: m.id.clone(), score: m.score, action: Settlement::Ack }).collect();
-    assert_eq!(store.settle(shard, START, &acks).await.unwrap(), vec![Settled::Ok; BATCH]);
-    let cancels: Vec<Edit> = (100..164).map(|n| Edit::Cancel(message(n, Due::At(START)).id)).collect();
-    assert_eq!(store.edit(shard, START, &cancels).await.unwrap(), vec![Edited::Cancelled; 64]);
-
-    std::fs::remove_file(&filler).unwrap();
-    let again = tokio::time::timeout(Duration::from_secs(20), async {
-        while let Err(error) = store.enqueue(other, START, &[message(9_999_999, Due::At(START))]).await {
-            assert!(matches!(error, StoreError::Full(_)), "{error}");
-            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
-        }
-    });
-    again.await.expect("space came back, and messages are taken again");
-    drop(store);
-
-    let store = open(&disk.0.path().join("store"));
-    let survey = store.all_counts(&[shard.clone(), other.clone()], START).await.unwrap();
-    assert_eq!((survey[0].scheduled, survey[1].scheduled), ((taken - BATCH - 64) as u64, 1));
 }
 
 /// How many messages of the topic `own` were claimed, and acked.

@@ -1,15 +1,10 @@
 //! A clock jumps by an hour, a node's or Redis's: nothing is early, whoever is alone with it says so, and
 //! afterwards everything is delivered.
 
-use duetime_testkit::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 
-use duetime_core::store::{ClaimRequest, Enqueue, Settle, Settlement, StoreError};
-use duetime_core::{ClaimStore as _, Clock, Due, LeaseClass, Shard, TopicStore as _};
-use duetime_store_redis::RedisStore;
 use duetime_testkit::servers::{RedisOptions, RedisServer, SkewedClock};
 use duetime_testkit::wait::{Because, let_pass};
-use duetime_testkit::{WallClock, claim_request, plain_message, topic_record};
 use tokio::time::Instant;
 
 use super::cluster::{Servers, Sharing, Spot, TestCluster, now_ms};
@@ -115,95 +110,4 @@ async fn while_rediss_clock_is_an_hour_ahead_nothing_is_taken_and_then_everythin
 #[tokio::test(flavor = "multi_thread")]
 async fn rediss_clock_may_jump_back_and_forward_and_nothing_is_early_or_lost() {
     rediss_clock_jumps_by(&[-HOUR_S, HOUR_S], Sharing::RoundRobin).await;
-}
-
-fn message(name: &str) -> Enqueue {
-    Enqueue { payload: "x".into(), ..plain_message(name, Due::At(WallClock.now())) }
-}
-
-fn ask() -> ClaimRequest {
-    ClaimRequest { visibility: Duration::from_secs(20), ..claim_request(10) }
-}
-
-async fn one_shard(store: &RedisStore) -> Shard {
-    let topic = store.put_topic(&topic_record("orders", 1, WallClock.now()), None).await.unwrap();
-    topic.routing.shard(&topic.name, 0)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_retry_is_refused_while_rediss_clock_is_ahead_and_comes_in_time_afterwards() {
-    let clock = SkewedClock::new();
-    let server = skewed_redis(&clock).await;
-    let store = crate::store_load::connect(server.url()).await;
-    let shard = one_shard(&store).await;
-    store.enqueue(&shard, WallClock.now(), &[message("retried"), message("extended")]).await.unwrap();
-    let claimed = async || store.claim(&shard, WallClock.now(), &ask()).await;
-    let end = Instant::now() + SEEN_WITHIN;
-    let mut held = Vec::new();
-    while held.len() < 2 {
-        duetime_testkit::in_time!(Instant::now() < end);
-        held.extend(claimed().await.unwrap().messages);
-    }
-    clock.set(HOUR_S);
-    while !matches!(claimed().await, Err(StoreError::ClockSkew(_))) {
-        duetime_testkit::in_time!(Instant::now() < end, "the jump is not seen");
-    }
-    let how = |name: &str| match name {
-        "retried" => Settlement::Nack(Duration::from_millis(100)),
-        _ => Settlement::Extend(Duration::from_secs(1), LeaseClass::TOPIC),
-    };
-    let settled = held.iter().map(|one| Settle { id: one.id.clone(), score: one.score, action: how(one.id.as_str()) });
-    let settled = settled.collect::<Vec<_>>();
-    let refused = store.settle(&shard, WallClock.now(), &settled).await;
-    assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
-    let delayed = [Enqueue { due: Due::In(Duration::from_secs(60)), ..message("delayed") }];
-    let refused = store.enqueue(&shard, WallClock.now(), &delayed).await;
-    assert!(matches!(refused, Err(StoreError::ClockSkew(_))), "{refused:?}");
-    let absolute = [Enqueue { due: Due::At(WallClock.now().plus(Duration::from_secs(600))), ..message("absolute") }];
-    store.enqueue(&shard, WallClock.now(), &absolute).await.unwrap();
-    clock.set(0);
-    while store.settle(&shard, WallClock.now(), &settled).await.is_err() {
-        duetime_testkit::in_time!(Instant::now() < end, "the clock is not seen to be right");
-        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
-    }
-    let mut back = Vec::new();
-    while back.len() < 2 {
-        duetime_testkit::in_time!(Instant::now() < end, "only {back:?} came again");
-        back.extend(claimed().await.map(|claim| claim.messages).unwrap_or_default().into_iter().map(|one| one.id));
-        let_pass(Duration::from_millis(20), Because::AskedAgain).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn both_clocks_an_hour_ahead_and_put_right_leave_nothing_early_and_nothing_put_off() {
-    let clock = SkewedClock::new();
-    let server = skewed_redis(&clock).await;
-    let store = crate::store_load::connect(server.url()).await;
-    let shard = one_shard(&store).await;
-    let hour = Duration::from_secs(HOUR_S.unsigned_abs());
-    let (right, ahead) = (|| WallClock.now(), || WallClock.now().plus(hour));
-    let due_in = |name: &str, wait: Duration| Enqueue { due: Due::At(right().plus(wait)), ..message(name) };
-    let far = [due_in("in a minute", hour / 60), due_in("in ten minutes", hour / 6)];
-    store.enqueue(&shard, right(), &far).await.unwrap();
-    clock.set(HOUR_S);
-    let end = Instant::now() + SEEN_WITHIN;
-    while !matches!(store.claim(&shard, right(), &ask()).await, Err(StoreError::ClockSkew(_))) {
-        duetime_testkit::in_time!(Instant::now() < end, "the jump is not seen");
-    }
-    let one = ClaimRequest { limit: 1, ..ask() };
-    let claimed = store.claim(&shard, ahead(), &one).await.unwrap();
-    clock.set(0);
-    while store.claim(&shard, right(), &ask()).await.is_err() {
-        duetime_testkit::in_time!(Instant::now() < end, "the clock is not seen to be right");
-    }
-    assert_eq!(claimed.messages.len(), 1);
-    let early = store.claim(&shard, right(), &ask()).await.unwrap();
-    assert!(early.messages.is_empty(), "{early:?}");
-    let soon = Enqueue { due: Due::In(Duration::from_millis(50)), ..message("soon") };
-    let due_at = store.enqueue(&shard, right(), &[soon]).await.unwrap()[0].due_at;
-    assert!(due_at <= right().plus(Duration::from_secs(1)), "{due_at} is put off");
-    let_pass(Duration::from_millis(100), Because::Time).await;
-    let claimed = store.claim(&shard, right(), &ask()).await.unwrap();
-    assert_eq!(claimed.messages.len(), 1, "{claimed:?}");
-    assert!(claimed.messages[0].score.visible_at() <= right().plus(Duration::from_secs(25)), "{claimed:?}");
 }

@@ -114,51 +114,6 @@ async fn a_rush_of_connections_meets_a_long_queue_and_a_table_of_files_that_need
     health(address(&node)).expect("all of them were accepted before");
 }
 
-#[tokio::test]
-async fn thirty_two_mebibytes_of_nothing_cost_less_than_sixty_four() {
-    let node = Node::start_embedded(PROGRAM, "").await;
-    let client = client();
-    let topic = format!("{}/v1/topics/orders", node.url());
-    assert_eq!(client.put(&topic).send().await.unwrap().status(), 201);
-    let memory = async || {
-        let text = client.get(format!("{}/metrics", node.url())).send().await.unwrap().text().await.unwrap();
-        let line = text.lines().find(|line| line.starts_with("process_resident_memory_bytes ")).unwrap();
-        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() / f64::from(1 << 20)
-    };
-    let before = memory().await;
-    let body = format!("[{}0]", "0,".repeat((16 << 20) - 2));
-    let request = client.post(format!("{topic}/messages")).header("content-type", "application/json");
-    let answer = request.body(body).send().await.unwrap();
-    assert_eq!(answer.status(), 413);
-    assert!(answer.text().await.unwrap().contains("too_many_items"));
-    let after = memory().await;
-    assert!(after - before < 64.0, "{before:.0} MiB before, {after:.0} MiB after");
-}
-
-#[tokio::test]
-async fn a_claim_answers_bounded_bytes_whatever_it_asks_for() {
-    let node = Node::start_embedded(PROGRAM, "").await;
-    let client = client();
-    let topic = format!("{}/v1/topics/large", node.url());
-    let put = client.put(&topic).json(&serde_json::json!({"max_payload": "2MiB", "shards": 1}));
-    assert_eq!(put.send().await.unwrap().status(), 201);
-    let payload = "x".repeat(1 << 20);
-    for n in 0..20 {
-        let message = serde_json::json!({"id": format!("m-{n}"), "payload": payload});
-        assert_eq!(client.post(format!("{topic}/messages")).json(&message).send().await.unwrap().status(), 201);
-    }
-    let mut claimed = 0;
-    while claimed < 20 {
-        let ask = serde_json::json!({"max": 256, "wait": "10s"});
-        let answer = client.post(format!("{topic}/claim")).json(&ask).send().await.unwrap();
-        let answer: serde_json::Value = answer.json().await.unwrap();
-        let count = answer["messages"].as_array().unwrap().len();
-        assert!((1..=9).contains(&count), "{count} MiB in one answer");
-        claimed += count;
-    }
-    assert_eq!(claimed, 20, "the others follow, and none comes twice");
-}
-
 /// Bodies that come at once, and what each has.
 const BODIES: usize = 64;
 const BODY_BYTES: usize = 16 << 20;

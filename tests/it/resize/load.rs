@@ -11,7 +11,6 @@ use duetime_core::Clock as _;
 use duetime_testkit::history::{
     Change, Event, FaultKind, FinalState, Left, Outcome, Recorder, Rules, What, check, digest,
 };
-use duetime_testkit::violation::timed_out;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{WallClock, in_time, promised};
 use reqwest::{Method, StatusCode};
@@ -329,29 +328,6 @@ impl Load {
             }
         };
         tokio::time::timeout(ANSWER_MAX, requested).await.expect("answered");
-    }
-
-    /// Waits until nothing moves and nothing else is requested, as every node sees it; answers the count.
-    pub async fn settled(&self, patience: Duration) -> u64 {
-        let nodes = self.nodes.borrow().len();
-        let mut last = Value::Null;
-        let same = async {
-            loop {
-                let mut seen = std::collections::BTreeSet::new();
-                for n in 0..nodes {
-                    let Some((_, now)) = self.api.at(n).call(Method::GET, "/shards", json!({})).await else { continue };
-                    let still = now.get("resize").is_none() && now["configured"] == now["shard_count"];
-                    seen.insert(now["shard_count"].as_u64().filter(|_| still));
-                    last = now;
-                }
-                if let (1, Some(Some(count))) = (seen.len(), seen.first()) {
-                    return *count;
-                }
-                let_pass(Duration::from_millis(100), Because::AskedAgain).await;
-            }
-        };
-        let count = tokio::time::timeout(patience, same).await;
-        count.unwrap_or_else(|_| timed_out(format!("not settled in time: {} {}", last["configured"], last["resize"])))
     }
 
     /// Waits until the topic has that many and nothing moves.

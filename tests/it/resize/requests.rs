@@ -1,4 +1,4 @@
-//! Many requests at once, nodes that come and go, producers who sleep through changes.
+//! Nodes that come and go, producers who sleep through changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,7 @@ use duetime_testkit::history::FaultKind::{NodeKilled, NodeStalled};
 use duetime_testkit::in_time;
 use duetime_testkit::servers::RedisServer;
 use duetime_testkit::wait::{Because, let_pass};
-use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -17,36 +16,6 @@ use super::nodes::TestCluster;
 use super::{PATIENCE, SETTINGS, SHARED};
 
 const KEPT: usize = 200;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_ten_requests_at_once_one_change_runs_at_a_time_and_the_last_wins() {
-    let redis = RedisServer::start().await;
-    let settings = format!("{SETTINGS}messages_per_second = 100\n");
-    let cluster = TestCluster::start(&redis.url(), SHARED, 3, "8", &settings, KEPT, 0).await;
-    let counts = [2, 3, 5, 6, 7, 9, 11, 12, 13, 16];
-    let mut asked = JoinSet::new();
-    for (n, shards) in counts.into_iter().enumerate() {
-        let api = cluster.load.api.at(n);
-        asked.spawn(async move { api.told(Method::PUT, "/shards", json!({ "shards": shards })).await });
-    }
-    for answer in asked.join_all().await {
-        let (status, body) = answer.expect("answered");
-        assert_eq!(status, StatusCode::ACCEPTED, "{body}");
-    }
-    let last = cluster.load.settled(PATIENCE).await;
-    assert!(counts.contains(&last), "{last} was not asked for");
-    // Sent one after the other, to one node each, while the first is under way.
-    for (n, shards) in [4, 20, 6, 10].into_iter().enumerate() {
-        let answer = cluster.load.api.at(n).told(Method::PUT, "/shards", json!({ "shards": shards })).await;
-        let (status, body) = answer.expect("answered");
-        assert_eq!(status, StatusCode::ACCEPTED, "{body}");
-        // It may be between the change before and this one: then neither `resize` nor `shard_count` names it yet.
-        assert_eq!(body["configured"], shards, "{body}");
-    }
-    assert_eq!(cluster.load.settled(PATIENCE).await, 10);
-    one_at_a_time(&cluster).await;
-    cluster.finish().await;
-}
 
 /// As the nodes say: each epoch began once, where the one before it ended. A node says it after it has answered.
 async fn one_at_a_time(cluster: &TestCluster) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{Delivery, Headers, Sink, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::{Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, TansuOptions, TansuServer, free_port};
 use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::reader::Reader;
 use super::{LARGEST, PARTITIONS, bind, config};
-use crate::test_node::{TestNode, ids};
 
 /// Longest wait until a broker is used again.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
@@ -137,30 +136,6 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
     let again = reader.fetch();
     assert!(again.iter().all(|message| message.id == "stalled"), "{again:?}");
     run_all(&mut World { broker, reader, sink }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_real_broker_that_is_killed_costs_no_attempt_and_nothing_is_lost() {
-    let mut broker = Broker::with("orders").await;
-    let node = TestNode::new(&format!("[sinks.k]\n{}", config(&broker.address()))).await;
-    let retry = json!({"max_attempts": 2, "initial": "20ms"});
-    let (status, body) = node.topic("orders", json!({"shards": 4, "sink": {"name": "k"}, "retry": retry})).await;
-    assert_eq!(status, 201, "{body}");
-    node.enqueue("orders", ids("before", 1_000)).await;
-    node.drained("orders", Duration::from_secs(60)).await;
-    let mut received = broker.reader().fetch();
-
-    broker.kill();
-    node.enqueue("orders", ids("during", 1_000)).await;
-    let_pass(Duration::from_secs(3), Because::Fault).await;
-    broker.start_again().await;
-    node.drained("orders", Duration::from_secs(60)).await;
-    assert_eq!(node.counts("orders").await["dead"], 0);
-    received.extend(broker.reader().fetch());
-    assert_eq!(received.len(), 2_000, "nothing twice");
-    assert!(received.iter().all(|message| message.attempt == "1"), "{}", node.process.output());
-    assert_eq!(received.iter().map(|message| &message.id).collect::<BTreeSet<_>>().len(), 2_000);
-    assert!(!node.process.output().contains(CANARY));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -180,34 +180,4 @@ impl Db {
             _ => 0,
         }
     }
-
-    /// All keys in order, each as text that two servers can be compared by.
-    #[must_use]
-    pub fn dump(&self, now_ms: i64) -> BTreeMap<Bytes, String> {
-        let live = self.keys.iter().filter(|(_, entry)| entry.ends_at_ms.is_none_or(|end| end > now_ms));
-        live.map(|(key, entry)| (key.clone(), shown(&entry.value))).collect()
-    }
-}
-
-fn shown(value: &Value) -> String {
-    let text = |bytes: &Bytes| bytes.escape_ascii().to_string();
-    match value {
-        Value::String(bytes) => format!("string {}", text(bytes)),
-        Value::Hash(fields) => {
-            let fields = fields.iter().map(|(field, value)| format!(" {}={}", text(field), text(value)));
-            format!("hash{}", fields.collect::<String>())
-        }
-        Value::Zset(members) => {
-            let members =
-                members.iter().map(|(score, member)| format!(" {}={}", text(member), crate::reply::double(score)));
-            format!("zset{}", members.collect::<String>())
-        }
-        Value::Stream(stream) => {
-            let entries = stream.entries.values().map(|parts| {
-                let parts: Vec<String> = parts.iter().map(text).collect();
-                format!(" [{}]", parts.join(" "))
-            });
-            format!("stream{}", entries.collect::<String>())
-        }
-    }
 }

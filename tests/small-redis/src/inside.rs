@@ -12,7 +12,7 @@ use crate::pipe::Pipe;
 use crate::reply::Reply;
 
 /// What a server with no keys is said to use of memory.
-pub(crate) const BARE_BYTES: usize = 1_000_000;
+const BARE_BYTES: usize = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Client {

@@ -1,6 +1,6 @@
 //! One server: its keys, its clients, its scripts, and replicas that are behind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::Cluster;
 use crate::commands::{Exec, name_of};
 use crate::db::Db;
-use crate::inside::{BARE_BYTES, Client, Follower, Inside};
+use crate::inside::{Client, Follower, Inside};
 use crate::lua::{Script, sha1_hex};
 use crate::pipe::Pipe;
 use crate::reply::Reply;
@@ -139,11 +139,6 @@ impl Server {
         self.inside.lock().may_not_kill = true;
     }
 
-    /// All keys and what they hold, as text.
-    pub fn dump(&self) -> BTreeMap<Bytes, String> {
-        self.inside.lock().exec.db.dump((self.clock_us)() / 1000)
-    }
-
     /// Looks at the keys.
     pub fn look<T>(&self, look: impl FnOnce(&Db) -> T) -> T {
         look(&self.inside.lock().exec.db)
@@ -152,11 +147,6 @@ impl Server {
     /// Most bytes that it may use; 0: no limit.
     pub fn set_maxmemory(&self, bytes: usize) {
         self.inside.lock().maxmemory = bytes;
-    }
-
-    /// Bytes that it uses.
-    pub fn used_bytes(&self) -> usize {
-        BARE_BYTES + self.inside.lock().exec.db.bytes()
     }
 
     /// All that it keeps.
@@ -191,11 +181,6 @@ impl Server {
         let mut inside = self.inside.lock();
         inside.down = true;
         inside.end_all();
-    }
-
-    /// Takes connections again.
-    pub fn start(&self) {
-        self.inside.lock().down = false;
     }
 
     /// What replicas have, they have now, but for those that are cut off.

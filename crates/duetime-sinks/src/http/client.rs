@@ -128,10 +128,6 @@ impl std::fmt::Debug for WebhookClient {
 
 impl WebhookClient {
     /// Opens no connection.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the setting and the fix.
     pub fn new(config: &HttpConfig, is_tls: bool, resolver: GuardedResolver) -> Result<Self, SinkFault> {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
+use crate::settings;
 
 /// The type as in the configuration.
 pub const KIND: &str = "http";
@@ -38,10 +39,10 @@ pub struct HttpConfig {
     /// Longest time one request may take, from 10ms to 5m. Default `10s`.
     ///
     /// Keep twice that below the topic's `visibility_timeout`.
-    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<10>")]
     pub timeout: Duration,
     /// Longest time to connect. Default `3s`.
-    #[serde(with = "duetime_core::units::duration", default = "three_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<3>")]
     pub connect_timeout: Duration,
     /// Requests in flight at once, over all topics of this sink, 1 to 4096. Default 64.
     #[serde(default = "sixty_four")]
@@ -68,14 +69,6 @@ pub struct HttpConfig {
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
     pub max_probe_wait: ProbeWaitMax,
-}
-
-const fn ten_seconds() -> Duration {
-    Duration::from_secs(10)
-}
-
-const fn three_seconds() -> Duration {
-    Duration::from_secs(3)
 }
 
 const fn sixty_four() -> usize {

@@ -46,10 +46,6 @@ fn reserved(name: &str) -> bool {
 
 impl RequestTemplate {
     /// For requests to `url`, without the topic's own settings.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the setting and the fix.
     pub(super) fn new(config: &HttpConfig, url: Url) -> Result<Self, SinkFault> {
         let refused = |fault: String| SinkFault::at("headers", fault);
         let mut fixed = HeaderMap::new();
@@ -75,10 +71,6 @@ impl RequestTemplate {
     }
 
     /// With what one topic sets.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the setting and the fix.
     pub(super) fn for_topic(&self, settings: &HttpSettings) -> Result<Self, String> {
         let content_type = match &settings.content_type {
             Some(text) => Some(read(text)?),

@@ -217,10 +217,6 @@ fn was_cut(error: &SendError) -> bool {
 }
 
 /// Where the configuration leads, if a webhook may go there at all.
-///
-/// # Errors
-///
-/// A sentence that names the fix.
 pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, SinkFault> {
     let help = || SinkFault::at("url", format!("url {} is refused; write it as \"https://host/path\"", config.url));
     let url: Url = config.url.expose().parse().map_err(|_| help())?;

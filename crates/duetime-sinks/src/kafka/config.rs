@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
+use crate::settings;
 
 /// The type as in the configuration.
 pub const KIND: &str = "kafka";
@@ -111,10 +112,10 @@ pub struct KafkaConfig {
     /// Longest time until all in-sync replicas have a message. Default `10s`.
     ///
     /// Keep it below half the topic's `visibility_timeout`.
-    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<10>")]
     pub timeout: Duration,
     /// Longest time to connect, login included. Default `5s`.
-    #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<5>")]
     pub connect_timeout: Duration,
     /// Largest message, with headers and key. Default `1000000`, as brokers have it; raise both.
     #[serde(with = "duetime_core::units::size", default = "million")]
@@ -130,24 +131,12 @@ pub struct KafkaConfig {
     pub max_probe_wait: ProbeWaitMax,
 }
 
-const fn ten_seconds() -> Duration {
-    Duration::from_secs(10)
-}
-
-const fn five_seconds() -> Duration {
-    Duration::from_secs(5)
-}
-
 const fn million() -> u64 {
     1_000_000
 }
 
 impl KafkaConfig {
     /// Refuses values that make no sense, and what this program was not built for.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), SinkFault> {
         let refused = |key, text: &str| Err(SinkFault::at(key, text));
         let host_like = |broker: &str| !broker.is_empty() && !broker.contains(['@', '/', ' ']);

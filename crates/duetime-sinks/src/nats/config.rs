@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
+use crate::settings;
 
 /// The type as in the configuration.
 pub const KIND: &str = "nats";
@@ -37,10 +38,10 @@ pub struct NatsConfig {
     ///
     /// What may be unacknowledged, over all topics of the sink, is what JetStream acknowledges in an eighth of this.
     /// Keep it below half the topic's `visibility_timeout`.
-    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<10>")]
     pub timeout: Duration,
     /// Longest time to connect. Default `3s`.
-    #[serde(with = "duetime_core::units::duration", default = "three_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<3>")]
     pub connect_timeout: Duration,
     /// A PEM file of an authority that is trusted besides the system's. Default none.
     #[serde(rename = "ca_file", default, deserialize_with = "ClientTls::of_ca_file")]
@@ -52,20 +53,8 @@ pub struct NatsConfig {
     pub max_probe_wait: ProbeWaitMax,
 }
 
-const fn ten_seconds() -> Duration {
-    Duration::from_secs(10)
-}
-
-const fn three_seconds() -> Duration {
-    Duration::from_secs(3)
-}
-
 impl NatsConfig {
     /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), SinkFault> {
         let servers = self.servers()?;
         if self.certificates.ca_file.is_some() && !servers.iter().all(ServerAddr::tls_required) {

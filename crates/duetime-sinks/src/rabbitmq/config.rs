@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
+use crate::settings;
 
 /// The type as in the configuration.
 pub const KIND: &str = "rabbitmq";
@@ -24,10 +25,10 @@ pub struct RabbitMqConfig {
     ///
     /// What may be unconfirmed, over all topics of the sink, is what the broker confirms in an eighth of this.
     /// Keep it below half the topic's `visibility_timeout`.
-    #[serde(with = "duetime_core::units::duration", default = "ten_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<10>")]
     pub timeout: Duration,
     /// Longest time to connect and log in. Default `5s`.
-    #[serde(with = "duetime_core::units::duration", default = "five_seconds")]
+    #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<5>")]
     pub connect_timeout: Duration,
     /// Channels per topic, each with one batch in flight, 1 to 256. Default 8.
     #[serde(default = "eight")]
@@ -45,14 +46,6 @@ pub struct RabbitMqConfig {
     pub max_probe_wait: ProbeWaitMax,
 }
 
-const fn ten_seconds() -> Duration {
-    Duration::from_secs(10)
-}
-
-const fn five_seconds() -> Duration {
-    Duration::from_secs(5)
-}
-
 const fn eight() -> usize {
     8
 }
@@ -63,10 +56,6 @@ const fn batch() -> usize {
 
 impl RabbitMqConfig {
     /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), SinkFault> {
         if !(Duration::from_millis(10)..=Duration::from_secs(300)).contains(&self.timeout) {
             return Err(SinkFault::at("timeout", "timeout must be 10ms to 5m"));

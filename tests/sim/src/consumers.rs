@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// A message is removed to be handed out by one consumer alone, but for a failover or a restore that brings it back.
-    fn hand_out_once(&self, message: &ClaimedMessage) {
+    pub fn hand_out_once(&self, message: &ClaimedMessage) {
         let upsets = self.shared.upsets.load(Ordering::Relaxed);
         let before = self.shared.removed.lock().insert((message.id.clone(), message.nonce.0), upsets);
         let once = before.is_none_or(|before| before != upsets) || !self.shared.deadlines_hold;

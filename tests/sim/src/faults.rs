@@ -41,6 +41,8 @@ pub enum Course {
     Revived,
     /// Dead letters are edited and moved while others act on them, the network fails and the shard count changes.
     Letters,
+    /// Messages are removed to be handed out while the network is cut for longer than a claim holds.
+    Removed,
 }
 
 impl Course {
@@ -48,7 +50,8 @@ impl Course {
         match seed % 16 {
             5 | 13 => Self::GoesBack,
             2 => Self::Full,
-            6 => Self::Letters,
+            6 if seed % 32 == 6 => Self::Letters,
+            6 => Self::Removed,
             10 => Self::Crossing,
             14 => Self::Revived,
             _ => Self::Long,
@@ -102,7 +105,7 @@ impl Trouble {
             let (clocks, failovers, empties) = (false, false, false);
             // Only letters are changed beside faults.
             let has_faults = trouble.course == Course::Letters;
-            let network = trouble.network && has_faults;
+            let network = trouble.network && has_faults || trouble.course == Course::Removed;
             let stops = trouble.stops && has_faults;
             trouble = Self { network, stops, clocks, failovers, empties, ..trouble };
         }

@@ -29,6 +29,7 @@ mod net;
 mod past;
 mod plan;
 mod producers;
+mod removed;
 mod revived;
 mod same_id;
 mod scripts;

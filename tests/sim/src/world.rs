@@ -317,7 +317,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         weather: Arc::default(),
         dozes_permille: match trouble.course {
             Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
-            Course::Revived | Course::Letters => 0,
+            Course::Revived | Course::Letters | Course::Removed => 0,
             Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
         },
         dice: dice.clone(),
@@ -328,7 +328,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
-    if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters) {
+    if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters | Course::Removed) {
         last = 1;
     }
     dice.salt(plan.salt);
@@ -371,6 +371,10 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         Course::Crossing => Some(crate::crossing::live(&world, &nodes, &client).await),
         Course::Revived => Some(crate::revived::live(&world, &nodes, &client).await),
         Course::Letters => Some(crate::letters::live(&world, &nodes, &client).await),
+        Course::Removed => {
+            crate::removed::live(&world, &nodes, &client).await;
+            Some(last)
+        }
     };
     if let Some(last) = short {
         let observer = world.observer().await;

@@ -88,6 +88,8 @@ pub enum StoreIssue {
     Eviction,
     /// It cannot keep what it is given on its disk.
     Disk,
+    /// The disk of an embedded store is full: it refuses new messages.
+    DiskFull,
     /// Fewer replicas follow it than are asked for.
     Replicas,
     /// Behind Sentinel, it takes writes without a replica.
@@ -102,8 +104,16 @@ pub enum StoreIssue {
 
 impl StoreIssue {
     /// All.
-    pub const ALL: [Self; 7] =
-        [Self::Eviction, Self::Disk, Self::Replicas, Self::Unguarded, Self::Damage, Self::Checkpoint, Self::Locked];
+    pub const ALL: [Self; 8] = [
+        Self::Eviction,
+        Self::Disk,
+        Self::DiskFull,
+        Self::Replicas,
+        Self::Unguarded,
+        Self::Damage,
+        Self::Checkpoint,
+        Self::Locked,
+    ];
 
     /// As in the metric.
     #[must_use]
@@ -111,6 +121,7 @@ impl StoreIssue {
         match self {
             Self::Eviction => "eviction",
             Self::Disk => "disk",
+            Self::DiskFull => "disk_full",
             Self::Replicas => "replicas",
             Self::Unguarded => "unguarded",
             Self::Damage => "damage",

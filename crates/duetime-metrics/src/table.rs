@@ -121,7 +121,7 @@ table! {
     TOPIC_ISSUES = "duetime_topic_issues", Kind::Gauge, ["kind"],
         "Topics that vanished from the catalog while their shards hold messages, whose record is outdated (older than their shards) or unreadable, or with messages stranded on their way to a shard that they do not have. The same at each node: max over nodes.";
     STORE_ISSUES = "duetime_store_issues", Kind::Gauge, ["kind"],
-        "Masters of Redis that have an issue, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
+        "Masters of Redis that have an issue, by kind: eviction and disk put messages in danger; replicas: fewer than store.durability asks for; unguarded: behind Sentinel without min-replicas-to-write. Of an embedded store: disk_full, 1 while its disk is full and it refuses new messages; damage, its damaged shards and one if acknowledged transactions are missing; checkpoint, 1 while its log cannot be copied into the database. As this node sees them: max over nodes.";
     SINK_CALL = "duetime_sink_call_seconds", Kind::Histogram(CALL_S), ["sink", "type"],
         "Time of one delivery of a batch, by the sink's name and type.";
     SINK_ERRORS = "duetime_sink_errors_total", Kind::Counter, ["sink", "type", "kind"],

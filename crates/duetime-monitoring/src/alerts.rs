@@ -238,7 +238,7 @@ fn delivery(job: &str) -> Vec<Alert> {
 
 /// The store is away, fails, or what it holds is in danger.
 fn store(job: &str) -> Vec<Alert> {
-    let [full, disk] = ["full", "disk"].map(|kind| format!(r#"{job},kind="{kind}""#));
+    let [full, disk] = ["full", "disk_full"].map(|kind| format!(r#"{job},kind="{kind}""#));
     let away = format!(r#"{job},kind=~"unavailable|setup|damaged""#);
     let weak = r#"kind=~"replicas|unguarded""#;
     let danger = weak.replace("=~", "!~");
@@ -253,7 +253,7 @@ fn store(job: &str) -> Vec<Alert> {
         },
         Alert {
             name: "StoreFull",
-            // A disk that is full is in MessagesInDanger at once; what it refused stays in sight for five minutes.
+            // The full disk of an embedded store is in MessagesInDanger at once; what it refused stays in sight for five minutes.
             expr: format!(
                 "{} > 0 unless on (job) max by (job) (max_over_time({}[10m])) > 0",
                 rate(&STORE_ERRORS, "job", &full, "5m"),

@@ -152,7 +152,7 @@ impl Damages {
     /// Requests are refused for want of space; `None`: no more.
     pub fn full(&self, why: Option<String>) {
         let mut found = self.found.lock();
-        self.meters.store_issue(StoreIssue::Disk, usize::from(why.is_some()));
+        self.meters.store_issue(StoreIssue::DiskFull, usize::from(why.is_some()));
         match (&found.full, &why) {
             (None, Some(why)) => error!("{why}"),
             (Some(_), None) => info!("there is space for new messages again"),

@@ -347,7 +347,7 @@ def servers():
     task("upgrade Redis 7.0 to 8.2", re.sub(r"(?<=<<PAIRS\n).*?(?=\nPAIRS)", pairs(), upgrade, flags=re.DOTALL))
     versions = {re.search(r"redis_version:(\S+)", redis[address].cli("info", "server"))[1] for address in REDIS[:6]}
     assert len(versions) == 1 and versions.pop().startswith("8."), versions
-    *password, give, show, remove = commands("Rotate another secret")[:6]
+    *password, give, show, cut, remove = commands("Rotate another secret")[:7]
     members = ",".join(f"{one}:{redis_port}" for one in REDIS[:3])
     url = f"redis-cluster://duetime:{NEW}@{members}"
     task("another password of Redis", *password, old_password=OLD, new_password=NEW, new_url=url)
@@ -355,7 +355,7 @@ def servers():
         asked = ["redis-cli", "-h", REDIS[0], "-p", str(redis_port), "--user", "duetime", "--pass", old, "ping"]
         said = subprocess.run(asked, capture_output=True, text=True)
         assert answer in said.stdout + said.stderr, said
-    task("another password of replicas", give, show, remove, old_password=OLD_OF_REPLICAS, new_password=NEW)
+    task("another password of replicas", give, show, cut, remove, old_password=OLD_OF_REPLICAS, new_password=NEW)
     # Links that are made anew are so by the new one.
     for address in REDIS[:6]:
         redis[address].cli("client", "kill", "type", "replica")
@@ -377,7 +377,7 @@ def owners():
     serving()
     proven(is_etcd)
     ask_for_passwords()
-    password = commands("Rotate another secret")[6:]
+    password = commands("Rotate another secret")[7:]
     task("another password of etcd", *password, new_password=NEW, ETCDCTL_API="3", **ETCDCTL)
     serving()
     # A user that is gone authenticates nobody: each node is at etcd by the new one.

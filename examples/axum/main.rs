@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use std::env;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use duetime_client::{Client, NewMessage, VerifyError, verify};
@@ -90,13 +91,26 @@ async fn due(State(shop): App, headers: HeaderMap, body: Bytes) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
+/// Notices at the start that no webhook could be checked: with secrets that can be some, only the signature is missing.
+fn check(secrets: &str) -> Result<(), VerifyError> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let headers = [("webhook-id", "x".to_owned()), ("webhook-timestamp", now.to_string())];
+    let headers = headers.map(|(name, value)| (HeaderName::from_static(name), value.parse().expect("plain text")));
+    match verify(b"", &HeaderMap::from_iter(headers), &secrets.split_whitespace().collect::<Vec<_>>()) {
+        Ok(_) | Err(VerifyError::Signature) => Ok(()),
+        Err(of_the_set_up) => Err(of_the_set_up),
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let secrets = env::var("WEBHOOK_SECRET")?;
+    check(&secrets).map_err(|error| format!("WEBHOOK_SECRET: {error}"))?;
     let node = Client::new(&env::var("DUETIME_URL")?, env::var("DUETIME_TOKEN").ok())?;
     let timeout = env::var("ORDER_TIMEOUT").unwrap_or_else(|_| "30m".to_owned());
     let settings = json!({ "sink": { "name": "shop" }, "delay": timeout });
     node.put_topic(TOPIC, settings.as_object().expect("an object")).await?;
-    let shop = Shop { node, secrets: env::var("WEBHOOK_SECRET")?, orders: Mutex::default() };
+    let shop = Shop { node, secrets, orders: Mutex::default() };
     let app = Router::new()
         .route("/orders/{order}", get(show).put(place))
         .route("/orders/{order}/payment", post(pay))

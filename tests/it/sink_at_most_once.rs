@@ -37,6 +37,9 @@ async fn loses_nothing<T: Target>(mut target: T, warm: usize, down: fn(&mut T), 
     node.drained("orders", PATIENCE).await;
     let arrived = all_of(&mut target, warm + DURING).await;
     assert_eq!(arrived.len(), warm + DURING, "each once");
+    let said = "sink answers again, claims go on";
+    let times = node.until_said(said, 1).await.matches(said).count();
+    duetime_testkit::in_time!(times == 1, "{said:?} is said {times} times: {}", node.process.output());
     assert!(!node.process.output().contains("are gone"), "{}", node.process.output());
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duetime_testkit::in_time;
 use duetime_testkit::servers::{Node, RedisServer};
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{Because, let_pass, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -108,4 +108,56 @@ async fn a_catalog_that_was_lost_is_reported_from_the_first_request_on_and_its_t
     assert_eq!(status, 200, "{adopted}");
     until_readyz(&nodes, READY).await;
     assert_eq!(ask(&nodes[0], Method::GET, &format!("{ORDERS}/messages/a"), &Value::Null).await.0, 200);
+}
+
+/// What each of `ids` has for a state; none: the node says that there is no such message.
+async fn cancelled(node: &Node, ids: &[String]) -> Vec<Value> {
+    let (status, said) = ask(node, Method::POST, &format!("{ORDERS}/cancel"), &json!({ "ids": ids })).await;
+    assert!(status == 200 || status == 503, "{status}: {said}");
+    said["results"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_went_back_to_before_a_change_of_the_shard_count_answers_no_cancel_with_unknown() {
+    for changed_to in [2, 8] {
+        let mut redis = RedisServer::start().await;
+        let nodes = two_nodes(&redis).await;
+        let ids: Vec<String> = (0..200).map(|n| format!("m{n}")).collect();
+        let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id, "delay": "1h", "payload": "x"})).collect();
+        let (status, said) = ask(&nodes[0], Method::POST, &format!("{ORDERS}/messages"), &json!(messages)).await;
+        assert_eq!(status, 200, "{said}");
+        redis.cli(&["SAVE"]);
+        let change = json!({"shards": changed_to});
+        assert_eq!(ask(&nodes[0], Method::PUT, &format!("{ORDERS}/shards"), &change).await.0, 202);
+        let begun = Instant::now();
+        for node in &nodes {
+            loop {
+                let (_, shards) = ask(node, Method::GET, &format!("{ORDERS}/shards"), &Value::Null).await;
+                if shards["shard_count"] == changed_to && shards.get("resize").is_none_or(Value::is_null) {
+                    break;
+                }
+                in_time!(begun.elapsed() < PATIENCE, "not changed: {shards}");
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
+            }
+        }
+        // It has what it had when it was saved, and nothing else.
+        redis.restart().await;
+        for (half, node) in ids.chunks(ids.len() / 2).zip(&nodes) {
+            let mut left = half.to_vec();
+            let begun = Instant::now();
+            while !left.is_empty() {
+                let said = cancelled(node, &left).await;
+                assert!(said.iter().all(|one| one["outcome"] != "unknown"), "of what is there: {said:?}");
+                let done = |id: &String| said.iter().any(|one| one["id"] == **id && one["outcome"] == "cancelled");
+                left.retain(|id| !done(id));
+                in_time!(begun.elapsed() < PATIENCE, "{} are not cancelled: {said:?}", left.len());
+                let_pass(Duration::from_millis(20), Because::AskedAgain).await;
+            }
+        }
+        let is_said = || nodes.iter().any(|node| node.output().contains("the store was rolled back"));
+        until(PATIENCE, "an error in the log", async || is_said().then_some(())).await;
+        until_readyz(&nodes, READY).await;
+        let (_, topic) = ask(&nodes[0], Method::GET, ORDERS, &Value::Null).await;
+        assert_eq!((&topic["shard_count"], &topic["scheduled"]), (&json!(4), &json!(0)), "{topic}");
+    }
 }

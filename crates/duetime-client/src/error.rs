@@ -152,7 +152,8 @@ impl ClientError {
             // Without a code it is of what stands before the node.
             Self::Refused(problem) => match problem.code.as_str() {
                 "" | "store_unavailable" | "timeout" => is_passing(problem.status),
-                _ => matches!(problem.status, 502 | 504),
+                // With 429 and 503 a node says that it did nothing.
+                _ => matches!(problem.status, 502 | 504) || (problem.retryable && !matches!(problem.status, 429 | 503)),
             },
             _ => false,
         }

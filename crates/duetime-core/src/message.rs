@@ -23,7 +23,7 @@ pub const PREVIOUS: &str = "duetime-previous";
 const KEPT: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, PREVIOUS];
 
 /// Refuses more headers, or longer ones, than a message may have.
-fn check_size(pairs: &[(String, String)]) -> Result<(), String> {
+pub(crate) fn check_size(pairs: &[(String, String)]) -> Result<(), String> {
     let (mut given, mut given_bytes, mut bytes) = (0, 0, 0);
     for (name, value) in pairs {
         let more = name.len() + value.len();
@@ -69,6 +69,15 @@ impl Headers {
             }
         }
         Ok(Self(pairs))
+    }
+
+    /// Refuses more than [`Headers::new`] takes, where what Duetime keeps itself was added since.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the number and the limit.
+    pub fn check_size(&self) -> Result<(), String> {
+        check_size(&self.0)
     }
 
     /// Takes headers that were checked when they were stored.

@@ -7,8 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
-use crate::message::{Headers, PREVIOUS};
+use crate::message::{Headers, PREVIOUS, check_size};
 use crate::time::Timestamp;
 
 /// Of a longer payload its length alone is kept.
@@ -53,24 +52,23 @@ impl Previous {
         }
     }
 
-    /// The headers with it, in place of that of an earlier edit. Where they are as many or as long as headers may be,
-    /// the payload is left out, and then all of it.
+    /// The headers with it, in place of that of an earlier edit. Where Duetime's own are as many or as long as they may
+    /// be, the payload is left out, and then all of it.
     #[must_use]
     pub fn kept_in(&self, headers: &Headers) -> Headers {
         let length = Self { payload: None, ..self.clone() };
-        let others: Vec<(&str, &str)> = headers.iter().filter(|(name, _)| *name != PREVIOUS).collect();
-        let bytes: usize = others.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let has_space =
-            |text: &String| others.len() < HEADERS_MAX && bytes + PREVIOUS.len() + text.len() <= HEADER_BYTES_MAX;
-        let own = [self.value(), length.value()].into_iter().find(has_space);
-        let all = others.iter().copied().chain(own.iter().map(|text| (PREVIOUS, text.as_str())));
-        Headers::from_stored(all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        let others = headers.iter().filter(|(name, _)| *name != PREVIOUS);
+        let others: Vec<(String, String)> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let with = |text: String| [others.clone(), vec![(PREVIOUS.to_owned(), text)]].concat();
+        let mut kept = [self.value(), length.value()].into_iter().map(with);
+        Headers::from_stored(kept.find(|all| check_size(all).is_ok()).unwrap_or_else(|| others.clone()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, OWN_HEADERS, OWN_HEADERS_MAX};
 
     const NOW: Timestamp = Timestamp::from_millis(1_795_492_282_000);
 
@@ -97,8 +95,12 @@ mod tests {
         let most = Previous::new(&Bytes::from(vec![b'x'; KEPT_BYTES_MAX]), NOW);
         let full = most.kept_in(&headers(1, HEADER_BYTES_MAX - 1000));
         assert_eq!(Previous::of(&full), Some(Previous { payload: None, ..most.clone() }));
-        assert!(full.bytes() <= HEADER_BYTES_MAX, "{}", full.bytes());
-        assert_eq!(most.kept_in(&headers(HEADERS_MAX, 1)), headers(HEADERS_MAX, 1));
+        assert!(check_size(&full.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect::<Vec<_>>()).is_ok());
+        // A producer's headers take no place of it, Duetime's own do.
+        assert_eq!(Previous::of(&most.kept_in(&headers(HEADERS_MAX, 1))), Some(most.clone()));
+        let own = (0..HEADERS_MAX + OWN_HEADERS_MAX).map(|n| (format!("{OWN_HEADERS}{n}"), String::new()));
+        let own = Headers::from_stored(own.collect());
+        assert_eq!(most.kept_in(&own), own);
     }
 
     #[test]

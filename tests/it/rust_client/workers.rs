@@ -176,6 +176,35 @@ async fn a_nack_with_a_delay_is_not_undone_by_a_beat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handler_gives_a_message_up_or_has_it_again_when_its_topic_says() {
+    let rig = Rig::made(2, json!({"retry": {"max_attempts": 5, "initial": "20ms"}})).await;
+    let attempts = List::default();
+    let handle = {
+        let attempts = attempts.clone();
+        move |message: ClaimedMessage| {
+            attempts.lock().push((message.id.clone(), message.attempt));
+            std::future::ready(match (&*message.id, message.attempt) {
+                ("m-0", _) => Handled::Dead { reason: "no such order".to_owned() },
+                (_, 1) => Handled::Again { delay: None, reason: None },
+                _ => Handled::Done,
+            })
+        }
+    };
+    let worker = rig.consume(quick(), handle);
+    let left = async || rig.topic().await;
+    seen("one is dead, one is done", async || {
+        let left = left().await;
+        (left.scheduled, left.in_flight, left.dead) == (0, 0, 1)
+    })
+    .await;
+    worker.stop().await;
+    assert!(rig.find("m-0").await.unwrap().death.unwrap().reason.contains("no such order"));
+    let mut attempts = attempts.lock().clone();
+    attempts.sort();
+    assert_eq!(attempts, [("m-0".to_owned(), 1), ("m-1".to_owned(), 1), ("m-1".to_owned(), 2)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_handler_whose_claim_runs_out_is_dropped() {
     let rig = Rig::made(1, json!({"retry": {"initial": "1h", "max": "1h"}})).await;
     rig.proxy.fault(Method::POST, "/extend", Fault::Cut, 1_000);

@@ -208,6 +208,7 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
             Some(most) => max_attempts::kept_in(most, &headers),
             None => headers,
         };
+        headers.check_size().map_err(refuse_headers)?;
         Ok(Enqueue {
             id,
             due,
@@ -391,7 +392,9 @@ impl<'de> serde::Deserialize<'de> for Pairs {
                 while let Some((name, value)) = map.next_entry::<String, String>()? {
                     // Each name is compared with those before: of many more that would take the node's time for long.
                     if pairs.len() == HEADERS_MAX + OWN_HEADERS_MAX {
-                        return Err(A::Error::custom(format!("more than {HEADERS_MAX}, which is the limit")));
+                        return Err(A::Error::custom(format!(
+                            "more than {HEADERS_MAX}, or {OWN_HEADERS_MAX} of Duetime's own besides: the limits"
+                        )));
                     }
                     if pairs.iter().any(|(before, _)| *before == name) {
                         return Err(A::Error::custom(format!("header {name:?} is given twice; give it once")));
@@ -405,10 +408,13 @@ impl<'de> serde::Deserialize<'de> for Pairs {
     }
 }
 
+fn refuse_headers(text: String) -> Refusal {
+    Refusal::new("invalid_headers", format!("headers: {text}")).at("headers")
+}
+
 fn read_headers(raw: &RawValue) -> Result<Headers, Refusal> {
-    let refused = |text: String| Refusal::new("invalid_headers", format!("headers: {text}")).at("headers");
-    let Pairs(pairs) = serde_json::from_str(raw.get()).map_err(|error| refused(refuse(&error).detail))?;
-    Headers::new(pairs).map_err(refused)
+    let Pairs(pairs) = serde_json::from_str(raw.get()).map_err(|error| refuse_headers(refuse(&error).detail))?;
+    Headers::new(pairs).map_err(refuse_headers)
 }
 
 fn read_on_conflict(raw: &RawValue) -> Result<OnConflict, Refusal> {

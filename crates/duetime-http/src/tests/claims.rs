@@ -92,6 +92,13 @@ async fn a_message_is_tried_as_often_as_it_says_and_its_receipt_knows() {
     }
     api.enqueue(r#"{"id":"silent"}"#).await;
     assert_eq!(api.get("/v1/topics/orders/messages/silent").await.json().get("max_attempts"), None);
+    // They are headers too, of which a message has so many.
+    let own = |count: usize| (0..count).map(|n| (format!("duetime-{n}"), json!(""))).collect::<serde_json::Map<_, _>>();
+    for (count, status) in [(70, 201), (71, 400)] {
+        let full = json!({"max_attempts": 3, "expires": "1h", "headers": own(count)}).to_string();
+        let said = api.post("/v1/topics/orders/messages", &full).await;
+        assert_eq!(said.status, status, "{}", said.json());
+    }
     assert_eq!(api.get("/v1/topics/orders/messages/silent/explain").await.json()["max_attempts"], 2);
     for wrong in [json!(0), json!(100), json!(-1), json!(1.5), json!("3"), json!(true)] {
         let body = json!({"id": "wrong", "max_attempts": wrong}).to_string();

@@ -201,11 +201,15 @@ async fn a_refusal_before_the_body_was_read_reaches_the_client_and_its_next_requ
     let refused = answer(&mut large).await;
     assert!(refused.starts_with("HTTP/1.1 413") && refused.contains("connection: close"), "{refused}");
     // A client that waits for leave to send is refused at once.
-    let mut asking = serving.connect().await;
-    let head = format!("{ENQUEUE}content-type: text/plain\r\nexpect: 100-continue\r\ncontent-length: 1000\r\n\r\n");
-    asking.write_all(head.as_bytes()).await.unwrap();
-    let refused = answer(&mut asking).await;
-    assert!(refused.starts_with("HTTP/1.1 415") && refused.contains("connection: close"), "{refused}");
+    for (kind, length, status) in [("text/plain", 1000, 415), ("application/json", 40 << 20, 413)] {
+        let mut asking = serving.connect().await;
+        let asks = format!("expect: 100-continue\r\ncontent-length: {length}\r\n\r\n");
+        let head = format!("{ENQUEUE}content-type: {kind}\r\n{asks}");
+        asking.write_all(head.as_bytes()).await.unwrap();
+        let refused = answer(&mut asking).await;
+        let begins = format!("HTTP/1.1 {status}");
+        assert!(refused.starts_with(&begins) && refused.contains("connection: close"), "{refused}");
+    }
 }
 
 /// A client of HTTP/2 that asks for the API's document and takes nothing of it.

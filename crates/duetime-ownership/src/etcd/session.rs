@@ -239,7 +239,7 @@ impl Keeper {
         if again.is_some_and(|at| Instant::now() < at) {
             return;
         }
-        let within = CERTIFICATES_WITHIN.min(session.lease.ttl / 3);
+        let within = CERTIFICATES_WITHIN.min(session.lease.ttl / 6);
         let why = match tokio::time::timeout(within, self.open()).await {
             Ok(Ok(opened)) => {
                 *session = opened;
@@ -253,6 +253,9 @@ impl Keeper {
             warn!(why, "etcd cannot be reached with the new certificates, the open connection goes on");
         }
         session.untaken = Some((latest, Instant::now() + CERTIFICATES_AGAIN));
+        // It may have read another word on this node's drain before it failed.
+        session.is_registered = false;
+        session.plan_soon();
     }
 
     /// Takes in what changed in etcd.

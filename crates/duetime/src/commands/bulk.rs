@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
-use duetime_client::{BulkAsk, BulkPlan, BulkStart, BulkUndo, Client};
+use duetime_client::{BulkAsk, BulkPlan, BulkStart, BulkUndo, Client, ClientError};
 
 use super::output;
 use crate::connection::{NodeArgs, moment};
@@ -185,7 +185,7 @@ async fn live(action: &str, args: LiveArgs, (due_at, undoable): (Option<i64>, bo
 async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
     let client = how.connection.client()?;
     let ask = BulkAsk { prefix: how.prefix, per_second: Some(how.rate), ..ask };
-    let plan = client.plan_bulk(&how.topic, &ask).await?;
+    let plan = client.plan_bulk(&how.topic, &ask).await.map_err(|error| of_an_older_node(error, &ask))?;
     if how.start {
         let at_most = match how.at_most {
             None if !plan.count_complete => bail!(
@@ -208,6 +208,16 @@ async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
         ))?;
     }
     Ok(true)
+}
+
+/// Says what to do where a node is of a version that puts nothing back.
+fn of_an_older_node(error: ClientError, ask: &BulkAsk) -> anyhow::Error {
+    let is_older = ask.undoable && error.problem().is_some_and(|problem| problem.code == "unknown_field");
+    if is_older {
+        anyhow!("{error}; a node of an older version puts nothing back: upgrade it, or give --no-undo")
+    } else {
+        error.into()
+    }
 }
 
 /// Waits for the end of a plan; false: it failed, or some of its messages did.

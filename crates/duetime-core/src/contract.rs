@@ -179,8 +179,8 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
         edits: &[DeadEdit],
     ) -> Result<BatchReply<Lookup<DeadEdited>>, StoreError>;
 
-    /// Puts messages back that [`Edit::TakeOut`] removed from this shard under this very record: with their payload, headers,
-    /// due and visible time and attempts, dead letters with time and reason of their death. False, and the id was left alone:
+    /// Puts messages back that [`Edit::TakeOut`] of `by` removed from this shard under this very record: with their payload,
+    /// headers, due and visible time and attempts, dead letters with time and reason of their death. False, and the id was left alone:
     /// it lives; or something else is remembered of it than this removal, or nothing any more, or somebody cancelled it since.
     /// So it puts nothing back where the shard does not remember, and nothing twice when it is repeated. At most
     /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), one step. O(items · log N).
@@ -188,7 +188,13 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Full`]: nothing was put back. [`StoreError::Stale`]: the shard count was changed since; nothing was.
-    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError>;
+    async fn restore(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        by: u64,
+        taken: &[Frozen],
+    ) -> Result<BatchReply<bool>, StoreError>;
 
     /// Removes dead letters that are not kept, the oldest first and at most
     /// [`BATCH_ITEMS_MAX`](crate::limits::BATCH_ITEMS_MAX), as a purge does; how many. Which these are is decided in the step

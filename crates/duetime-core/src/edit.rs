@@ -36,6 +36,8 @@ pub enum Edit {
         nonce: Nonce,
         /// What it must be.
         was: TakenState,
+        /// Who removes it: that one alone puts it back.
+        by: u64,
     },
     /// Give the message another due time and all its attempts. Only while it is not claimed.
     Reschedule(MessageId, Due),
@@ -74,7 +76,10 @@ impl Edit {
         let how = |edit: &Self| {
             matches!(edit, Self::CancelIf { moved: true, .. } | Self::TakeOut { was: TakenState::Dead(_), .. })
         };
-        std::mem::discriminant(one) == std::mem::discriminant(other) && how(one) == how(other)
+        let whose = |edit: &Self| if let Self::TakeOut { by, .. } = edit { Some(*by) } else { None };
+        std::mem::discriminant(one) == std::mem::discriminant(other)
+            && how(one) == how(other)
+            && whose(one) == whose(other)
     }
 
     /// Whether it gives a relative due time.

@@ -129,7 +129,7 @@ layered! {
         edit_dead_letters_at(shard: &Shard, role: Role, now: Timestamp, edits: &[DeadEdit])
             -> BatchReply<Lookup<DeadEdited>>,
             role.op("edit_dead_letters", "edit_dead_letters_at_source"), slice::from_ref(shard), edits.len();
-        restore(shard: &Shard, now: Timestamp, taken: &[Frozen]) -> BatchReply<bool>,
+        restore(shard: &Shard, now: Timestamp, by: u64, taken: &[Frozen]) -> BatchReply<bool>,
             "restore", slice::from_ref(shard), taken.len();
         expire_dead_letters(shard: &Shard, now: Timestamp, kept: DeadKept) -> u64,
             "expire_dead_letters", slice::from_ref(shard), 0;

@@ -53,9 +53,17 @@ pub struct Outcome {
 /// Bytes of an outcome as it is stored. What follows them is of a later version.
 pub const OUTCOME_BYTES: usize = 1 + 4 + 8 + 8 + 8 + 8;
 
-/// Stands behind an outcome whose message may be put back, until somebody cancels its id: see
-/// [`crate::MessageStore::restore`].
+/// Stands behind an outcome whose message may be put back, until somebody cancels its id, with the eight bytes of who
+/// removed it behind it: see [`crate::MessageStore::restore`].
 pub const UNDOABLE: u8 = 1;
+
+/// What stands behind the outcome of a message that `by` removed and may put back.
+#[must_use]
+pub fn undo_mark(by: u64) -> [u8; 9] {
+    let mut mark = [UNDOABLE; 9];
+    mark[1..].copy_from_slice(&by.to_be_bytes());
+    mark
+}
 
 impl Outcome {
     /// How often it was tried.

@@ -219,7 +219,7 @@ impl Plans {
     async fn make_way(&self, topic: &TopicName, by: Option<&str>) -> Result<(), PlanError> {
         let all = self.store.plans().await?;
         let plans: Vec<BulkPlan> = all.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
-        let forgotten = match space_for(topic.as_str(), by, &plans, all.len()) {
+        let forgotten = match space_for(topic.as_str(), by, &plans, all.len(), self.now()) {
             Space::There => return Ok(()),
             Space::Instead(plan) => plan,
             Space::None(why) => return Err(PlanError::TooMany(why)),
@@ -318,7 +318,8 @@ impl Plans {
                         let Ok(plan) = serde_json::from_str::<BulkPlan>(&text) else { continue };
                         if (waits(&plan) || self.is_to_undo(&plan)) && busy.insert(plan.id.clone()) {
                             work.push(self.work_on(plan, stop.clone()));
-                        } else {
+                        } else if !busy.contains(&plan.id) {
+                            self.offer_late(&plan, &text).await;
                             self.give_up_undo(&plan, &text).await;
                         }
                     }
@@ -382,6 +383,10 @@ impl Plans {
                 }
                 Err(error) => {
                     held.plan.trouble = Some(cut(&error.to_string()));
+                    // Else another node takes it, and what is kept here is not put back.
+                    if matches!(self.keep_hold(&mut held).await, Ok(false)) {
+                        return id;
+                    }
                     REST
                 }
             };
@@ -406,7 +411,10 @@ impl Plans {
         }
         match held.plan.state {
             PlanState::Running => held.plan.take(&self.node, now),
-            PlanState::Stopping => held.plan.end(PlanState::Stopped, now),
+            PlanState::Stopping => {
+                self.offer_undo(&mut held.plan);
+                held.plan.end(PlanState::Stopped, now);
+            }
             _ => return Ok(None),
         }
         Ok((self.put(&mut held).await? && held.plan.state == PlanState::Running).then_some(held))

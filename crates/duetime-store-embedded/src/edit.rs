@@ -17,8 +17,8 @@ const CURSORS_A_MS: i64 = 1000;
 enum Mark {
     /// It may not.
     ForGood,
-    /// It may.
-    Undoable,
+    /// It may, by this one.
+    Undoable(u64),
 }
 
 /// Carries out the batch, item by item. `notes`: what is done of a cancel that finds nothing.
@@ -35,11 +35,13 @@ pub fn edit(
             let end = if *moved { End::Moved } else { End::Cancelled };
             cancel_if(conn, state, now, id, (*version, end, Mark::ForGood))
         }
-        Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score) } => {
+        Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score), by } => {
             let version = Version { nonce: *nonce, score: *score };
-            cancel_if(conn, state, now, id, (version, End::Cancelled, Mark::Undoable))
+            cancel_if(conn, state, now, id, (version, End::Cancelled, Mark::Undoable(*by)))
         }
-        Edit::TakeOut { id, nonce, was: TakenState::Dead(died) } => take_dead(conn, state, now, id, (*nonce, *died)),
+        Edit::TakeOut { id, nonce, was: TakenState::Dead(died), by } => {
+            take_dead(conn, state, now, id, (*nonce, *died, *by))
+        }
         Edit::Reschedule(id, due) => reschedule(conn, state, now, id, *due),
     };
     batch.iter().map(|item| one(item, state)).collect()
@@ -113,7 +115,7 @@ fn cancel_if(
     state.removed(version.score);
     match mark {
         Mark::ForGood => past::ended(conn, state, now, id, (end, version.score), &head)?,
-        Mark::Undoable => past::taken_out(conn, state, now, id, (end, version.score), &head)?,
+        Mark::Undoable(by) => past::taken_out(conn, state, now, id, (end, version.score), (&head, by))?,
     }
     Ok(Edited::Cancelled)
 }
@@ -124,7 +126,7 @@ fn take_dead(
     state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
-    (nonce, died): (Nonce, Timestamp),
+    (nonce, died, by): (Nonce, Timestamp, u64),
 ) -> rusqlite::Result<Edited> {
     let sql = "SELECT m.key, d.cursor, length(m.body), substr(m.body, 1, 17) FROM message m \
                LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id \
@@ -143,7 +145,7 @@ fn take_dead(
     conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
     state.freed(bytes);
     let attempts = forget_dead(conn, state, id)?;
-    past::taken_out(conn, state, now, id, (End::Dead, attempts), &head)?;
+    past::taken_out(conn, state, now, id, (End::Dead, attempts), (&head, by))?;
     Ok(Edited::Cancelled)
 }
 

@@ -3,7 +3,7 @@
 //! Upstream: `enqueue`, `edit`, `settle`, `claim` and `read`, whichever ends a message or looks for one that is gone.
 
 use duetime_core::limits::NOTES_MAX;
-use duetime_core::memory::{OUTCOME_BYTES, UNDOABLE};
+use duetime_core::memory::{OUTCOME_BYTES, undo_mark};
 use duetime_core::{End, Memory, MessageId, Nonce, Outcome, Score, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -33,16 +33,16 @@ pub fn ended(
     ended_as(conn, state, now, id, how, (head, &[]))
 }
 
-/// [`ended`] of what may be put back, until its id is cancelled again.
+/// [`ended`] of what `by` may put back, until its id is cancelled again.
 pub fn taken_out(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
     how: (End, Score),
-    head: &[u8],
+    (head, by): (&[u8], u64),
 ) -> rusqlite::Result<()> {
-    ended_as(conn, state, now, id, how, (head, &[UNDOABLE]))
+    ended_as(conn, state, now, id, how, (head, &undo_mark(by)))
 }
 
 /// Somebody cancelled what was taken out: it is not put back any more.
@@ -52,17 +52,17 @@ pub fn unmark(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite
     Ok(())
 }
 
-/// Whether what is remembered of the id is that it was taken out, with this end and nonce.
-pub fn is_taken_out(
+/// What is remembered of the id, where that is that `by` took it out.
+pub fn taken_out_by(
     conn: &Connection,
     state: &ShardState,
     now: Timestamp,
     id: &MessageId,
-    (end, nonce): (End, u64),
-) -> rusqlite::Result<bool> {
-    let Some(was) = kept(conn, state.key, state.memory, now, id)? else { return Ok(false) };
-    let is_removal = |outcome: Outcome| outcome.end == end && outcome.nonce.0 == nonce;
-    Ok(was.get(OUTCOME_BYTES) == Some(&UNDOABLE) && Outcome::decode(&was).is_some_and(is_removal))
+    by: u64,
+) -> rusqlite::Result<Option<Outcome>> {
+    let was = kept(conn, state.key, state.memory, now, id)?;
+    let was = was.filter(|was| was.get(OUTCOME_BYTES..) == Some(&undo_mark(by)[..]));
+    Ok(was.as_deref().and_then(Outcome::decode))
 }
 
 fn ended_as(

@@ -3,7 +3,7 @@
 //! Upstream: the store. Downstream: `moves`, which brings messages with all that they have.
 
 use duetime_core::resize_store::{Frozen, FrozenState};
-use duetime_core::{End, Timestamp};
+use duetime_core::{End, Nonce, Outcome, Score, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::body;
@@ -17,19 +17,28 @@ pub fn restore(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
-    taken: &[Frozen],
+    (by, taken): (u64, &[Frozen]),
 ) -> Result<Vec<bool>, Fault> {
-    taken.iter().map(|one| restore_one(conn, state, now, one)).collect()
+    taken.iter().map(|one| restore_one(conn, state, now, (by, one))).collect()
 }
 
-fn restore_one(conn: &Connection, state: &mut ShardState, now: Timestamp, one: &Frozen) -> Result<bool, Fault> {
+fn restore_one(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    (by, one): (u64, &Frozen),
+) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM message WHERE shard = ?1 AND id = ?2";
     if conn.prepare_cached(sql)?.exists(params![state.key, one.id.as_str()])? {
         return Ok(false);
     }
-    let end = if matches!(one.state, FrozenState::Dead { .. }) { End::Dead } else { End::Cancelled };
-    let nonce = one.body.as_deref().and_then(body::head).map_or(0, |(_, nonce)| nonce);
-    if !past::is_taken_out(conn, state, now, &one.id, (end, nonce))? {
+    let (end, score) = match &one.state {
+        FrozenState::Live(score) => (End::Cancelled, *score),
+        FrozenState::Dead { attempts, .. } => (End::Dead, Score::from_raw(i64::from(*attempts))),
+    };
+    let (due_at, nonce) = one.body.as_deref().and_then(body::head).unwrap_or((Timestamp::ZERO, 0));
+    let is_removal = |was: &Outcome| (was.end, was.due_at, was.nonce, was.score) == (end, due_at, Nonce(nonce), score);
+    if !past::taken_out_by(conn, state, now, &one.id, by)?.is_some_and(|was| is_removal(&was)) {
         return Ok(false);
     }
     // The next removal of it is another one.

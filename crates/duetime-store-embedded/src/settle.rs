@@ -159,6 +159,8 @@ pub fn resolve_dead_letters(
             if action == DeadAction::Redrive {
                 state.added(score);
             }
+        } else if action == DeadAction::Purge {
+            past::unmark(conn, state, id)?;
         }
         answers.push(changed);
     }

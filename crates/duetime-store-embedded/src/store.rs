@@ -361,9 +361,15 @@ impl MessageStore for EmbeddedStore {
         role.ask(|| self.edit_dead_at_home(shard, now, edits), || self.edit_dead_at_source(shard, now, edits)).await
     }
 
-    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError> {
+    async fn restore(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        by: u64,
+        taken: &[Frozen],
+    ) -> Result<BatchReply<bool>, StoreError> {
         self.note_present(now);
-        Ok(self.restore_at_home(shard, now, taken).await?.into())
+        Ok(self.restore_at_home(shard, now, by, taken).await?.into())
     }
 
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {

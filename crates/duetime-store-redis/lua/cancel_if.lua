@@ -3,7 +3,7 @@
 --
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 since, 3 slot, 4 name: see recall  5 "m": they live elsewhere from now on, "p": dead letters, which are
---       purged, else they are cancelled; of p and "u" they may be put back, see restore
+--       purged, else they are cancelled; of p and "u" with who may put them back (8 bytes) behind it, see restore
 --       6 and on, for each: id, score or, of p, ms of the death, nonce (8 bytes)
 -- Errors  FORGOTTEN, NEVER: see recall
 -- Returns  a list: 0 removed, 1 it is there and another version, claimed or dead, 2 unknown, or what is remembered of
@@ -12,7 +12,7 @@
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local n, ids, gone, gone_at, removed, out = (#A - 5) / 3, {}, {}, {}, {}, {}
-local purges, mark = A[5] == 'p', (A[5] == 'p' or A[5] == 'u') and UNDOABLE or nil
+local purges, mark = byte(A[5]) == 112, #A[5] == 9 and UNDOABLE .. sub(A[5], 2) or nil
 local end_of = purges and DEAD or A[5] == 'm' and MOVED or CANCELLED
 local function is_same(s, died, given)
   if purges then return died and math.floor(died / 1000) == tonumber(given) end

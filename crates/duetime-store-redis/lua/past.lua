@@ -4,9 +4,9 @@
 -- remembers: whether the call has it remember anything; nothing else here is used where not.
 -- remembered(ids): by place in the list, the outcome of each id that is remembered within the window.
 -- is_ack_of(outcome, score): whether the claim with this score ended so. heads(ids, first, last): their bodies, of long
--- ones the beginning. ended(end, id, body, score, is_last, mark): to be remembered; mark: UNDOABLE, it may be put back,
--- see restore. unmark(id, outcome): not any more. write_past(notes): all that ended, at once; notes: cancels of unknown
--- ids, which are counted. notes_left(): how many more of them there is room for.
+-- ones the beginning. ended(end, id, body, score, is_last, mark): to be remembered; mark: UNDOABLE and
+-- who may put it back, see restore. unmark(id, outcome): not any more. write_past(notes): all that ended, at once;
+-- notes: cancels of unknown ids, which are counted. notes_left(): how many more of them there is room for.
 -- KEYS  the last four: generations (HASH), id -> outcome; what is newer is in a later one, and they are used in a ring
 -- ARGV  none of its own; window in ms and since are in the first, see prelude
 -- Returns  nothing
@@ -19,7 +19,7 @@ local WINDOW, SINCE, PAST = tonumber(sub(head, -22, -12)), tonumber(sub(head, -1
 local remembers = WINDOW > 0
 local DELIVERED, CANCELLED, CANCELLED_IN_FLIGHT, DEAD, CANCELLED_BEFORE = 1, 2, 3, 4, 5
 local EXPIRED, MOVED, UNDOABLE, OUTCOME_BYTES = 6, 7, '\1', 37
-local PAST_NONCE_AT, PAST_NONCE_END, NOTES_MAX = 22, 29, 1048576
+local PAST_DUE_AT, PAST_NONCE_AT, PAST_NONCE_END, NOTES_MAX = 14, 22, 29, 1048576
 local RING, RING_BYTES = '>I4BI8I8I8I8I4I4I4I4', 53
 -- Made where they are needed alone: a topic that remembers nothing pays for none of them.
 local ring, ends, generations, turn, remembered, is_ack_of, heads, ended, write_past, notes_left, unmark

@@ -7,12 +7,13 @@
 --       kept  10 how many of the others go at most, whatever their age
 -- Errors  SKEW ms, of a redrive or x | FORGOTTEN, NEVER: see recall
 -- Returns  a list: 1 done, 0 not a dead letter
--- Cost  O(n log N), three calls an item; one that is redriven costs five, and O(bytes of its body)
+-- Cost  O(n log N), three calls an item, one more of p that is not there; one that is redriven costs five, and
+--       O(bytes of its body)
 if before then return cmsgpack.unpack(before) end
 if refused then return refused end
 local now, _, skewed = present()
 local redrive, out, done, longest = A[5] == 'r', {}, false, tonumber(meta[2])
-local ids, first = A, 8
+local ids, first, lost = A, 8, {}
 if (redrive or A[5] == 'x') and skewed then return skewed end
 if A[5] == 'x' then
   local old = A[8] ~= '' and call('ZCOUNT', D, '-inf', int((now - A[8]) * 1000 + 999)) or 0
@@ -44,9 +45,17 @@ for i = first, #ids do
     out[#out + 1], done = 1, true
   else
     out[#out + 1] = 0
+    if A[5] == 'p' and id ~= '' then lost[#lost + 1] = id end
   end
 end
-if remembers then write_past() end
+if remembers then
+  write_past()
+  -- What a bulk plan took out is gone for good then, as for cancel.
+  local past = remembered(lost)
+  for k, id in ipairs(lost) do
+    if past[k] then unmark(id, past[k]) end
+  end
+end
 if longest > tonumber(meta[2]) then call('HSET', M, 'body_max', int(longest)) end
 if done then call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(out)) end
 if done and redrive then redis.pcall('PUBLISH', A[6], A[7] .. int(now)) end

@@ -130,17 +130,18 @@ pub(crate) fn name_ids(cmd: &mut Cmd, part: &[Edit], notes: Notes, named: &Named
 /// Adds the arguments of the script that cancels by condition behind the epoch.
 pub(crate) fn name_versions(cmd: &mut Cmd, part: &[Edit], named: &Named) {
     named.add(cmd);
+    let by = |how: u8, by: u64| [&[how][..], &by.to_be_bytes()].concat();
     cmd.arg(match part[0] {
-        Edit::CancelIf { moved: true, .. } => "m",
-        Edit::TakeOut { was: TakenState::Scheduled(_), .. } => "u",
-        Edit::TakeOut { was: TakenState::Dead(_), .. } => "p",
-        _ => "",
+        Edit::CancelIf { moved: true, .. } => b"m".to_vec(),
+        Edit::TakeOut { was: TakenState::Scheduled(_), by: whose, .. } => by(b'u', whose),
+        Edit::TakeOut { was: TakenState::Dead(_), by: whose, .. } => by(b'p', whose),
+        _ => Vec::new(),
     });
     for edit in part {
         let (id, nonce, place) = match edit {
             Edit::CancelIf { id, version, .. } => (id, version.nonce, version.score.raw()),
-            Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score) } => (id, *nonce, score.raw()),
-            Edit::TakeOut { id, nonce, was: TakenState::Dead(died) } => (id, *nonce, died.as_millis()),
+            Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score), .. } => (id, *nonce, score.raw()),
+            Edit::TakeOut { id, nonce, was: TakenState::Dead(died), .. } => (id, *nonce, died.as_millis()),
             _ => unreachable!("runs are of one kind"),
         };
         cmd.arg(id.as_str()).arg(place).arg(&nonce.0.to_be_bytes()[..]);

@@ -18,6 +18,7 @@ pub(crate) async fn restore_taken(
     calls: &Calls,
     shard: &Shard,
     now: Timestamp,
+    by: u64,
     taken: &[Frozen],
 ) -> Result<BatchReply<bool>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(taken.len()), None);
@@ -27,6 +28,7 @@ pub(crate) async fn restore_taken(
             call.named(sending).add(cmd);
             let largest = part.iter().filter_map(|one| one.body.as_ref()).map(|body| body.len()).max();
             cmd.arg(calls.keys.wake_channel()).arg(wake_stem(shard)).arg(largest.unwrap_or(0));
+            cmd.arg(&by.to_be_bytes()[..]);
             for one in part {
                 cmd.arg(one.id.as_str());
                 match &one.state {
@@ -40,7 +42,8 @@ pub(crate) async fn restore_taken(
         };
         let (script, present) = (&calls.scripts.restore, CallerTime::new(now));
         let doing = "put messages back";
-        let (reply, reached) = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill).await?;
+        let put = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill).await;
+        let (reply, reached) = put.map_err(|error| call.judged(doing, error))?;
         for one in as_many(part.len(), array(reply)?)? {
             answers.push(int(&one)? == 1);
         }

@@ -266,8 +266,14 @@ impl MessageStore for RedisStore {
         .await
     }
 
-    async fn restore(&self, shard: &Shard, now: Timestamp, taken: &[Frozen]) -> Result<BatchReply<bool>, StoreError> {
-        restore::restore_taken(&self.calls, shard, now, taken).await
+    async fn restore(
+        &self,
+        shard: &Shard,
+        now: Timestamp,
+        by: u64,
+        taken: &[Frozen],
+    ) -> Result<BatchReply<bool>, StoreError> {
+        restore::restore_taken(&self.calls, shard, now, by, taken).await
     }
 
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {

@@ -104,30 +104,54 @@ impl Plans {
         &self,
         held: &mut HeldPlan,
         record: &TopicRecord,
-        (ids, letters): (Vec<MessageId>, Vec<StoredMessage>),
+        (mut ids, mut letters): (Vec<MessageId>, Vec<StoredMessage>),
     ) -> Vec<(MessageId, ItemOutcome)> {
         let plan = &held.plan;
         let can_keep = plan.keeps() && is_remembered(record.memory()) && !record.routing.is_moving();
-        if !can_keep || !self.bin.has_room(&plan.id) {
-            return page::act(&self.router, plan, &record.name, ids, PAGE_FOR).await;
+        let (begun, mut outcomes, mut kept) = (Instant::now(), Vec::new(), None);
+        // Part by part, as each is in memory; what takes too long is removed for good.
+        while can_keep && !ids.is_empty() && begun.elapsed() <= PAGE_FOR / 3 {
+            let (room, left) = (self.bin.room(&plan.id), PAGE_FOR.saturating_sub(begun.elapsed()));
+            if room == 0 {
+                break;
+            }
+            let part = (&mut ids, std::mem::take(&mut letters));
+            let (some, taken) = page::take_out(&self.router, plan, record, part, (room, left)).await;
+            kept = Some(self.bin.keep(&plan.id, taken));
+            outcomes.extend(some);
         }
-        let (outcomes, taken) = page::take_out(&self.router, plan, record, (ids, letters), PAGE_FOR).await;
-        let kept = self.bin.keep(&plan.id, taken);
-        if let Some(undo) = &mut held.plan.undo {
+        if !ids.is_empty() {
+            let left = PAGE_FOR.saturating_sub(begun.elapsed());
+            outcomes.extend(page::act(&self.router, plan, &record.name, ids, left).await);
+        }
+        if let (Some(undo), Some(kept)) = (&mut held.plan.undo, kept) {
             undo.kept = kept;
         }
         outcomes
     }
 
     /// The plan ends: what is kept of it can be put back.
-    fn offer_undo(&self, plan: &mut BulkPlan) {
+    pub(super) fn offer_undo(&self, plan: &mut BulkPlan) {
         let now = self.now();
         let visible = self.bin.close(&plan.id, now + UNDO_MS + UNDO_LOST_MS);
         plan.offer_undo(&self.node, now, &visible);
     }
 
+    /// Offers it of a plan that ended while this node did not see it, and was carried out here.
+    pub(super) async fn offer_late(&self, plan: &BulkPlan, text: &str) {
+        let is_own = plan.undo.as_ref().is_some_and(|undo| undo.node == self.node);
+        if !(is_own && plan.keeps() && matches!(plan.state, PlanState::Stopped | PlanState::Done)) {
+            return;
+        }
+        let mut late = plan.clone();
+        self.offer_undo(&mut late);
+        late.number += 1;
+        // Tried again at the next look.
+        let _ = self.store.swap_plan(&plan.id, Some(text), Some(&super::written(&late))).await;
+    }
+
     /// Holds the plan for longer, where nothing was announced for a while.
-    async fn keep_hold(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
+    pub(super) async fn keep_hold(&self, held: &mut HeldPlan) -> Result<bool, RouteError> {
         let now = self.now();
         if held.plan.held_until - now > HELD_MS * 2 / 3 {
             return Ok(true);

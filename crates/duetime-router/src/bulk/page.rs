@@ -23,8 +23,11 @@ use crate::router::{Changed, Router};
 const LAST_MS: i64 = 9_000_000_000_000;
 /// Places among the dead letters for each millisecond, see [`FrozenState::Dead`].
 const DEATHS_A_MS: i64 = 1000;
-/// Bytes of payloads that are read at once, to be kept.
-const READ_BYTES: u64 = 8 << 20;
+/// Bytes of messages that are read before they are removed, to be kept.
+const READ_BYTES: usize = 8 << 20;
+/// For how long the store may go on with a removal that its caller has given up: two calls at the defaults of
+/// `store.retry_for` and `store.response_timeout`, one behind the other, and the clocks' difference.
+const LATE: Duration = Duration::from_secs(45);
 
 /// Messages of one page, and where the next one begins; `None`: this was the last.
 pub(crate) struct PlanPage {
@@ -136,7 +139,7 @@ pub(crate) async fn act(
 }
 
 /// How a message is removed so that it can be put back, and what it is then; `None`: it is claimed, or its body is lost.
-fn removal(message: StoredMessage) -> Option<(Edit, Frozen)> {
+fn removal(message: StoredMessage, by: u64) -> Option<(Edit, Frozen)> {
     let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
     let (was, state) = match (message.version(), &message.death) {
         (Some(version), _) => (TakenState::Scheduled(version.score), FrozenState::Live(version.score)),
@@ -148,44 +151,52 @@ fn removal(message: StoredMessage) -> Option<(Edit, Frozen)> {
     };
     let StoredMessage { due_at, redrives, headers, payload, .. } = message;
     let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
-    Some((Edit::TakeOut { id: id.clone(), nonce, was }, Frozen { id, state, body: Some(body) }))
+    Some((Edit::TakeOut { id: id.clone(), nonce, was, by }, Frozen { id, state, body: Some(body) }))
 }
 
-/// Reads live messages with all that they have, as many at a time as fit into [`READ_BYTES`]: some of the topic's largest.
+/// Reads live messages with all that they have, until these are `most` bytes: as many at a time as fit into [`READ_BYTES`],
+/// if they are of the topic's largest. The ids that it did not come to stay in `ids`.
 async fn read_whole(
     router: &Router,
     record: &TopicRecord,
-    ids: &[MessageId],
-    within: Duration,
-) -> HashMap<MessageId, StoredMessage> {
-    let at_once = (READ_BYTES / record.config.max_payload.max(1)).clamp(1, BATCH_ITEMS_MAX as u64);
-    let (mut found, read) = (HashMap::new(), Instant::now());
-    for some in ids.chunks(usize::try_from(at_once).unwrap_or(1)) {
-        let left = within.saturating_sub(read.elapsed());
-        let answers = timeout(left, router.get(&record.name, some.to_vec())).await.unwrap_or_default();
-        let there = answers.into_iter().filter_map(|answer| answer.ok()?.1);
-        found.extend(there.map(|message| (message.id.clone(), message)));
+    ids: &mut Vec<MessageId>,
+    (most, within): (usize, Duration),
+) -> (Vec<MessageId>, HashMap<MessageId, StoredMessage>) {
+    let largest = usize::try_from(record.config.max_payload).unwrap_or(usize::MAX).max(1);
+    let at_once = (READ_BYTES / largest).clamp(1, BATCH_ITEMS_MAX);
+    let (mut found, mut bytes, begun) = (HashMap::new(), 0, Instant::now());
+    let mut asked = Vec::new();
+    while !ids.is_empty() && bytes < most {
+        let some: Vec<MessageId> = ids.drain(..at_once.min(ids.len())).collect();
+        let left = within.saturating_sub(begun.elapsed());
+        let answers = timeout(left, router.get(&record.name, some.clone())).await.unwrap_or_default();
+        for message in answers.into_iter().filter_map(|answer| answer.ok()?.1) {
+            bytes += message.payload.len();
+            found.insert(message.id.clone(), message);
+        }
+        asked.extend(some);
     }
-    found
+    (asked, found)
 }
 
 /// [`act`] of a cancel or purge that can be taken back; with what was removed so, or perhaps was: the store did not answer,
 /// and whoever puts it back finds out. What changed since it was read, or is claimed, is removed all the same, for good.
+/// Keeps about `room` bytes, and [`READ_BYTES`] at most: the ids for which there was none stay in `ids`.
 pub(crate) async fn take_out(
     router: &Router,
     plan: &BulkPlan,
     record: &TopicRecord,
-    (ids, letters): (Vec<MessageId>, Vec<StoredMessage>),
-    within: Duration,
+    (ids, letters): (&mut Vec<MessageId>, Vec<StoredMessage>),
+    (room, within): (usize, Duration),
 ) -> (Vec<(MessageId, ItemOutcome)>, Vec<TakenMessage>) {
     let (begun, topic) = (Instant::now(), &record.name);
-    let mut wanted = match plan.action.is_of_dead() {
-        true => letters.into_iter().map(|letter| (letter.id.clone(), letter)).collect(),
-        false => read_whole(router, record, &ids, within / 3).await,
+    let (asked, mut wanted) = match plan.action.is_of_dead() {
+        true => (std::mem::take(ids), letters.into_iter().map(|letter| (letter.id.clone(), letter)).collect()),
+        false => read_whole(router, record, ids, (room.min(READ_BYTES), within / 3)).await,
     };
     let (mut plain, mut edits, mut removed) = (Vec::new(), Vec::new(), Vec::new());
-    for id in ids {
-        match wanted.remove(&id).and_then(removal) {
+    for id in asked {
+        match wanted.remove(&id).and_then(|message| removal(message, plan.removes_as())) {
             Some((edit, message)) => {
                 edits.push(edit);
                 removed.push(message);
@@ -216,7 +227,8 @@ pub(crate) async fn take_out(
                 FrozenState::Dead { .. } => None,
             };
             let (shard, epoch) = (record.routing.home(topic, &id).index, record.routing.epoch);
-            taken.push(TakenMessage { shard, epoch, visible_at, tried: false, message });
+            let unsure_until = matches!(outcome, ItemOutcome::Failed(_)).then(|| Instant::now() + LATE);
+            taken.push(TakenMessage { shard, epoch, visible_at, tried: false, unsure_until, message });
         }
         outcomes.push((id, outcome));
     }

@@ -298,6 +298,11 @@ impl BulkPlan {
         Some(Timestamp::from_millis(due.unwrap_or(self.created_at)))
     }
 
+    /// What its removals are marked with, and no other plan's.
+    pub(crate) fn removes_as(&self) -> u64 {
+        MessageId::new(&self.id).map_or(0, |id| hash_of(&id, 0))
+    }
+
     /// Whether it is a draft that nobody agreed to in time.
     pub(crate) fn is_forgotten(&self, now: i64) -> bool {
         self.state == PlanState::Planned && self.created_at + DRAFT_MS <= now

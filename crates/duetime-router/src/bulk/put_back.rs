@@ -1,21 +1,27 @@
 //! Takes a bulk plan back: the node that keeps what it removed puts each message back, where nothing else happened to it.
 //!
 //! It is asked for in the plan's record, so at any node. The store decides of each message, by what it remembers of its id:
-//! one that is put back is not put back again, whoever asks, so a step whose answer was lost is repeated.
+//! one that is put back is not put back again, whoever asks, so a step whose answer was lost is repeated. What the store may
+//! still be removing waits until that is over: else it would be gone after all.
+
+use std::time::Duration;
 
 use duetime_core::resize_store::Frozen;
 use duetime_core::{StoreError, TopicName};
 use duetime_metrics::Event;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::error::PlanError;
-use super::plan::undo::UndoState;
+use super::plan::undo::{UNDO_MS, UndoState};
 use super::plan::{BulkPlan, cut};
 use super::undo_bin::TakenMessage;
 use super::{FAILING_MAX, HeldPlan, LOOK_REST, Plans, REST};
 use crate::error::{RouteError, is_misrouted};
+
+/// For so long it is tried to put back what a plan removed; the rest is counted as unknown.
+const UNDO_FOR: Duration = Duration::from_millis(UNDO_MS.unsigned_abs());
 
 /// What became of one step.
 #[derive(Default)]
@@ -28,9 +34,9 @@ struct Step {
 impl Step {
     /// Counts what the store answered of one message.
     fn count(&mut self, one: &TakenMessage, is_back: bool) {
-        match (is_back, one.tried) {
+        match (is_back, one.tried || one.unsure_until.is_some()) {
             (true, _) => self.restored += 1,
-            // It was put back by the step without an answer, or left alone.
+            // It was put back by the step without an answer, or left alone; or it was never removed.
             (false, true) => self.unknown += 1,
             (false, false) => self.left += 1,
         }
@@ -98,15 +104,27 @@ impl Plans {
         info!(plan = %id, %topic, "bulk plan taken back");
         let was_kept = !self.bin.is_empty(&id);
         self.note_undo(&mut held, UndoState::Running, &Step::default()).await;
-        let mut failed = 0;
+        let (begun, mut after) = (Instant::now(), None);
         while !stop.is_cancelled() {
-            let mut taken = self.bin.take(&id);
-            if taken.is_empty() {
+            if begun.elapsed() >= UNDO_FOR {
+                let rest = Step { unknown: self.bin.len(&id), ..Step::default() };
+                warn!(plan = %id, messages = rest.unknown, "messages of a bulk plan could not be put back");
+                self.bin.forget(&id);
+                self.note_undo(&mut held, UndoState::Running, &rest).await;
                 break;
             }
+            let mut taken = self.bin.take(&id, after);
+            let Some(place) = taken.first().map(TakenMessage::place) else {
+                if self.bin.is_empty(&id) {
+                    break;
+                }
+                self.note_undo(&mut held, UndoState::Running, &Step::default()).await;
+                sleep(REST).await;
+                continue;
+            };
             let error = match self.restore(&topic, &held.plan, &taken).await {
                 Ok(step) => {
-                    failed = 0;
+                    held.plan.trouble = None;
                     self.note_undo(&mut held, UndoState::Running, &step).await;
                     sleep(LOOK_REST).await;
                     continue;
@@ -121,12 +139,7 @@ impl Plans {
                     error.to_string()
                 }
             };
-            failed += 1;
-            if failed > FAILING_MAX {
-                warn!(plan = %id, %error, "messages of a bulk plan could not be put back");
-                self.note_undo(&mut held, UndoState::Running, &Step::none_of(&taken)).await;
-                continue;
-            }
+            after = Some(place);
             held.plan.trouble = Some(cut(&error));
             self.bin.give_back(&id, taken);
             self.note_undo(&mut held, UndoState::Running, &Step::default()).await;
@@ -159,8 +172,9 @@ impl Plans {
             return Err(Unrestored::Never);
         }
         let context = &self.router.dispatcher.context;
+        let shard = record.shard(first.shard);
         let messages: Vec<Frozen> = taken.iter().map(|one| one.message.clone()).collect();
-        match context.messages.restore(&record.shard(first.shard), context.clock.now(), &messages).await {
+        match context.messages.restore(&shard, context.clock.now(), plan.removes_as(), &messages).await {
             Ok(answers) => {
                 let mut step = Step::default();
                 taken.iter().zip(answers.answers).for_each(|(one, is_back)| step.count(one, is_back));

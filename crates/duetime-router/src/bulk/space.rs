@@ -23,8 +23,9 @@ pub(crate) enum Space<'a> {
 }
 
 /// Whether another plan of `topic` by the token `by` may be kept where there are these, of `kept` in all: each topic has
-/// its places, and of all places a token has its share. Only what is idle of the topic, or of the token, makes way.
-pub(crate) fn space_for<'a>(topic: &str, by: Option<&str>, plans: &'a [BulkPlan], kept: usize) -> Space<'a> {
+/// its places, and of all places a token has its share. Only what is idle of the topic, or of the token, makes way; first
+/// what cannot be taken back at `now`.
+pub(crate) fn space_for<'a>(topic: &str, by: Option<&str>, plans: &'a [BulkPlan], kept: usize, now: i64) -> Space<'a> {
     let of = |name: &str| plans.iter().filter(|plan| plan.topic == name).count();
     let is_own = |plan: &&BulkPlan| plan.by.as_deref() == by;
     let is_topic_full = of(topic) >= PLANS_OF_TOPIC_MAX;
@@ -36,7 +37,14 @@ pub(crate) fn space_for<'a>(topic: &str, by: Option<&str>, plans: &'a [BulkPlan]
     let is_idle = |plan: &&BulkPlan| !plan.is_undoing() && (plan.state.has_ended() || plan.state == PlanState::Planned);
     let makes_way = |plan: &&BulkPlan| if is_topic_full { plan.topic == topic } else { is_own(plan) };
     let idle = plans.iter().filter(is_idle).filter(makes_way);
-    match idle.min_by_key(|plan| (!is_own(plan), Reverse(of(&plan.topic)), plan.created_at)) {
+    match idle.min_by_key(|plan| {
+        (
+            plan.undo.is_some() && plan.why_not_undo(now).is_none(),
+            !is_own(plan),
+            Reverse(of(&plan.topic)),
+            plan.created_at,
+        )
+    }) {
         Some(plan) => Space::Instead(plan),
         None if is_topic_full => {
             Space::None(format!("{PLANS_OF_TOPIC_MAX} plans of this topic are running; wait for one, or stop it"))

@@ -6,6 +6,7 @@ use duetime_core::MessageId;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::resize_store::Frozen;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Bytes that one plan may keep. What it removes beyond them is not put back.
 pub(crate) const PLAN_BYTES_MAX: usize = 32 << 20;
@@ -27,33 +28,69 @@ pub(crate) struct TakenMessage {
     pub visible_at: Option<i64>,
     /// Whether it may have been put back: the store was asked, and its answer was lost.
     pub tried: bool,
+    /// The store did not answer whether it was removed, and may still remove it until then.
+    pub unsure_until: Option<Instant>,
     /// All that it has.
     pub message: Frozen,
 }
 
 impl TakenMessage {
+    pub(crate) fn place(&self) -> Place {
+        (self.epoch, self.shard)
+    }
+
     fn bytes(&self) -> usize {
         2 * self.message.id.as_str().len() + self.message.body.as_ref().map_or(0, |body| body.len()) + ITEM_BYTES
     }
 }
 
+/// The change of the routing under which messages were removed, and their shard: one step is of one of these.
+pub(crate) type Place = (u64, u32);
+
 #[derive(Debug, Default)]
 struct Kept {
-    /// By the change of the routing under which they were removed, and their shard: one step is of one of these.
-    places: BTreeMap<(u64, u32), BTreeMap<MessageId, TakenMessage>>,
+    places: BTreeMap<Place, BTreeMap<MessageId, TakenMessage>>,
     bytes: usize,
     /// They are forgotten then; `None`: the plan is worked on.
     until: Option<i64>,
 }
 
 impl Kept {
-    /// The same message again, which a page met twice, takes the place of the earlier one.
+    /// Of a message that a page met twice the later copy counts, also where there is no room for it: this drops the
+    /// earlier one. The call that was not answered may still remove it.
+    fn replace(&mut self, one: &mut TakenMessage) {
+        let Some(of_place) = self.places.get_mut(&one.place()) else { return };
+        let Some(earlier) = of_place.remove(&one.message.id) else { return };
+        if of_place.is_empty() {
+            self.places.remove(&one.place());
+        }
+        self.bytes -= earlier.bytes();
+        one.unsure_until = one.unsure_until.max(earlier.unsure_until);
+    }
+
     fn put(&mut self, one: TakenMessage) {
         self.bytes += one.bytes();
-        let of_place = self.places.entry((one.epoch, one.shard)).or_default();
-        if let Some(earlier) = of_place.insert(one.message.id.clone(), one) {
-            self.bytes -= earlier.bytes();
+        self.places.entry(one.place()).or_default().insert(one.message.id.clone(), one);
+    }
+
+    fn take(&mut self, place: Place) -> Vec<TakenMessage> {
+        let (mut some, mut bytes, now) = (Vec::new(), 0, Instant::now());
+        let Some(of_place) = self.places.get_mut(&place) else { return some };
+        let is_known = |one: &&TakenMessage| one.unsure_until.is_none_or(|until| until <= now);
+        let mut ids = Vec::new();
+        for one in of_place.values().filter(is_known).take(BATCH_ITEMS_MAX) {
+            bytes += one.bytes();
+            ids.push(one.message.id.clone());
+            if bytes >= STEP_BYTES_MAX {
+                break;
+            }
         }
+        some.extend(ids.iter().filter_map(|id| of_place.remove(id)));
+        if of_place.is_empty() {
+            self.places.remove(&place);
+        }
+        self.bytes -= bytes;
+        some
     }
 
     fn len(&self) -> u64 {
@@ -68,26 +105,25 @@ pub(crate) struct UndoBin {
 }
 
 impl UndoBin {
-    /// Whether another page of a plan may be kept.
-    pub(crate) fn has_room(&self, plan: &str) -> bool {
+    /// Bytes of a plan that may be kept in addition.
+    pub(crate) fn room(&self, plan: &str) -> usize {
         let plans = self.plans.lock();
         let all: usize = plans.values().map(|kept| kept.bytes).sum();
-        all < NODE_BYTES_MAX && plans.get(plan).is_none_or(|kept| kept.bytes < PLAN_BYTES_MAX)
+        let of_plan = plans.get(plan).map_or(0, |kept| kept.bytes);
+        NODE_BYTES_MAX.saturating_sub(all).min(PLAN_BYTES_MAX.saturating_sub(of_plan))
     }
 
     /// Keeps what fits. Returns how many are kept of the plan.
     pub(crate) fn keep(&self, plan: &str, taken: Vec<TakenMessage>) -> u64 {
         let mut plans = self.plans.lock();
-        let mut left = NODE_BYTES_MAX.saturating_sub(plans.values().map(|kept| kept.bytes).sum());
+        let others: usize = plans.iter().filter(|(id, _)| *id != plan).map(|(_, kept)| kept.bytes).sum();
+        let most = NODE_BYTES_MAX.saturating_sub(others).min(PLAN_BYTES_MAX);
         let kept = plans.entry(plan.to_owned()).or_default();
-        left = left.min(PLAN_BYTES_MAX.saturating_sub(kept.bytes));
-        for one in taken {
-            let bytes = one.bytes();
-            if bytes > left {
-                continue;
+        for mut one in taken {
+            kept.replace(&mut one);
+            if kept.bytes + one.bytes() <= most {
+                kept.put(one);
             }
-            left -= bytes;
-            kept.put(one);
         }
         kept.len()
     }
@@ -109,24 +145,15 @@ impl UndoBin {
         all.map(|one| one.visible_at.unwrap_or(i64::MAX)).collect()
     }
 
-    /// Takes out some of a plan that lived in one shard under one routing; none: nothing is left.
-    pub(crate) fn take(&self, plan: &str) -> Vec<TakenMessage> {
+    /// Takes out some of a plan that lived in one shard under one routing, of those behind `after` first; none: nothing is
+    /// left, or whether it was removed is not known yet.
+    pub(crate) fn take(&self, plan: &str, after: Option<Place>) -> Vec<TakenMessage> {
         let mut plans = self.plans.lock();
         let Some(kept) = plans.get_mut(plan) else { return Vec::new() };
-        let (mut some, mut bytes) = (Vec::new(), 0);
-        let Some(mut of_place) = kept.places.first_entry() else { return some };
-        while some.len() < BATCH_ITEMS_MAX
-            && bytes < STEP_BYTES_MAX
-            && let Some((_, one)) = of_place.get_mut().pop_first()
-        {
-            bytes += one.bytes();
-            some.push(one);
-        }
-        if of_place.get().is_empty() {
-            of_place.remove();
-        }
-        kept.bytes -= bytes;
-        some
+        let mut places: Vec<Place> = kept.places.keys().copied().collect();
+        let first = places.partition_point(|place| after.is_some_and(|after| *place <= after));
+        places.rotate_left(first);
+        places.into_iter().map(|place| kept.take(place)).find(|some| !some.is_empty()).unwrap_or_default()
     }
 
     /// Puts back into the bin what was taken out, to be tried again.
@@ -134,6 +161,11 @@ impl UndoBin {
         let mut plans = self.plans.lock();
         let kept = plans.entry(plan.to_owned()).or_default();
         taken.into_iter().for_each(|one| kept.put(one));
+    }
+
+    /// How many are kept of a plan.
+    pub(crate) fn len(&self, plan: &str) -> u64 {
+        self.plans.lock().get(plan).map_or(0, Kept::len)
     }
 
     /// Whether nothing is kept of a plan.
@@ -170,7 +202,7 @@ mod tests {
         let id = MessageId::new(text).unwrap();
         let body = Some(Bytes::from(vec![0; bytes.saturating_sub(ITEM_BYTES + 2 * text.len())]));
         let message = Frozen { id, state: FrozenState::Live(Score::from_raw(0)), body };
-        TakenMessage { shard, epoch: 1, visible_at: Some(5), tried: false, message }
+        TakenMessage { shard, epoch: 1, visible_at: Some(5), tried: false, unsure_until: None, message }
     }
 
     #[test]
@@ -178,9 +210,9 @@ mod tests {
         let bin = UndoBin::default();
         let half = PLAN_BYTES_MAX / 2;
         assert_eq!(bin.keep("a", vec![taken("1", 0, half), taken("2", 0, half + 1), taken("3", 0, half - 1)]), 2);
-        assert!(bin.has_room("a") && bin.has_room("b"));
+        assert!(bin.room("a") > 0 && bin.room("b") > 0);
         assert_eq!(bin.keep("b", vec![taken("4", 0, PLAN_BYTES_MAX)]), 1);
-        assert!(!bin.has_room("b"), "its share is used up");
+        assert_eq!(bin.room("b"), 0, "its share is used up");
         assert_eq!(bin.keep("c", vec![taken("5", 0, half)]), 0, "that of the node too");
         assert_eq!(bin.close("a", 7), [5, 5]);
         bin.sweep(6, |_| true);
@@ -199,20 +231,52 @@ mod tests {
         assert_eq!(bin.keep("a", vec![taken("1", 0, 1), taken("2", 1, 1), taken("3", 0, 1)]), 3);
         assert_eq!(bin.keep("a", vec![taken("1", 0, 999)]), 3, "a page met it twice");
         let ids = |some: Vec<TakenMessage>| some.iter().map(|one| one.message.id.to_string()).collect::<Vec<_>>();
-        let some = bin.take("a");
+        let some = bin.take("a", None);
         bin.give_back("a", some);
-        assert_eq!(ids(bin.take("a")), ["1", "3"]);
-        assert_eq!(ids(bin.take("a")), ["2"]);
-        assert!(bin.take("a").is_empty() && bin.is_empty("a"));
+        assert_eq!(ids(bin.take("a", None)), ["1", "3"]);
+        assert_eq!(ids(bin.take("a", None)), ["2"]);
+        assert!(bin.take("a", None).is_empty() && bin.is_empty("a"));
         assert_eq!(bin.bytes(), 0);
+    }
+
+    #[test]
+    fn the_later_copy_of_a_message_counts_also_where_it_does_not_fit() {
+        let bin = UndoBin::default();
+        assert_eq!(bin.keep("a", vec![taken("1", 0, 10), taken("2", 0, 1)]), 2);
+        assert_eq!(bin.keep("a", vec![taken("1", 0, PLAN_BYTES_MAX)]), 1);
+        assert_eq!(bin.take("a", None)[0].message.id.as_str(), "2");
+        assert_eq!((bin.len("a"), bin.bytes()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_still_be_removed_is_not_taken_before_that_is_over() {
+        let bin = UndoBin::default();
+        let wait = std::time::Duration::from_secs(5);
+        let unsure = TakenMessage { unsure_until: Some(Instant::now() + wait), ..taken("1", 0, 1) };
+        bin.keep("a", vec![unsure, taken("2", 0, 1)]);
+        bin.keep("a", vec![taken("1", 0, 1)]);
+        assert_eq!((bin.take("a", None).len(), bin.take("a", None).len(), bin.is_empty("a")), (1, 0, false));
+        tokio::time::advance(wait).await;
+        assert!(bin.take("a", None)[0].unsure_until.is_some() && bin.is_empty("a"));
+    }
+
+    #[test]
+    fn a_shard_that_does_not_answer_does_not_keep_the_others_waiting() {
+        let bin = UndoBin::default();
+        bin.keep("a", vec![taken("1", 0, 1), taken("2", 1, 1)]);
+        let first = bin.take("a", None);
+        let place = first[0].place();
+        bin.give_back("a", first);
+        assert_eq!(bin.take("a", Some(place))[0].shard, 1);
+        assert_eq!(bin.take("a", Some((1, 1)))[0].shard, 0);
     }
 
     #[test]
     fn a_step_ends_once_it_has_its_bytes() {
         let bin = UndoBin::default();
         bin.keep("a", (0..4).map(|n| taken(&n.to_string(), 0, STEP_BYTES_MAX / 2)).collect());
-        assert_eq!((bin.take("a").len(), bin.take("a").len(), bin.take("a").len()), (2, 2, 0));
+        assert_eq!((bin.take("a", None).len(), bin.take("a", None).len(), bin.take("a", None).len()), (2, 2, 0));
         bin.keep("a", (0..=BATCH_ITEMS_MAX).map(|n| taken(&n.to_string(), 0, 1)).collect());
-        assert_eq!((bin.take("a").len(), bin.take("a").len()), (BATCH_ITEMS_MAX, 1));
+        assert_eq!((bin.take("a", None).len(), bin.take("a", None).len()), (BATCH_ITEMS_MAX, 1));
     }
 }

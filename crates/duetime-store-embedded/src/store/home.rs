@@ -103,12 +103,13 @@ impl EmbeddedStore {
         &self,
         shard: &Shard,
         now: Timestamp,
+        by: u64,
         taken: &[Frozen],
     ) -> Result<Vec<bool>, StoreError> {
         let bytes = taken.iter().map(|one| one.body.as_ref().map_or(0, |body| body.len()) + ITEM_BYTES).sum();
         let (shard, size, taken) = (shard.clone(), (taken.len(), bytes), taken.to_vec());
         let act = move |ctx: &mut WriteContext| {
-            ctx.on_shard(&shard, |conn, state| restore::restore(conn, state, now, &taken))
+            ctx.on_shard(&shard, |conn, state| restore::restore(conn, state, now, (by, &taken)))
         };
         self.ask("put messages back", CommitMode::NewMessages, size, act).await
     }

@@ -60,6 +60,7 @@ impl BulkPlan {
             }
             _ if self.state == PlanState::Planned => "it was not started, and has removed nothing",
             _ if !self.state.has_ended() => "it is running; stop it first",
+            _ if self.state == PlanState::Failed => "its topic was deleted, with all that was in it",
             UndoState::Keeping | UndoState::Lost => {
                 return Some(format!("node {node:?}, which alone kept what it removed, has ended; enqueue it again"));
             }

@@ -187,6 +187,7 @@ macro_rules! store_conformance {
             restore::what_was_removed_is_put_back_as_it_was,
             restore::what_was_put_back_and_has_ended_does_not_come_back_again,
             restore::an_id_to_which_something_else_happened_is_left_alone,
+            restore::only_the_very_removal_is_put_back,
             restore::nothing_is_put_back_of_what_is_not_remembered,
             restore::what_is_held_or_another_by_now_is_not_removed,
             restore::nothing_is_put_back_under_another_record_than_it_was_removed_under,

@@ -20,6 +20,10 @@ fn remembering(world: &World) -> Shard {
     world.shard().remembering(Memory { window: Duration::from_secs(3600), since: 1 })
 }
 
+/// Who removes, and who else does.
+const BY: u64 = 7;
+const OTHER: u64 = 8;
+
 /// How `message` is removed, and with what it is put back.
 fn removal(message: &StoredMessage) -> (Edit, Frozen) {
     let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
@@ -35,7 +39,7 @@ fn removal(message: &StoredMessage) -> (Edit, Frozen) {
     };
     let StoredMessage { due_at, redrives, headers, payload, .. } = message.clone();
     let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
-    (Edit::TakeOut { id: id.clone(), nonce, was }, Frozen { id, state, body: Some(body) })
+    (Edit::TakeOut { id: id.clone(), nonce, was, by: BY }, Frozen { id, state, body: Some(body) })
 }
 
 async fn take_out(world: &World, shard: &Shard, text: &str) -> (StoredMessage, Frozen) {
@@ -53,7 +57,7 @@ async fn ack(world: &World, shard: &Shard, claimed: &ClaimedMessage) {
 
 async fn restore(world: &World, shard: &Shard, taken: &Frozen) -> bool {
     let again = std::slice::from_ref(taken);
-    world.store.restore(shard, world.now(), again).await.expect("restore is answered").answers[0]
+    world.store.restore(shard, world.now(), BY, again).await.expect("restore is answered").answers[0]
 }
 
 pub async fn what_was_removed_is_put_back_as_it_was(factory: &dyn StoreFactory) {
@@ -148,6 +152,49 @@ pub async fn an_id_to_which_something_else_happened_is_left_alone(factory: &dyn 
     assert!(!restore(&world, &shard, &frozen).await);
 }
 
+pub async fn only_the_very_removal_is_put_back(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let shard = remembering(&world);
+    // Another plan's, of the same version.
+    for text in ["live", "dead"] {
+        match text {
+            "live" => world.put(text, world.ago(-60_000)).await,
+            _ => world.put_dead(text).await,
+        }
+        let (was, taken) = take_out(&world, &shard, text).await;
+        let refused = world.store.restore(&shard, world.now(), OTHER, std::slice::from_ref(&taken)).await;
+        assert_eq!(refused.unwrap().answers, [false], "another removed {text}");
+        assert!(restore(&world, &shard, &taken).await);
+        assert_eq!(world.get(text).await, Some(was));
+    }
+    // It was put back, given a later due time, and removed again: it is of the same enqueue.
+    world.put("later", world.ago(-60_000)).await;
+    let (_, soon) = take_out(&world, &shard, "later").await;
+    assert!(restore(&world, &shard, &soon).await);
+    let due = duetime_core::Due::In(Duration::from_secs(3600));
+    let moved = world.store.edit(&shard, world.now(), &[Edit::Reschedule(id("later"), due)]).await.unwrap();
+    assert!(matches!(moved[..], [Edited::Rescheduled(_)]), "{moved:?}");
+    let (was, late) = take_out(&world, &shard, "later").await;
+    assert!(!restore(&world, &shard, &soon).await, "it would come early");
+    assert!(restore(&world, &shard, &late).await);
+    assert_eq!(world.get("later").await, Some(was));
+    // A nack changes when it is visible, and its attempts, alone.
+    world.put("tried", world.ago(1000)).await;
+    let (_, fresh) = take_out(&world, &shard, "tried").await;
+    assert!(restore(&world, &shard, &fresh).await);
+    let claimed = world.claim_one().await;
+    world.settle(&claimed, Settlement::Nack(Duration::from_secs(60))).await;
+    let (_, tried) = take_out(&world, &shard, "tried").await;
+    assert!(!restore(&world, &shard, &fresh).await, "it had an attempt, and waits");
+    assert!(restore(&world, &shard, &tried).await);
+    // A purge of a letter that a plan took out is for good.
+    world.put_dead("purged").await;
+    let (_, taken) = take_out(&world, &shard, "purged").await;
+    let purged = world.store.resolve_dead_letters(&shard, world.now(), &[id("purged")], DeadAction::Purge).await;
+    assert_eq!(purged.unwrap(), [false]);
+    assert!(!restore(&world, &shard, &taken).await);
+}
+
 pub async fn nothing_is_put_back_of_what_is_not_remembered(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     world.put("unnoted", world.ago(-60_000)).await;
@@ -200,11 +247,11 @@ pub async fn nothing_is_put_back_under_another_record_than_it_was_removed_under(
     world.put("a", world.ago(-1000)).await;
     let (_, taken) = take_out(&world, &shard, "a").await;
     let earlier = Shard { epoch: shard.epoch - 1, ..shard.clone() };
-    let refused = world.store.restore(&earlier, world.now(), std::slice::from_ref(&taken)).await;
+    let refused = world.store.restore(&earlier, world.now(), BY, std::slice::from_ref(&taken)).await;
     assert!(matches!(refused, Err(StoreError::Stale(_))), "{refused:?}");
     assert!(world.get("a").await.is_none());
     let batch: Vec<Frozen> = vec![taken.clone(), taken];
-    let answers = world.store.restore(&shard, world.now(), &batch).await.unwrap().answers;
+    let answers = world.store.restore(&shard, world.now(), BY, &batch).await.unwrap().answers;
     assert_eq!(answers, [true, false], "an id that is given twice is there once");
     world.enqueue(&[message("b", world.ago(-1000))]).await;
     assert_eq!(world.survey().await.scheduled, 2);

@@ -37,8 +37,10 @@ NOT_YET_THERE = ("Connection refused", "ConnectionRefused", "Connection reset by
 STARTS_SERVERS = "crates/duetime-testkit/src/servers/"
 # An assertion with such words, or one that compares, may be about a message: it is refused.
 MAY_BE_A_PROMISE = re.compile(
-    r"^assertion `left|\b(lost|early|too soon|twice|missing|neither|duplicat\w*|wrong|never|damaged|panicked)\b"
+    r"^assertion `left|ended|\b(lost|early|too soon|twice|missing|neither|duplicat\w*|wrong|never|damaged|panicked)\b"
 )
+# What a program in Python ended with.
+RAISED = re.compile(r"^\w*Error: .*$", re.MULTILINE)
 PANIC = re.compile(r"^thread '.*panicked at (?P<where>.*):\d+:\d+:$", re.MULTILINE)
 
 
@@ -58,6 +60,11 @@ def is_excused(where, said):
     if STARTS_SERVERS in where and any(mark in said for mark in PORT_TAKEN):
         return True
     return STARTS_SERVERS in where and any(mark in first for mark in NOT_YET_THERE)
+
+
+def unexcused(text):
+    """What the panics of an output said that are not the machine's."""
+    return [said for where, said in panics(text) if not is_excused(where, said)]
 
 
 def excuse(tried):
@@ -82,10 +89,9 @@ def is_asked_again(tried):
     text = "\n".join(tried.itertext())
     if BROKEN in text or "abort" in (tried.get("type") or ""):
         return False
-    unexcused = [said for where, said in panics(text) if not is_excused(where, said)]
-    # What follows the first line is often the log of a node.
-    firsts = [said.split("\n", 1)[0] for said in unexcused]
-    return bool(firsts) and not any(MAY_BE_A_PROMISE.search(first) or "ended" in first for first in firsts)
+    # What follows the first line is often the log of a node, or the end of a program in Python.
+    said = [line for one in unexcused(text) for line in (one.split("\n", 1)[0], *RAISED.findall(one))]
+    return bool(said) and not any(map(MAY_BE_A_PROMISE.search, said))
 
 
 def main(path, again=None):
@@ -97,7 +103,7 @@ def main(path, again=None):
             if why is not None:
                 print(f"tried again {name}: {why}")
                 continue
-            said = [one for where, one in panics("\n".join(tried.itertext())) if not is_excused(where, one)]
+            said = unexcused("\n".join(tried.itertext()))
             said = said[0][:500] if said else tried.get("type")
             if again and is_asked_again(tried):
                 asked.append(f"binary_id(={case.get('classname')}) & test(={case.get('name')})")

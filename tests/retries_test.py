@@ -113,7 +113,8 @@ class AskedAgain(unittest.TestCase):
 
     def test_what_may_be_about_a_message_is_not(self):
         for bad in ["assertion `left == right` failed\n left: 1\nright: 2", "o-17 was lost", "o-17 came twice",
-                    "the node ended:\nerror", "a promise is broken: I1", "3 ms early"]:
+                    "the node ended:\nerror", "a promise is broken: I1", "3 ms early",
+                    "Traceback (most recent call last):\n  File \"x.py\"\nAssertionError: o-17 was lost\n"]:
             status, said, asked = self.filter_of(panic(bad))
             self.assertEqual((status, asked), (1, ""), said)
         self.assertEqual(self.filter_of("", kind="test abort with signal 11")[0], 1)

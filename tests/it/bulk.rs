@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const MESSAGES: usize = 400;
 const A_SECOND: u64 = 25;
 
-async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+/// A plan of the topic `orders`, once it is as `wanted`.
+pub async fn plan_when(node: &Node, id: &str, patience: Duration, wanted: impl Fn(&Value) -> bool) -> Value {
     let seen = async {
         loop {
             let plan = done(node, Method::GET, &format!("orders/plans/{id}"), &json!({})).await;
@@ -26,7 +27,7 @@ async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Va
             let_pass(Duration::from_millis(100), Because::AskedAgain).await;
         }
     };
-    tokio::time::timeout(PATIENCE, seen).await.expect("the plan gets there in time")
+    tokio::time::timeout(patience, seen).await.expect("the plan gets there in time")
 }
 
 async fn fill(node: &Node) {
@@ -54,11 +55,11 @@ async fn a_bulk_action_goes_on_at_another_node_when_its_node_is_killed() {
     assert_eq!(plan["expected"], MESSAGES);
     let id = plan["id"].as_str().unwrap();
     done(&first, Method::POST, &format!("orders/plans/{id}/start"), &json!({ "at_most": MESSAGES })).await;
-    plan_when(&second, id, |plan| count(plan, "done") >= 2 * A_SECOND).await;
+    plan_when(&second, id, PATIENCE, |plan| count(plan, "done") >= 2 * A_SECOND).await;
     first.kill();
     // The count changes meanwhile: what moves is met all the same.
     done(&second, Method::PUT, "orders/shards", &json!({ "shards": 12 })).await;
-    let done = plan_when(&second, id, |plan| plan["state"] == "done").await;
+    let done = plan_when(&second, id, PATIENCE, |plan| plan["state"] == "done").await;
     assert_eq!((left(&second).await, count(&done, "failed")), (0, 0), "{done}");
     assert!(count(&done, "done") + count(&done, "unrecorded") >= MESSAGES as u64, "{done}");
     let outcomes = ["done", "in_flight", "unchanged", "failed", "unrecorded", "open"];
@@ -90,7 +91,7 @@ async fn the_command_line_plans_starts_stops_and_forgets() {
     assert!(!ok && refused.contains("give at_most"), "{refused}");
     assert!(duetime(&["bulk", "list", "orders"]).1.contains("no bulk plans"), "nobody agreed to it yet");
     done(&node, Method::POST, &format!("orders/plans/{id}/start"), &json!({ "at_most": 111 })).await;
-    plan_when(&node, id, |plan| count(plan, "done") > 0).await;
+    plan_when(&node, id, PATIENCE, |plan| count(plan, "done") > 0).await;
     let (ok, stopped) = duetime(&["bulk", "stop", "orders", id, "--json"]);
     let stopped: Value = serde_json::from_str(&stopped).unwrap();
     assert!(ok && stopped["state"] == "stopped", "{stopped}");

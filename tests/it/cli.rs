@@ -62,15 +62,22 @@ fn said(output: Output) -> Said {
     Said { status, out: text(output.stdout), err: text(output.stderr) }
 }
 
-fn command(node: Option<&Node>, args: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+/// A program without the variables of the process that runs the tests, which asks `node`.
+fn clean(program: &str, node: Option<&Node>) -> Command {
+    let mut command = Command::new(program);
     for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
         command.env_remove(name);
     }
     if let Some(node) = node {
         command.env("DUETIME_NODE", node.url());
     }
-    command.args(args).stdin(Stdio::null());
+    command.stdin(Stdio::null());
+    command
+}
+
+fn command(node: Option<&Node>, args: &[&str]) -> Command {
+    let mut command = clean(PROGRAM, node);
+    command.args(args);
     command
 }
 

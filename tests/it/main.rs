@@ -57,6 +57,7 @@ mod sink_redis_stream;
 mod sink_shared;
 mod sink_silent;
 mod sink_tls;
+mod small_disk;
 mod smear;
 mod store_load;
 mod targets;

@@ -149,9 +149,7 @@ fn scales() -> HashMap<String, (f64, f64)> {
     for board in boards() {
         for panel in board.json("docs/RUNBOOKS.md")["panels"].as_array().unwrap() {
             let shown = &panel["fieldConfig"]["defaults"];
-            let is_over_time = panel["type"] == "timeseries";
-            let least =
-                if is_over_time { shown["min"].as_f64().unwrap_or(f64::NEG_INFINITY) } else { f64::NEG_INFINITY };
+            let least = shown["min"].as_f64().filter(|_| panel["type"] == "timeseries").unwrap_or(f64::NEG_INFINITY);
             let most = if shown["unit"] == "percentunit" { 1.000_001 } else { f64::INFINITY };
             for target in panel["targets"].as_array().into_iter().flatten() {
                 scales.insert(chosen(target["expr"].as_str().unwrap()), (least, most));

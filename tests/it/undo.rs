@@ -9,25 +9,13 @@ use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::bulk::plan_when;
 use crate::test_node::{ask, client, done};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A node looks for plans every 5 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MESSAGES: usize = 1_000;
-
-async fn plan_when(node: &Node, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let seen = async {
-        loop {
-            let plan = done(node, Method::GET, &format!("orders/plans/{id}"), &json!({})).await;
-            if wanted(&plan) {
-                return plan;
-            }
-            let_pass(Duration::from_millis(100), Because::AskedAgain).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, seen).await.expect("the plan gets there in time")
-}
 
 /// What must be the same of a message that is put back.
 fn whole(message: &Value) -> Value {
@@ -92,7 +80,7 @@ async fn a_bulk_cancel_of_a_thousand_is_taken_back_at_any_node_and_what_is_newer
     assert_eq!((&plan["expected"], &plan["undo"]["state"]), (&json!(MESSAGES), &json!("keeping")), "{plan}");
     let id = plan["id"].as_str().unwrap();
     done(&first, Method::POST, &format!("orders/plans/{id}/start"), &json!({ "at_most": MESSAGES })).await;
-    let plan = plan_when(&second, id, |plan| plan["state"] == "done").await;
+    let plan = plan_when(&second, id, PATIENCE, |plan| plan["state"] == "done").await;
     assert_eq!((&plan["counts"]["done"], &plan["undo"]["kept"]), (&json!(MESSAGES), &json!(MESSAGES)), "{plan}");
     assert!(all(&second).await.is_empty());
     // Three are enqueued anew, one of them at the very time at which the others are put back, and one is cancelled.
@@ -106,7 +94,7 @@ async fn a_bulk_cancel_of_a_thousand_is_taken_back_at_any_node_and_what_is_newer
     let undo = format!("orders/plans/{id}/undo");
     let (nothing, late) = (json!({}), json!([anew(900)]));
     tokio::join!(done(other, Method::POST, &undo, &nothing), done(&first, Method::POST, "orders/messages", &late));
-    let plan = plan_when(&second, id, |plan| plan["undo"]["state"] == "done").await;
+    let plan = plan_when(&second, id, PATIENCE, |plan| plan["undo"]["state"] == "done").await;
     let counted = ["restored", "left", "unknown"].map(|name| plan["undo"][name].as_u64().unwrap());
     assert_eq!((counted.iter().sum::<u64>(), counted[2]), (MESSAGES as u64, 0), "{plan}");
     let after = all(&second).await;

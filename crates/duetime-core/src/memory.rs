@@ -55,7 +55,7 @@ pub const OUTCOME_BYTES: usize = 1 + 4 + 8 + 8 + 8 + 8;
 
 /// Stands behind an outcome whose message may be put back, until somebody cancels its id, with the eight bytes of who
 /// removed it behind it: see [`crate::MessageStore::restore`].
-pub const UNDOABLE: u8 = 1;
+const UNDOABLE: u8 = 1;
 
 /// What stands behind the outcome of a message that `by` removed and may put back.
 #[must_use]

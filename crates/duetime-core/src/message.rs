@@ -22,28 +22,6 @@ pub const PREVIOUS: &str = "duetime-previous";
 /// What a message says of how Duetime treats it: kept among its headers, and shown to nobody who is handed it.
 const KEPT: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, PREVIOUS];
 
-/// Refuses more headers, or longer ones, than a message may have.
-pub(crate) fn check_size(pairs: &[(String, String)]) -> Result<(), String> {
-    let (mut given, mut given_bytes, mut bytes) = (0, 0, 0);
-    for (name, value) in pairs {
-        let more = name.len() + value.len();
-        bytes += more;
-        if !name.starts_with(OWN_HEADERS) {
-            given += 1;
-            given_bytes += more;
-        }
-    }
-    let count = pairs.len().saturating_sub(OWN_HEADERS_MAX).max(given);
-    if count > HEADERS_MAX {
-        return Err(format!("{count} headers; the limit is {HEADERS_MAX}"));
-    }
-    let bytes = bytes.saturating_sub(OWN_HEADER_BYTES_MAX).max(given_bytes);
-    if bytes > HEADER_BYTES_MAX {
-        return Err(format!("headers have {bytes} bytes; the limit is {HEADER_BYTES_MAX}"));
-    }
-    Ok(())
-}
-
 /// Header names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
@@ -58,8 +36,9 @@ impl Headers {
     ///
     /// A sentence that names the header and the fix.
     pub fn new(pairs: Vec<(String, String)>) -> Result<Self, String> {
-        check_size(&pairs)?;
-        for (name, value) in &pairs {
+        let headers = Self(pairs);
+        headers.check_size()?;
+        for (name, value) in headers.iter() {
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
             if name.is_empty() || !name.bytes().all(token) {
                 return Err(format!("header name {name:?} is refused; use letters, digits and - . _ as in HTTP"));
@@ -68,7 +47,7 @@ impl Headers {
                 return Err(format!("header {name:?} has a control character in its value; leave it out"));
             }
         }
-        Ok(Self(pairs))
+        Ok(headers)
     }
 
     /// Refuses more than [`Headers::new`] takes, where what Duetime keeps itself was added since.
@@ -77,7 +56,24 @@ impl Headers {
     ///
     /// A sentence with the number and the limit.
     pub fn check_size(&self) -> Result<(), String> {
-        check_size(&self.0)
+        let (mut given, mut given_bytes, mut bytes) = (0, 0, 0);
+        for (name, value) in self.iter() {
+            let more = name.len() + value.len();
+            bytes += more;
+            if !name.starts_with(OWN_HEADERS) {
+                given += 1;
+                given_bytes += more;
+            }
+        }
+        let count = self.len().saturating_sub(OWN_HEADERS_MAX).max(given);
+        if count > HEADERS_MAX {
+            return Err(format!("{count} headers; the limit is {HEADERS_MAX}"));
+        }
+        let bytes = bytes.saturating_sub(OWN_HEADER_BYTES_MAX).max(given_bytes);
+        if bytes > HEADER_BYTES_MAX {
+            return Err(format!("headers have {bytes} bytes; the limit is {HEADER_BYTES_MAX}"));
+        }
+        Ok(())
     }
 
     /// Takes headers that were checked when they were stored.
@@ -105,19 +101,24 @@ impl Headers {
     /// The headers with this one as the first, in place of all that have its name.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
-        let others = self.iter().filter(|(other, _)| *other != name);
-        Self([(name, value)].into_iter().chain(others).map(|(n, v)| (n.to_owned(), v.to_owned())).collect())
+        let mut headers = self.without(name);
+        headers.0.insert(0, (name.to_owned(), value.to_owned()));
+        headers
     }
 
-    /// The headers with this one as the last; without it, where that would be more than a message may have.
-    #[must_use]
-    pub(crate) fn append(self, name: &str, value: &str) -> Self {
-        let mut pairs = self.0;
-        pairs.push((name.to_owned(), value.to_owned()));
-        if check_size(&pairs).is_err() {
-            pairs.pop();
+    /// The headers without those of this name.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().filter(|(other, _)| other != name).cloned().collect())
+    }
+
+    /// The headers with this one as the last; as an error without it, where that would be more than a message may have.
+    pub(crate) fn append(mut self, name: &str, value: &str) -> Result<Self, Self> {
+        self.0.push((name.to_owned(), value.to_owned()));
+        if self.check_size().is_ok() {
+            return Ok(self);
         }
-        Self(pairs)
+        self.0.pop();
+        Err(self)
     }
 
     /// Bytes of all names and values.

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::message::{Headers, PREVIOUS, check_size};
+use crate::message::{Headers, PREVIOUS};
 use crate::time::Timestamp;
 
 /// Of a longer payload its length alone is kept.
@@ -57,11 +57,9 @@ impl Previous {
     #[must_use]
     pub fn kept_in(&self, headers: &Headers) -> Headers {
         let length = Self { payload: None, ..self.clone() };
-        let others = headers.iter().filter(|(name, _)| *name != PREVIOUS);
-        let others: Vec<(String, String)> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let with = |text: String| [others.clone(), vec![(PREVIOUS.to_owned(), text)]].concat();
-        let mut kept = [self.value(), length.value()].into_iter().map(with);
-        Headers::from_stored(kept.find(|all| check_size(all).is_ok()).unwrap_or_else(|| others.clone()))
+        let others = headers.without(PREVIOUS);
+        let with = |value: String| others.clone().append(PREVIOUS, &value).ok();
+        [self.value(), length.value()].into_iter().find_map(with).unwrap_or(others)
     }
 }
 
@@ -95,7 +93,7 @@ mod tests {
         let most = Previous::new(&Bytes::from(vec![b'x'; KEPT_BYTES_MAX]), NOW);
         let full = most.kept_in(&headers(1, HEADER_BYTES_MAX - 1000));
         assert_eq!(Previous::of(&full), Some(Previous { payload: None, ..most.clone() }));
-        assert!(check_size(&full.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect::<Vec<_>>()).is_ok());
+        assert_eq!(full.check_size(), Ok(()));
         // A producer's headers take no place of it, Duetime's own do.
         assert_eq!(Previous::of(&most.kept_in(&headers(HEADERS_MAX, 1))), Some(most.clone()));
         let own = (0..HEADERS_MAX + OWN_HEADERS_MAX).map(|n| (format!("{OWN_HEADERS}{n}"), String::new()));

@@ -31,7 +31,7 @@ use crate::message::{Death, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::routing::{Routing, RoutingRecord, Shard};
 use crate::score::{LeaseClass, Score};
-use crate::store::StoreError;
+use crate::store::{Edit, StoreError, TakenState};
 use crate::time::Timestamp;
 
 /// Source of truth for a topic's routing. Every store is one: it stores the routing in the topic's record.
@@ -189,6 +189,24 @@ pub enum FrozenState {
 }
 
 impl Frozen {
+    /// How `by` removes a message, and with what it puts it back ([`crate::MessageStore::restore`]); `None`: the message
+    /// is claimed, or its body is lost.
+    #[must_use]
+    pub fn taken_out(message: StoredMessage, by: u64) -> Option<(Edit, Self)> {
+        let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
+        let (was, state) = match (message.version(), message.death) {
+            (Some(version), _) => (TakenState::Scheduled(version.score), FrozenState::Live(version.score)),
+            (None, Some(Death { at: died_at, reason })) => {
+                let at = Score::new(died_at, LeaseClass::FREE, 0).raw();
+                (TakenState::Dead(died_at), FrozenState::Dead { at, attempts, reason })
+            }
+            (None, None) => return None,
+        };
+        let StoredMessage { due_at, redrives, headers, payload, .. } = message;
+        let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
+        Some((Edit::TakeOut { id: id.clone(), nonce, was, by }, Self { id, state, body: Some(body) }))
+    }
+
     /// As a page of live messages has it.
     #[must_use]
     pub fn listed(&self) -> Option<ListEntry> {

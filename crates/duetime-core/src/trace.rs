@@ -132,7 +132,7 @@ impl Headers {
         let state = by.tracestate.as_ref().filter(|_| self.get_in_any_case(TRACESTATE).is_none());
         let added = [(TRACEPARENT, Some(&by.traceparent)), (TRACESTATE, state)];
         added.into_iter().fold(self, |headers, (name, value)| match value {
-            Some(value) => headers.append(name, value),
+            Some(value) => headers.append(name, value).unwrap_or_else(|full| full),
             None => headers,
         })
     }

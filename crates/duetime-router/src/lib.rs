@@ -26,7 +26,7 @@ mod router;
 mod tests;
 
 pub use bulk::error::PlanError;
-pub use bulk::plan::undo::{PlanUndo, UNDO_MS, UndoState};
+pub use bulk::plan::undo::{PlanUndo, UNDO_MS, UndoState, node_name};
 pub use bulk::plan::{
     BulkAction, BulkFilter, BulkPlan, DRAFT_MS, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanStart, PlanState,
 };

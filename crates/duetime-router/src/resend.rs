@@ -15,7 +15,7 @@
 use bytes::Bytes;
 use duetime_core::store::{DeadChange, DeadEdit, DeadEdited, Enqueue};
 use duetime_core::{
-    Due, Expiry, MessageId, MessageState, Nonce, OnConflict, Previous, StoredMessage, Timestamp, TopicName,
+    Due, Expiry, Headers, MessageId, MessageState, Nonce, OnConflict, Previous, StoredMessage, Timestamp, TopicName,
 };
 
 use crate::calls::ops::FoundMessage;
@@ -233,11 +233,18 @@ impl Resend {
         cause
     }
 
+    /// What is delivered in the place of a letter that has these: edited, it keeps its former payload.
+    fn content(&self, headers: Headers, payload: Bytes, now: Timestamp) -> (Headers, Bytes) {
+        match &self.payload {
+            Some(edited) => (Previous::new(&payload, now).kept_in(&headers), edited.clone()),
+            None => (headers, payload),
+        }
+    }
+
     fn edit(&self, from: &TopicName, letter: Letter, now: Timestamp) -> DeadEdit {
         let Letter { died_at, message, .. } = letter;
         let nonce = self.nonce(from, &message.id, died_at);
-        let headers = Previous::new(&message.payload, now).kept_in(&message.headers);
-        let payload = self.payload.clone().unwrap_or(message.payload);
+        let (headers, payload) = self.content(message.headers, message.payload, now);
         let change = DeadChange::Rewrite { nonce, headers, payload };
         DeadEdit { id: message.id, nonce: message.nonce, died_at, change }
     }
@@ -245,11 +252,7 @@ impl Resend {
     fn enqueue(&self, from: &TopicName, letter: Letter, now: Timestamp) -> Enqueue {
         let Letter { died_at, message, .. } = letter;
         let nonce = message.nonce.derived(&self.cause(from, &message.id, died_at));
-        let headers = match &self.payload {
-            Some(_) => Previous::new(&message.payload, now).kept_in(&message.headers),
-            None => message.headers,
-        };
-        let payload = self.payload.clone().unwrap_or(message.payload);
+        let (headers, payload) = self.content(message.headers, message.payload, now);
         Enqueue { id: message.id, due: Due::At(now), headers, payload, on_conflict: OnConflict::Reject, nonce }
     }
 }

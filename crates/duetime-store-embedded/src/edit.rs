@@ -5,21 +5,10 @@ use duetime_core::{Due, End, MessageId, Nonce, Outcome, Score, Timestamp, Versio
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
+use crate::edit_dead::find;
 use crate::enqueue::{forget_dead, moment_of};
 use crate::past;
 use crate::shard::ShardState;
-
-/// Cursors of dead letters, which are unique, for each millisecond of their deaths.
-const CURSORS_A_MS: i64 = 1000;
-
-/// Whether what is removed may be put back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    /// It may not.
-    ForGood,
-    /// It may, by this one.
-    Undoable(u64),
-}
 
 /// Carries out the batch, item by item. `notes`: what is done of a cancel that finds nothing.
 pub fn edit(
@@ -33,11 +22,11 @@ pub fn edit(
         Edit::CancelGone(id) => cancel(conn, state, now, id, Notes::None),
         Edit::CancelIf { id, version, moved } => {
             let end = if *moved { End::Moved } else { End::Cancelled };
-            cancel_if(conn, state, now, id, (*version, end, Mark::ForGood))
+            cancel_if(conn, state, now, id, (*version, end, None))
         }
         Edit::TakeOut { id, nonce, was: TakenState::Scheduled(score), by } => {
             let version = Version { nonce: *nonce, score: *score };
-            cancel_if(conn, state, now, id, (version, End::Cancelled, Mark::Undoable(*by)))
+            cancel_if(conn, state, now, id, (version, End::Cancelled, Some(*by)))
         }
         Edit::TakeOut { id, nonce, was: TakenState::Dead(died), by } => {
             take_dead(conn, state, now, id, (*nonce, *died, *by))
@@ -87,13 +76,13 @@ fn cancel(
     Ok(answer)
 }
 
-/// Removes the message if it is this version.
+/// Removes the message if it is this version. `by`: who may put it back, if anybody.
 fn cancel_if(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
     id: &MessageId,
-    (version, end, mark): (Version, End, Mark),
+    (version, end, by): (Version, End, Option<u64>),
 ) -> rusqlite::Result<Edited> {
     let sql = "SELECT key, score, length(body), substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2";
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
@@ -101,7 +90,7 @@ fn cancel_if(
         conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
     let Some((key, score, bytes, head)) = found else {
         let became = past::became(conn, state.key, state.memory, now, id)?;
-        if became.is_some() && mark == Mark::ForGood {
+        if became.is_some() && by.is_none() {
             past::unmark(conn, state, id)?;
         }
         return Ok(became.map_or(Edited::Unknown, Edited::Gone));
@@ -113,9 +102,9 @@ fn cancel_if(
     conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
     state.freed(bytes);
     state.removed(version.score);
-    match mark {
-        Mark::ForGood => past::ended(conn, state, now, id, (end, version.score), &head)?,
-        Mark::Undoable(by) => past::taken_out(conn, state, now, id, (end, version.score), (&head, by))?,
+    match by {
+        None => past::ended(conn, state, now, id, (end, version.score), &head)?,
+        Some(by) => past::taken_out(conn, state, now, id, (end, version.score), (&head, by))?,
     }
     Ok(Edited::Cancelled)
 }
@@ -128,24 +117,17 @@ fn take_dead(
     id: &MessageId,
     (nonce, died, by): (Nonce, Timestamp, u64),
 ) -> rusqlite::Result<Edited> {
-    let sql = "SELECT m.key, d.cursor, length(m.body), substr(m.body, 1, 17) FROM message m \
-               LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id \
-               WHERE m.shard = ?1 AND m.id = ?2";
-    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let found: Option<(i64, Option<i64>, i64, Vec<u8>)> =
-        conn.prepare_cached(sql)?.query_row(params![state.key, id.as_str()], read).optional()?;
-    let Some((key, cursor, bytes, head)) = found else {
+    let Some(found) = find(conn, state, id)? else {
         let became = past::became(conn, state.key, state.memory, now, id)?;
         return Ok(became.map_or(Edited::Unknown, Edited::Gone));
     };
-    let is_then = cursor.is_some_and(|cursor| cursor.div_euclid(CURSORS_A_MS) == died.as_millis());
-    if !is_then || body::head(&head).is_none_or(|(_, there)| there != nonce.0) {
+    if !found.is_letter(nonce, died) {
         return Ok(Edited::Changed);
     }
-    conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![key])?;
-    state.freed(bytes);
+    conn.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute(params![found.key])?;
+    state.freed(found.bytes);
     let attempts = forget_dead(conn, state, id)?;
-    past::taken_out(conn, state, now, id, (End::Dead, attempts), (&head, by))?;
+    past::taken_out(conn, state, now, id, (End::Dead, attempts), (&found.head, by))?;
     Ok(Edited::Cancelled)
 }
 

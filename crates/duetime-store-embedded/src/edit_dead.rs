@@ -12,11 +12,22 @@ use crate::past;
 use crate::shard::ShardState;
 
 /// A message as its row has it.
-struct Found {
-    key: i64,
+pub struct Found {
+    pub key: i64,
     died_at: Option<Timestamp>,
-    bytes: i64,
-    head: Vec<u8>,
+    pub bytes: i64,
+    pub head: Vec<u8>,
+}
+
+impl Found {
+    fn nonce(&self) -> Option<Nonce> {
+        body::head(&self.head).map(|(_, nonce)| Nonce(nonce))
+    }
+
+    /// Whether it is the letter of this enqueue that died then.
+    pub fn is_letter(&self, nonce: Nonce, died_at: Timestamp) -> bool {
+        self.died_at == Some(died_at) && self.nonce() == Some(nonce)
+    }
 }
 
 /// Carries out the batch, item by item; see [`duetime_core::MessageStore::edit_dead_letters_at`].
@@ -44,9 +55,8 @@ fn edit_one(
         };
         return Ok(if is_that { DeadEdited::Already } else { DeadEdited::Unknown });
     };
-    let nonce = body::head(&found.head).map(|(_, nonce)| Nonce(nonce));
-    if found.died_at != Some(edit.died_at) || nonce != Some(edit.nonce) {
-        let is_that = nonce.is_some() && nonce == edit.rewritten();
+    if !found.is_letter(edit.nonce, edit.died_at) {
+        let is_that = edit.rewritten().is_some_and(|nonce| found.nonce() == Some(nonce));
         return Ok(if is_that { DeadEdited::Already } else { DeadEdited::Changed });
     }
     let attempts = forget_dead(conn, state, &edit.id)?;
@@ -69,7 +79,8 @@ fn edit_one(
     Ok(DeadEdited::Done)
 }
 
-fn find(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<Option<Found>> {
+/// The message of this id, live or dead.
+pub fn find(conn: &Connection, state: &ShardState, id: &MessageId) -> rusqlite::Result<Option<Found>> {
     let sql = "SELECT m.key, d.cursor, length(m.body), substr(m.body, 1, 17) FROM message m \
                LEFT JOIN dead d ON m.score IS NULL AND d.shard = m.shard AND d.id = m.id \
                WHERE m.shard = ?1 AND m.id = ?2";

@@ -68,7 +68,7 @@ if remembers then
   for k, i in ipairs(gone_at) do
     local how = past[k] and byte(past[k]) or CANCELLED_BEFORE
     if how ~= CANCELLED_BEFORE then out[i] = past[k] end
-    -- Who cancels what a bulk action removed is answered for good.
+    -- A cancel is for good: what a bulk action removed is not put back any more.
     if past[k] then unmark(gone[k], past[k]) end
     -- What moved lives elsewhere, and may be on its way back.
     if A[5] ~= '' and (how == CANCELLED_BEFORE or how == MOVED) then

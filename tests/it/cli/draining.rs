@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{command, node, to};
 
-mod beanstalkd;
+pub(super) mod beanstalkd;
 mod rabbitmq;
 
 /// What is done once, at the moment that a tap waits for.

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duetime_core::Clock as _;
-use duetime_testkit::WallClock;
 use duetime_testkit::in_time;
 use duetime_testkit::servers::Node;
 use duetime_testkit::wait::{Because, let_pass};
@@ -17,17 +15,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::moving::{HOUR_MS, live, moved, mover};
+use super::moving::{HOUR_MS, live, moved, mover, now_ms};
 use super::{node, said, to, to_with_input};
 use crate::test_node;
 
 /// How often the mover is killed beside the rest.
 const KILLS: u64 = 3;
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
-
-fn now_ms() -> i64 {
-    WallClock.now().as_millis()
-}
 
 fn lines(all: &[Value]) -> String {
     all.iter().map(|one| one.to_string() + "\n").collect()

@@ -29,7 +29,7 @@ const KILLS: usize = 6;
 const NEAR_MS: std::ops::Range<i64> = 3_000..25_000;
 pub(super) const HOUR_MS: i64 = 3_600_000;
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     WallClock.now().as_millis()
 }
 

@@ -2,15 +2,15 @@
 //! servers. The blocks that need none are run by `clients/rig/pages.py`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use duetime_testkit::servers::{BeanstalkdServer, Node, RabbitMqServer};
 use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Connection, ConnectionProperties};
 
+use super::draining::beanstalkd::Peer;
 use super::importing::recorded;
-use super::{PROGRAM, Said, node, said, to};
+use super::{PROGRAM, Said, clean, node, said, to};
 
 /// How a command begins that stands within the text.
 const IN_TEXT: [&str; 2] = ["duetime ", "rabbitmqctl "];
@@ -47,36 +47,20 @@ async fn waiting_orders() -> RabbitMqServer {
     broker
 }
 
-/// Puts three jobs into the tube `orders`, for an hour from now.
-fn put_orders(server: &BeanstalkdServer) {
-    use std::io::{Read as _, Write as _};
-    let mut producer = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    producer.write_all(b"use orders\r\n").unwrap();
-    for _ in 0..3 {
-        producer.write_all(b"put 7 3600 60 5\r\norder\r\n").unwrap();
-    }
-    producer.write_all(b"quit\r\n").unwrap();
-    let mut answers = String::new();
-    producer.read_to_string(&mut answers).unwrap();
-    assert_eq!(answers.matches("INSERTED").count(), 3, "{answers}");
-}
-
 /// Types a line into a shell that finds the program by its name.
 fn typed(node: &Node, folder: &Path, line: &str) -> Said {
-    let mut shell = Command::new("sh");
-    for name in std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("DUETIME_")) {
-        shell.env_remove(name);
-    }
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    shell.env("PATH", path).env("DUETIME_NODE", node.url()).args(["-c", line]).current_dir(folder).stdin(Stdio::null());
-    said(shell.output().unwrap())
+    said(clean("sh", Some(node)).env("PATH", path).args(["-c", line]).current_dir(folder).output().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_of_the_page_about_moving_does_what_the_page_says() {
     let (redis, beanstalkd, broker) =
         (recorded("bullmq").await, BeanstalkdServer::start().await, waiting_orders().await);
-    put_orders(&beanstalkd);
+    let mut producer = Peer::of(beanstalkd.port());
+    for _ in 0..3 {
+        producer.put(3600, "order");
+    }
     let (first, second) = (node().await, node().await);
     to(&first, &["topic", "create", "mails"]).done();
     to(&first, &["topic", "create", "orders", "--remember", "1d"]).done();

@@ -19,6 +19,10 @@ FLAGS = [
 ]
 # Printed when what a page should show was waited for in vain: console.rs looks for it.
 RAN_OUT = "A WAIT OF THE PAGE RAN OUT"
+LISTENS = """() => { window.said = []; new MutationObserver((seen) => seen.forEach(({ target }) => {
+    const one = target instanceof Element ? target : target.parentElement;
+    if (one?.closest('[role=status], [role=alert], [aria-live]')) window.said.push(one.textContent);
+})).observe(document, { childList: true, characterData: true, subtree: true }); }"""
 FOUND = "axe.run().then(({ violations }) => violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html).join(' ')))"
 
 
@@ -44,6 +48,16 @@ def window_in(context, within_ms):
     page.set_default_timeout(within_ms)
     page.on("pageerror", lambda error: sys.exit(f"error: {error}"))
     return page
+
+
+def pages_in(browser, within_ms):
+    """A function that opens a page as `window_in` does, in a context of its own with the options it is given."""
+    return lambda **options: window_in(browser.new_context(**options), within_ms)
+
+
+def listen(page):
+    """From now on `window.said` has each text that a screen reader would say by itself."""
+    page.evaluate(LISTENS)
 
 
 def axe(page, what):

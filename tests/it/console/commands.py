@@ -7,18 +7,14 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, close, put, until, window_in
-from screens import FULL, PRESSED, fill
+from browser import asking, chromium, close, listen, pages_in, put, until
+from screens import FULL, PRESSED, fill, opens
 
 SEEN_WITHIN_MS = 30_000
 # Longer than rows that nobody has the focus in keep their places.
 HELD_MS = 12_000
 # While ages grow.
 LISTENED_MS = 2500
-CHANGES = """() => { window.said = []; new MutationObserver((seen) => seen.forEach(({ target }) => {
-    const one = target instanceof Element ? target : target.parentElement;
-    if (one?.closest('[role=status], [role=alert], [aria-live]')) window.said.push(one.textContent);
-})).observe(document, { childList: true, characterData: true, subtree: true }); }"""
 
 
 def main():
@@ -26,19 +22,15 @@ def main():
     api = asking(url)
     fill(api)
     with chromium() as browser:
-        def page_of(**options):
-            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
-
-        def seen(page, place, said):
-            page.goto(f"{url}/#/{place}")
-            expect(page.locator("main")).to_contain_text(said)
+        page_of = pages_in(browser, SEEN_WITHIN_MS)
+        seen = opens(url)
 
         page = page_of(viewport={"width": 1280, "height": 860})
         # Nothing is said aloud while nothing begins and nothing ends, on no screen.
         for place, said in FULL.items():
             seen(page, place, said)
             page.wait_for_timeout(800)
-            page.evaluate(CHANGES)
+            listen(page)
             page.wait_for_timeout(LISTENED_MS)
             assert page.evaluate("window.said") == [], f"{place}: {page.evaluate('window.said')}"
 

@@ -7,8 +7,8 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, close, put, until, window_in
-from screens import CALLS, FULL, PRESSED, fill
+from browser import asking, axe, chromium, close, pages_in, put, until
+from screens import CALLS, FULL, PRESSED, fill, opens
 
 SEEN_WITHIN_MS = 30_000
 # A desk's window at twice its size.
@@ -32,12 +32,8 @@ def main():
     url = sys.argv[1].rstrip("/")
     api = asking(url)
     with chromium() as browser:
-        def page_of(**options):
-            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
-
-        def seen(page, place, said):
-            page.goto(f"{url}/#/{place}")
-            expect(page.locator("main")).to_contain_text(said)
+        page_of = pages_in(browser, SEEN_WITHIN_MS)
+        seen = opens(url)
 
         # Screens with nothing on them, as axe sees them, in both themes.
         api("PUT", "/v1/topics/empty", {"shards": 1})

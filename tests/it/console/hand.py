@@ -1,12 +1,11 @@
 """By hand: the palette of commands, Try it, and what is the same on all screens: python hand.py URL"""
 
-import json
 import re
 import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, until, window_in
+from browser import asking, axe, chromium, pages_in, put, until
 
 SEEN_WITHIN_MS = 20_000
 # Times as programs write them, and durations in the notation of settings.
@@ -25,8 +24,7 @@ def main():
     api("POST", "/v1/topics/orders/nack", {"receipts": [dead["receipt"]], "dead": True, "reason": "it is closed"})
 
     with chromium() as browser:
-        def page_of(**options):
-            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
+        page_of = pages_in(browser, SEEN_WITHIN_MS)
 
         page = page_of(viewport={"width": 1280, "height": 860})
         main, dialog = page.locator("main"), page.get_by_role("dialog")
@@ -161,14 +159,11 @@ def main():
 
         # Times are written in one way, in the zone that the foot names once.
         far = page_of(timezone_id="Asia/Tokyo", viewport={"width": 1280, "height": 860})
-        herd = {"from": 1_800_000_000_000, "to": 1_800_000_060_000, "count": 1200, "last_late_ms": 3000}
-
-        def crowded(route):
-            answer = route.fetch()
-            read = {**answer.json(), "capacity": 400.0, "herd": {**herd, "summary": "1.2 k at 2027-01-15T08:00:00Z"}}
-            route.fulfill(response=answer, body=json.dumps(read))
-
-        far.route("**/forecast?*", crowded)
+        herd = {
+            "from": 1_800_000_000_000, "to": 1_800_000_060_000, "count": 1200, "last_late_ms": 3000,
+            "summary": "1.2 k at 2027-01-15T08:00:00Z",
+        }
+        put(far, "**/forecast?*", lambda read: read.update(capacity=400.0, herd=herd))
         api("POST", "/v1/topics/orders/nack", {"receipts": [
             api("POST", "/v1/topics/orders/claim", {"wait": "10s"})[1]["messages"][0]["receipt"]], "dead": True})
         for place, said in {

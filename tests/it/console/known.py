@@ -7,7 +7,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, close, put, window_in
+from browser import asking, chromium, close, pages_in, put
 
 # Rates are there when the node has counted twice.
 SEEN_WITHIN_MS = 60_000
@@ -27,8 +27,7 @@ def main():
     api("POST", "/v1/topics/letters/nack", {"receipts": [one["receipt"] for one in taken], "dead": True, "reason": "closed"})
 
     with chromium() as browser:
-        def page_of(**options):
-            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
+        page_of = pages_in(browser, SEEN_WITHIN_MS)
 
         # What the node knows to be wrong is said on the page, with what to do, in the title, and to who cannot see it.
         page = page_of(viewport={"width": 1280, "height": 860})
@@ -81,6 +80,12 @@ def main():
         idle = lambda read: [one.update(due=0) for one in read["topics"] if one["name"] == "calls"]
         put(page, "**/v1/topics", idle)
         expect(page.locator(".banner.trouble.bad", has_text="partner")).to_contain_text("nothing waits for it.")
+        # Where it is said to be down it can be paused.
+        page.goto(f"{url}/#/sinks")
+        expect(page.get_by_role("region", name="sinks", exact=True).locator("[data-name=State]")).to_have_text("down")
+        page.get_by_role("button", name="Pause partner …").click()
+        expect(page.get_by_role("dialog").get_by_role("heading")).to_contain_text("partner")
+        page.keyboard.press("Escape")
 
         # A node of which nothing was heard for long is not said to serve.
         put(page, "**/v1/nodes", lambda read: read["nodes"][0]["vitals"].update(at=read["nodes"][0]["vitals"]["at"] - 41_000))
@@ -117,6 +122,7 @@ def main():
         died = {"dead": 0.5}
         put(page, "**/v1/rates*", lambda read: [one.update(died) for one in read["topics"]])
         page.goto(f"{url}/#/topic/letters")
+        expect(page.locator("main")).to_contain_text("since it started; the rest waits.")
         figure = page.locator(".figure", has_text="Dead letters")
         expect(figure).to_contain_text("3")
         expect(figure.locator(".bad")).to_have_count(1)

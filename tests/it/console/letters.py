@@ -5,7 +5,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, window_in
+from browser import asking, axe, chromium, pages_in, put
 
 SEEN_WITHIN_MS = 20_000
 CLOSED, WEIRD = 31, 2
@@ -46,8 +46,7 @@ def main():
     taken(WEIRD, "nack", {"dead": True, "reason": "this cannot be read"})
 
     with chromium() as browser:
-        def page_of(**options):
-            return window_in(browser.new_context(**options), SEEN_WITHIN_MS)
+        page_of = pages_in(browser, SEEN_WITHIN_MS)
 
         page = page_of(viewport={"width": 1280, "height": 860})
         main = page.locator("main")
@@ -255,16 +254,13 @@ def main():
         # What was counted while one was redriven, which died again before that was seen here, is counted again.
         short = []
 
-        def missing(route):
-            answer = route.fetch()
-            read = answer.json()
+        def missing(read):
             if not short:
                 read["scanned"] -= 1
                 read["groups"][0]["count"] -= 1
                 short.append(read["groups"][0]["count"])
-            route.fulfill(response=answer, json=read)
 
-        page.route("**/dead/groups?*", missing)
+        put(page, "**/dead/groups?*", missing)
         page.reload()
         expect(group("is closed")).to_contain_text(f"{left} 100 %")
         assert short == [left - 1], short

@@ -13,7 +13,7 @@ import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium
+from browser import asking, axe, chromium, put
 
 SEEN_WITHIN_MS = 20_000
 # So long nothing can be done in a dialog that has opened.
@@ -447,14 +447,8 @@ def main():
         del faults[noise:]
 
         # Messages of a page whose node ended are shown, with why.
-        def unrecorded(route):
-            answer = route.fetch()
-            read = answer.json()
-            for plan in read["plans"]:
-                plan["counts"]["unrecorded"] = 37
-            route.fulfill(response=answer, json=read)
-
-        page.route(f"{url}/v1/topics/orders/plans", unrecorded)
+        unrecorded = lambda read: [plan["counts"].update(unrecorded=37) for plan in read["plans"]]
+        put(page, f"{url}/v1/topics/orders/plans", unrecorded)
         page.goto(f"{url}/#/messages/orders")
         expect(page.get_by_role("region", name="bulk actions").get_by_role("row").nth(1)).to_contain_text("37")
         expect(page.locator("main")).to_contain_text("whose node ended before it wrote down what became of them")

@@ -1,5 +1,7 @@
 """Something on every screen, and where it is."""
 
+from playwright.sync_api import expect
+
 CALLS = 16
 # Each screen, and a part of what it says once it is there.
 FULL = {
@@ -9,6 +11,16 @@ FULL = {
 }
 # What can be pressed on a screen, apart from the order of its tables.
 PRESSED = "main :is(button, a.button):not(th *):visible"
+
+
+def opens(url):
+    """A function that shows a screen of the console at `url` in a page, and waits for a part of what it says."""
+
+    def seen(page, place, said):
+        page.goto(f"{url}/#/{place}")
+        expect(page.locator("main")).to_contain_text(said)
+
+    return seen
 
 
 def fill(api):

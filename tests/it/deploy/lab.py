@@ -53,19 +53,23 @@ def until(ready, what):
         time.sleep(0.1)
 
 
+def can_listen(port, address="127.0.0.1"):
+    try:
+        with socket.socket() as probe:
+            # Connections that have ended are in nobody's way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+        return True
+    except OSError:
+        return False
+
+
 def free_port(addresses=("127.0.0.1",)):
     """A port that no connection is given, and whose bus (10,000 above) is free too."""
     # Scripts that are started together look in different places.
     for port in range(11000 + os.getpid() * 37 % 9000, 22000):
-        try:
-            for address in addresses:
-                for one in (port, port + 10000):
-                    with socket.socket() as probe:
-                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                        probe.bind((address, one))
-        except OSError:
-            continue
-        if port not in _given:
+        is_free = all(can_listen(one, address) for address in addresses for one in (port, port + 10000))
+        if is_free and port not in _given:
             _given.add(port)
             return port
     raise OSError("no port is free")

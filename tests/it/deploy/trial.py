@@ -4,32 +4,20 @@ import atexit
 import contextlib
 import os
 import signal
-import socket
 import time
 
-from lab import PROGRAM, ROOT, Child, ask, free_port, until
+from lab import PROGRAM, ROOT, Child, ask, can_listen, free_port, until
 
 ALERT_WITHIN_S = 300
 """The mailer is down after a minute, the alert waits for two, and Alertmanager for ten seconds."""
 PORTS = 45
 
 
-def is_free(port):
-    try:
-        with socket.socket() as probe:
-            # Connections that have ended are in nobody's way.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-        return True
-    except OSError:
-        return False
-
-
 def free_ports():
     """The first of as many ports as the trial takes, and their neighbours of Redis Cluster."""
     while True:
         first = free_port()
-        if all(is_free(first + n) for n in range(PORTS)):
+        if all(can_listen(first + n) for n in range(PORTS)):
             return first
 
 
@@ -80,4 +68,4 @@ within(lambda: "the mailer is up again" in trial.output() and not issue(), "the 
 for counted in ("early", "after_cancel", "twice", "errors"):
     assert f"{counted} 0" in trial.output().splitlines()[-1], trial.output()[-500:]
 assert trial.end() == 130, trial.output()[-2000:]
-assert all(is_free(first + n) for n in (0, 1, 2, 10, 15, 20, 30, 31)), "something of it runs on"
+assert all(can_listen(first + n) for n in (0, 1, 2, 10, 15, 20, 30, 31)), "something of it runs on"

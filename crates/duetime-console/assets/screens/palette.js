@@ -7,8 +7,8 @@ import { complain } from "../parts.js";
 
 const SHOWN_MAX = 12;
 const DEEDS_MAX = 300;
-const OF_MAIN = "main :is(button, a.button):not(th *, dialog *)";
-const DEEDS = `${OF_MAIN}, header > button:not([aria-keyshortcuts]), footer button`;
+const PRESSED = "main :is(button, a.button):not(th *, dialog *)";
+const DEEDS = `${PRESSED}, header > button:not([aria-keyshortcuts]), footer button`;
 // A screen is there within this time.
 const OPENED_MS = 10_000;
 const LOOKED_EVERY_MS = 50;
@@ -42,7 +42,7 @@ function deeds() {
 }
 
 // What can be done to a topic from anywhere: where, by which button, and how that is called here.
-const OF_TOPIC = [
+const TOPIC_DEEDS = [
   ["topic", ({ paused }) => (paused ? "Resume …" : "Pause …")],
   ["topic", () => "Change …", "Change the settings of"],
   ["topic", () => "Delete this topic …", "Delete"],
@@ -60,7 +60,7 @@ function press(topic, hash, label) {
     const one =
       shown &&
       current === hash &&
-      [...document.querySelectorAll(OF_MAIN)].find((each) => nameOf(each) === label);
+      [...document.querySelectorAll(PRESSED)].find((each) => nameOf(each) === label);
     if (one && !one.disabled) {
       one.focus();
       one.click();
@@ -71,8 +71,9 @@ function press(topic, hash, label) {
   look();
 }
 
-const ofAny = (topic) =>
-  OF_TOPIC.map(([place, button, verb]) => {
+// What can be done to this topic, as commands that open its screen first.
+const deedsOf = (topic) =>
+  TOPIC_DEEDS.map(([place, button, verb]) => {
     const label = button(topic);
     const hash = `#/${place}/${coded(topic.name)}`;
     return {
@@ -114,7 +115,7 @@ export function Palette({ places, ofTopic, topic, topics, onClose }) {
   // What the screen offers itself is pressed there.
   const others = may(live.state, "admin")
     ? (live.state.topics ?? [])
-        .flatMap(ofAny)
+        .flatMap(deedsOf)
         .filter(({ hash }) => hash !== location.hash.split("?")[0])
     : [];
   const all = [

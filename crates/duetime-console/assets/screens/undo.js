@@ -10,8 +10,9 @@ const TYPED_ABOVE = 1000;
 const OVER = "its ten minutes are over";
 
 const canUndo = ({ undo }) => undo?.state === "possible" && undo.until > nodeTime();
-export const isTakenBack = ({ undo }) => ["asked", "running", "done"].includes(undo?.state);
 export const isBeingTakenBack = ({ undo }) => ["asked", "running"].includes(undo?.state);
+export const isTakenBack = (plan) => isBeingTakenBack(plan) || plan.undo?.state === "done";
+const whyNot = ({ undo }) => plain(undo.why_not ?? OVER);
 export const until = (plan) => canUndo(plan) && time(plan.undo.until);
 
 // What is done to a plan, or asked of it, as commands.
@@ -78,7 +79,7 @@ export function Undo({ plan, onAsk }) {
     return html`<span class="quiet">${number(undo.kept)} kept for it</span>`;
   return html`
     <span class="quiet">
-      ${undo.restored ? `${became(plan)}; ` : ""}no: ${plain(undo.why_not ?? OVER)}
+      ${undo.restored ? `${became(plan)}; ` : ""}no: ${whyNot(plan)}
     </span>
   `;
 }
@@ -88,7 +89,6 @@ export function TakeBack({ topic, path, plan, onClose, onDone }) {
   const { counts, undo } = plan;
   const removed = counts.done + counts.in_flight;
   const all = plural(kept, "message");
-  const why = plain(undo.why_not ?? OVER);
   const dead = plan.action === "purge" ? " as dead letters" : "";
   return html`
     <${Confirm}
@@ -139,7 +139,7 @@ export function TakeBack({ topic, path, plan, onClose, onDone }) {
           ? html`<p class="quiet">${left(undo.until)} left.</p>`
           : html`
         <p class="bad" role="alert">
-          ${isTakenBack(plan) ? "It was taken back meanwhile." : `It cannot be taken back: ${why}`}
+          ${isTakenBack(plan) ? "It was taken back meanwhile." : `It cannot be taken back: ${whyNot(plan)}`}
         </p>
       `
       }

@@ -2,7 +2,7 @@
 
 use duetime_core::Timestamp;
 use duetime_router::{
-    BulkAction, BulkFilter, BulkPlan, ListedState, PlanCounts, PlanFailure, PlanState, PlanUndo, UndoState,
+    BulkAction, BulkFilter, BulkPlan, ListedState, PlanCounts, PlanFailure, PlanState, PlanUndo, UndoState, node_name,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -85,18 +85,13 @@ impl PlanUndoView {
             kept: undo.kept,
             due_at_once: undo.due_at_once(now),
             until: Some(undo.until).filter(|until| *until > 0),
-            node: Some(node_name(&undo.node)).filter(|node| !node.is_empty()),
+            node: Some(node_name(&undo.node)).filter(|node| !node.is_empty()).map(str::to_owned),
             restored: undo.restored,
             left: undo.left,
             unknown: undo.unknown,
             by: undo.by,
         }
     }
-}
-
-/// A node without its life, which is for the nodes.
-fn node_name(node: &str) -> String {
-    node.split('/').next().unwrap_or_default().to_owned()
 }
 
 /// A message that the action failed on.
@@ -218,7 +213,7 @@ impl PlanView {
             failures: plan.failures.into_iter().map(failure).collect(),
             passes: plan.passes,
             issue: plan.trouble,
-            node: plan.node.as_deref().map(node_name),
+            node: plan.node.as_deref().map(node_name).map(str::to_owned),
             by: plan.by,
             created_at: plan.created_at,
             started_at: plan.started_at,

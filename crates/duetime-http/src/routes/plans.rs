@@ -10,7 +10,7 @@ use axum::{Extension, Json};
 use duetime_core::Timestamp;
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::check_due_at;
-use duetime_router::{BulkAction, BulkFilter, ListedState, PER_SECOND_MAX, PlanAsk, PlanError, PlanStart};
+use duetime_router::{BulkAction, BulkFilter, BulkPlan, ListedState, PER_SECOND_MAX, PlanAsk, PlanError, PlanStart};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -121,6 +121,11 @@ fn rate(per_second: Option<u32>) -> Result<Option<u32>, Problem> {
     }
 }
 
+/// The plan as it is now, for a caller who may see all of it.
+fn answer(app: &HttpParts, plan: BulkPlan) -> Response {
+    Json(PlanView::of(plan, app.clock.now())).into_response()
+}
+
 fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanAsk, Problem> {
     let (due_from, due_to) = (time("due_from", ask.due_from)?, time("due_to", ask.due_to)?);
     let to = time("due_at", ask.due_at)?;
@@ -164,7 +169,7 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 /// Counts what matches, shows some of it, and does nothing else until who agrees to a number of messages starts it.
 /// Until then no list shows it, and after 15 minutes it is forgotten. 16 plans of a topic are kept, and 128 in all, of
 /// which one token may have as many as it leaves to others; of more, its own oldest that has ended, or was never started,
-/// is forgotten.
+/// is forgotten, first one that cannot be taken back.
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
     security(("token" = ["admin"])),
@@ -187,7 +192,7 @@ pub(crate) async fn create(
     let _turn = memory::turn().await;
     let plan = app.plans.create(&topic, ask).await?;
     audit::count(plan.expected);
-    Ok((StatusCode::CREATED, Json(PlanView::of(plan, app.clock.now()))).into_response())
+    Ok((StatusCode::CREATED, answer(&app, plan)).into_response())
 }
 
 /// List bulk plans
@@ -223,8 +228,8 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    Ok(Json(PlanView::of(app.plans.get(&topic, id.as_str()).await?, app.clock.now()).for_caller(&caller))
-        .into_response())
+    let plan = app.plans.get(&topic, id.as_str()).await?;
+    Ok(Json(PlanView::of(plan, app.clock.now()).for_caller(&caller)).into_response())
 }
 
 /// Start a bulk plan
@@ -254,7 +259,7 @@ pub(crate) async fn start(
         return Err(refused("at_most", "give 1 or more"));
     }
     let how = PlanStart { at_most: ask.at_most, per_second: rate(ask.per_second)? };
-    Ok(Json(PlanView::of(app.plans.start(&topic, id.as_str(), how).await?, app.clock.now())).into_response())
+    Ok(answer(&app, app.plans.start(&topic, id.as_str(), how).await?))
 }
 
 /// Stop a bulk plan
@@ -274,7 +279,7 @@ pub(crate) async fn stop(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
-    Ok(Json(PlanView::of(app.plans.stop(&topic, id.as_str()).await?, app.clock.now())).into_response())
+    Ok(answer(&app, app.plans.stop(&topic, id.as_str()).await?))
 }
 
 /// Take a bulk plan back
@@ -299,7 +304,7 @@ pub(crate) async fn undo(
     body::json_only(&headers)?;
     let plan = app.plans.undo(&topic, id.as_str(), caller.name()).await?;
     audit::count(plan.undo.as_ref().map_or(0, |undo| undo.kept));
-    Ok(Json(PlanView::of(plan, app.clock.now())).into_response())
+    Ok(answer(&app, plan))
 }
 
 /// Forget a bulk plan
@@ -310,11 +315,11 @@ pub(crate) async fn undo(
     security(("token" = ["admin"])),
     params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is forgotten, as it was; what it did stays done", body = PlanView),
-        (status = 409, description = "It is running; stop it first"))
+        (status = 409, description = "It is running, or is being taken back"))
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<HttpParts>>,
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
-    Ok(Json(PlanView::of(app.plans.delete(&topic, id.as_str()).await?, app.clock.now())).into_response())
+    Ok(answer(&app, app.plans.delete(&topic, id.as_str()).await?))
 }

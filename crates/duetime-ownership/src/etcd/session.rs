@@ -31,11 +31,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Shards of others that were late are scanned on for a lease and this. By then the keys of a node that is dead are
 /// gone.
 const ADOPTED_SLACK: Duration = Duration::from_secs(3);
-/// How often a session asks whether certificates have been read anew.
+/// How often a session looks whether the certificates were read anew.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for a connection of new certificates; no longer than a third of the lease, which nobody renews meanwhile.
+/// Longest wait for a connection with new certificates; at most a sixth of the lease, which is not renewed meanwhile.
 const CERTIFICATES_WITHIN: Duration = Duration::from_secs(2);
-/// Certificates that etcd did not take are tried again after this.
+/// New certificates with which etcd was not reached are tried again after this.
 const CERTIFICATES_AGAIN: Duration = Duration::from_secs(10);
 /// Interval between published vitals.
 const VITALS_EVERY: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub(super) struct Session {
     is_registered: bool,
     /// The drain of this node went with its entry, and not because somebody took it back.
     lost_drain: bool,
-    /// Certificates by which etcd was not reached, and when they are tried again.
+    /// New certificates with which etcd was not reached, and when they are tried again.
     untaken: Option<(Arc<ClientPem>, Instant)>,
     /// Why a write of the last plan was refused.
     refused: Option<String>,
@@ -228,8 +228,8 @@ impl Keeper {
         }
     }
 
-    /// Goes on by a connection of the certificates that were read last, if that of `session` is of others. Where there can be
-    /// none, the one that is open goes on.
+    /// Replaces `session` by one on a new connection, if its connection was made with other certificates than were read
+    /// last. If etcd cannot be reached with these, `session` goes on.
     async fn take_certificates(&mut self, session: &mut Session) {
         let Ok(Some(latest)) = self.config.certificates() else { return };
         if session.link.certificates().is_some_and(|used| Arc::ptr_eq(used, &latest)) {
@@ -243,7 +243,7 @@ impl Keeper {
         let why = match tokio::time::timeout(within, self.open()).await {
             Ok(Ok(opened)) => {
                 *session = opened;
-                info!("etcd is asked by a connection of the new certificates");
+                info!("connected to etcd with the new certificates");
                 return;
             }
             Ok(Err(error)) => error.to_string(),

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use duetime_core::envelope::Envelope;
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::resize_store::{Frozen, FrozenState};
+use duetime_core::resize_store::Frozen;
 use duetime_core::smear::offset;
-use duetime_core::store::{DeadAction, Edit, Edited, TakenState};
+use duetime_core::store::{DeadAction, Edit, Edited};
 use duetime_core::{Due, ListPlace, MessageId, StoreError, StoredMessage, Timestamp, TopicName, TopicRecord};
 use tokio::time::{Instant, timeout};
 
@@ -21,8 +20,6 @@ use crate::router::{Changed, Router};
 
 /// The last moment a message can be due.
 const LAST_MS: i64 = 9_000_000_000_000;
-/// Places among the dead letters for each millisecond, see [`FrozenState::Dead`].
-const DEATHS_A_MS: i64 = 1000;
 /// Bytes of messages that are read before they are removed, to be kept.
 const READ_BYTES: usize = 8 << 20;
 /// For how long the store may go on with a removal that its caller has given up: two calls at the defaults of
@@ -138,22 +135,6 @@ pub(crate) async fn act(
     }
 }
 
-/// How a message is removed so that it can be put back, and what it is then; `None`: it is claimed, or its body is lost.
-fn removal(message: StoredMessage, by: u64) -> Option<(Edit, Frozen)> {
-    let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
-    let (was, state) = match (message.version(), &message.death) {
-        (Some(version), _) => (TakenState::Scheduled(version.score), FrozenState::Live(version.score)),
-        (None, Some(death)) => {
-            let (at, reason) = (death.at.as_millis() * DEATHS_A_MS, death.reason.clone());
-            (TakenState::Dead(death.at), FrozenState::Dead { at, attempts, reason })
-        }
-        (None, None) => return None,
-    };
-    let StoredMessage { due_at, redrives, headers, payload, .. } = message;
-    let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
-    Some((Edit::TakeOut { id: id.clone(), nonce, was, by }, Frozen { id, state, body: Some(body) }))
-}
-
 /// Reads live messages with all that they have, until these are `most` bytes: as many at a time as fit into [`READ_BYTES`],
 /// if they are of the topic's largest. The ids that it did not come to stay in `ids`.
 async fn read_whole(
@@ -196,7 +177,7 @@ pub(crate) async fn take_out(
     };
     let (mut plain, mut edits, mut removed) = (Vec::new(), Vec::new(), Vec::new());
     for id in asked {
-        match wanted.remove(&id).and_then(|message| removal(message, plan.removes_as())) {
+        match wanted.remove(&id).and_then(|message| Frozen::taken_out(message, plan.removes_as())) {
             Some((edit, message)) => {
                 edits.push(edit);
                 removed.push(message);
@@ -222,13 +203,9 @@ pub(crate) async fn take_out(
             Err(error) => ItemOutcome::Failed(error),
         };
         if outcome != ItemOutcome::Unchanged {
-            let visible_at = match &message.state {
-                FrozenState::Live(score) => Some(score.visible_at().as_millis()),
-                FrozenState::Dead { .. } => None,
-            };
             let (shard, epoch) = (record.routing.home(topic, &id).index, record.routing.epoch);
             let unsure_until = matches!(outcome, ItemOutcome::Failed(_)).then(|| Instant::now() + LATE);
-            taken.push(TakenMessage { shard, epoch, visible_at, tried: false, unsure_until, message });
+            taken.push(TakenMessage { shard, epoch, tried: false, unsure_until, message });
         }
         outcomes.push((id, outcome));
     }

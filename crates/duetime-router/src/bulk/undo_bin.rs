@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use duetime_core::MessageId;
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::resize_store::Frozen;
+use duetime_core::resize_store::{Frozen, FrozenState};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -24,8 +24,6 @@ pub(crate) struct TakenMessage {
     pub shard: u32,
     /// The topic's routing when it was removed.
     pub epoch: u64,
-    /// From when on it may be claimed; of a dead letter none.
-    pub visible_at: Option<i64>,
     /// Whether it may have been put back: the store was asked, and its answer was lost.
     pub tried: bool,
     /// The store did not answer whether it was removed, and may still remove it until then.
@@ -37,6 +35,14 @@ pub(crate) struct TakenMessage {
 impl TakenMessage {
     pub(crate) fn place(&self) -> Place {
         (self.epoch, self.shard)
+    }
+
+    /// From when on it may be claimed; of a dead letter the end of time.
+    fn visible_at(&self) -> i64 {
+        match &self.message.state {
+            FrozenState::Live(score) => score.visible_at().as_millis(),
+            FrozenState::Dead { .. } => i64::MAX,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -74,10 +80,9 @@ impl Kept {
     }
 
     fn take(&mut self, place: Place) -> Vec<TakenMessage> {
-        let (mut some, mut bytes, now) = (Vec::new(), 0, Instant::now());
-        let Some(of_place) = self.places.get_mut(&place) else { return some };
+        let Some(of_place) = self.places.get_mut(&place) else { return Vec::new() };
+        let (mut ids, mut bytes, now) = (Vec::new(), 0, Instant::now());
         let is_known = |one: &&TakenMessage| one.unsure_until.is_none_or(|until| until <= now);
-        let mut ids = Vec::new();
         for one in of_place.values().filter(is_known).take(BATCH_ITEMS_MAX) {
             bytes += one.bytes();
             ids.push(one.message.id.clone());
@@ -85,7 +90,7 @@ impl Kept {
                 break;
             }
         }
-        some.extend(ids.iter().filter_map(|id| of_place.remove(id)));
+        let some = ids.iter().filter_map(|id| of_place.remove(id)).collect();
         if of_place.is_empty() {
             self.places.remove(&place);
         }
@@ -104,20 +109,23 @@ pub(crate) struct UndoBin {
     plans: Mutex<HashMap<String, Kept>>,
 }
 
+/// Bytes that a plan may keep beside what the others of its node keep.
+fn bytes_max(plans: &HashMap<String, Kept>, plan: &str) -> usize {
+    let others: usize = plans.iter().filter(|(id, _)| *id != plan).map(|(_, kept)| kept.bytes).sum();
+    NODE_BYTES_MAX.saturating_sub(others).min(PLAN_BYTES_MAX)
+}
+
 impl UndoBin {
     /// Bytes of a plan that may be kept in addition.
     pub(crate) fn room(&self, plan: &str) -> usize {
         let plans = self.plans.lock();
-        let all: usize = plans.values().map(|kept| kept.bytes).sum();
-        let of_plan = plans.get(plan).map_or(0, |kept| kept.bytes);
-        NODE_BYTES_MAX.saturating_sub(all).min(PLAN_BYTES_MAX.saturating_sub(of_plan))
+        bytes_max(&plans, plan).saturating_sub(plans.get(plan).map_or(0, |kept| kept.bytes))
     }
 
     /// Keeps what fits. Returns how many are kept of the plan.
     pub(crate) fn keep(&self, plan: &str, taken: Vec<TakenMessage>) -> u64 {
         let mut plans = self.plans.lock();
-        let others: usize = plans.iter().filter(|(id, _)| *id != plan).map(|(_, kept)| kept.bytes).sum();
-        let most = NODE_BYTES_MAX.saturating_sub(others).min(PLAN_BYTES_MAX);
+        let most = bytes_max(&plans, plan);
         let kept = plans.entry(plan.to_owned()).or_default();
         for mut one in taken {
             kept.replace(&mut one);
@@ -141,8 +149,7 @@ impl UndoBin {
         let mut plans = self.plans.lock();
         let Some(kept) = plans.get_mut(plan) else { return Vec::new() };
         kept.until = Some(until);
-        let all = kept.places.values().flat_map(BTreeMap::values);
-        all.map(|one| one.visible_at.unwrap_or(i64::MAX)).collect()
+        kept.places.values().flat_map(BTreeMap::values).map(TakenMessage::visible_at).collect()
     }
 
     /// Takes out some of a plan that lived in one shard under one routing, of those behind `after` first; none: nothing is
@@ -193,7 +200,6 @@ impl UndoBin {
 mod tests {
     use bytes::Bytes;
     use duetime_core::Score;
-    use duetime_core::resize_store::FrozenState;
 
     use super::*;
 
@@ -201,8 +207,8 @@ mod tests {
     fn taken(text: &str, shard: u32, bytes: usize) -> TakenMessage {
         let id = MessageId::new(text).unwrap();
         let body = Some(Bytes::from(vec![0; bytes.saturating_sub(ITEM_BYTES + 2 * text.len())]));
-        let message = Frozen { id, state: FrozenState::Live(Score::from_raw(0)), body };
-        TakenMessage { shard, epoch: 1, visible_at: Some(5), tried: false, unsure_until: None, message }
+        let message = Frozen { id, state: FrozenState::Live(Score::from_raw(5000)), body };
+        TakenMessage { shard, epoch: 1, tried: false, unsure_until: None, message }
     }
 
     #[test]

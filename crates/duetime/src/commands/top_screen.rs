@@ -41,8 +41,10 @@ const WANTED_FIRST: [usize; 13] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 10, 12];
 const PAUSES_SHOWN: usize = 3;
 /// The column from which the keys go on to sort by others: the oldest due message on top.
 const OLDEST: usize = 1;
-/// The column with the sink, which is a text as the name is.
+/// The column with the sink.
 const GOES_TO: usize = 8;
+/// The columns of text, which is sorted as such and aligned left; the others have numbers.
+const TEXTS: [usize; 2] = [0, GOES_TO];
 /// Width of the longest bar of a forecast.
 const BAR_CHARS: u64 = 40;
 
@@ -216,7 +218,7 @@ impl Screen {
             }
             let column = self.column;
             let by = a.keys[column].partial_cmp(&b.keys[column]).unwrap_or(Ordering::Equal);
-            let by = if matches!(column, 0 | GOES_TO) { a.cells[column].cmp(&b.cells[column]) } else { by };
+            let by = if TEXTS.contains(&column) { a.cells[column].cmp(&b.cells[column]) } else { by };
             if self.down { by.reverse() } else { by }.then_with(|| a.name.cmp(&b.name))
         };
         lines.sort_by(order);
@@ -357,8 +359,8 @@ impl Screen {
     fn draw_topics(&self, frame: &mut Frame<'_>, area: ratatui::layout::Rect) {
         let (lines, shown) = (self.lines(), self.fitting(area.width));
         let right = |text: String, column: usize| {
-            let is_text = matches!(column, 0 | GOES_TO);
-            Cell::from(Text::from(text).alignment(if is_text { Alignment::Left } else { Alignment::Right }))
+            let side = if TEXTS.contains(&column) { Alignment::Left } else { Alignment::Right };
+            Cell::from(Text::from(text).alignment(side))
         };
         let head = shown.iter().map(|at| {
             let mark = if self.is_sorted && *at == self.column { if self.down { "↓" } else { "↑" } } else { "" };

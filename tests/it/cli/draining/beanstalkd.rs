@@ -8,10 +8,10 @@ use serde_json::json;
 use super::*;
 
 /// A producer or a worker.
-struct Peer(BufReader<TcpStream>);
+pub(in crate::cli) struct Peer(BufReader<TcpStream>);
 
 impl Peer {
-    fn of(port: u16) -> Self {
+    pub(in crate::cli) fn of(port: u16) -> Self {
         let mut peer = Self(BufReader::new(TcpStream::connect(("127.0.0.1", port)).unwrap()));
         assert_eq!(peer.ask("use orders"), "USING orders");
         assert_eq!(peer.ask("watch orders"), "WATCHING 2");
@@ -31,7 +31,7 @@ impl Peer {
     }
 
     /// The number of the job.
-    fn put(&mut self, delay_s: u64, body: &str) -> String {
+    pub(in crate::cli) fn put(&mut self, delay_s: u64, body: &str) -> String {
         let answer = self.ask(&format!("put 7 {delay_s} 60 {}\r\n{body}", body.len()));
         answer.strip_prefix("INSERTED ").expect(&answer).to_owned()
     }

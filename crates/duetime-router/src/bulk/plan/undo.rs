@@ -10,6 +10,12 @@ pub(crate) const UNDO_LOST_MS: i64 = 60_000;
 pub(crate) const MINUTES: usize = 11;
 pub(crate) const MINUTE_MS: i64 = 60_000;
 
+/// The name of the node whose life this is, as plans have it: `NAME/LIFE`.
+#[must_use]
+pub fn node_name(life: &str) -> &str {
+    life.rsplit_once('/').map_or(life, |(name, _)| name)
+}
+
 /// How far taking a plan back is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -87,8 +93,7 @@ impl PlanUndo {
     /// Whether the node that keeps the messages, or is to put them back, has ended, as `node` can tell: it is another life
     /// of that one, or nothing was heard of it.
     pub(crate) fn is_abandoned(&self, node: &str, now: i64) -> bool {
-        let name = |life: &str| life.rsplit_once('/').map(|(name, _)| name.to_owned());
-        let is_next_life = self.node != node && name(&self.node).is_some() && name(&self.node) == name(node);
+        let is_next_life = self.node != node && node_name(&self.node) == node_name(node);
         match self.state {
             UndoState::Keeping | UndoState::Possible => is_next_life,
             UndoState::Asked | UndoState::Running => is_next_life || self.touched + UNDO_LOST_MS < now,

@@ -2,7 +2,7 @@
 
 use duetime_core::Memory;
 
-use super::undo::{MINUTE_MS, MINUTES, PlanUndo, UNDO_MS, UndoState};
+use super::undo::{MINUTE_MS, MINUTES, PlanUndo, UNDO_MS, UndoState, node_name};
 use super::{BulkPlan, PlanState};
 
 /// Whether what ends is remembered for long enough: a message that is put back is told by that from one that ended since.
@@ -51,7 +51,6 @@ impl BulkPlan {
         let Some(undo) = &self.undo else {
             return Some("nothing that it removed was kept; plan the next one with \"undoable\": true".to_owned());
         };
-        let node = undo.node.split('/').next().unwrap_or_default();
         let why = match undo.state {
             UndoState::Asked | UndoState::Running | UndoState::Done => return None,
             UndoState::Impossible => {
@@ -62,6 +61,7 @@ impl BulkPlan {
             _ if !self.state.has_ended() => "it is running; stop it first",
             _ if self.state == PlanState::Failed => "its topic was deleted, with all that was in it",
             UndoState::Keeping | UndoState::Lost => {
+                let node = node_name(&undo.node);
                 return Some(format!("node {node:?}, which alone kept what it removed, has ended; enqueue it again"));
             }
             UndoState::Possible if undo.kept == 0 => {

@@ -4,11 +4,8 @@
 
 use std::time::Duration;
 
-use duetime_core::envelope::Envelope;
-use duetime_core::resize_store::{Frozen, FrozenState};
-use duetime_core::store::{
-    ClaimedMessage, DeadAction, Edit, Edited, EnqueueOutcome, Settled, Settlement, StoreError, TakenState,
-};
+use duetime_core::resize_store::Frozen;
+use duetime_core::store::{ClaimedMessage, DeadAction, Edit, Edited, EnqueueOutcome, Settled, Settlement, StoreError};
 use duetime_core::{End, Memory, Shard, StoredMessage};
 
 use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
@@ -26,20 +23,7 @@ const OTHER: u64 = 8;
 
 /// How `message` is removed, and with what it is put back.
 fn removal(message: &StoredMessage) -> (Edit, Frozen) {
-    let (id, nonce, attempts) = (message.id.clone(), message.nonce, message.attempts);
-    let (was, state) = match &message.death {
-        Some(death) => {
-            let (at, reason) = (death.at.as_millis() * 1000, death.reason.clone());
-            (TakenState::Dead(death.at), FrozenState::Dead { at, attempts, reason })
-        }
-        None => {
-            let score = message.version().expect("nobody holds it").score;
-            (TakenState::Scheduled(score), FrozenState::Live(score))
-        }
-    };
-    let StoredMessage { due_at, redrives, headers, payload, .. } = message.clone();
-    let body = Envelope { due_at, nonce, redrives, headers, payload }.encode();
-    (Edit::TakeOut { id: id.clone(), nonce, was, by: BY }, Frozen { id, state, body: Some(body) })
+    Frozen::taken_out(message.clone(), BY).expect("nobody holds it")
 }
 
 async fn take_out(world: &World, shard: &Shard, text: &str) -> (StoredMessage, Frozen) {

@@ -1,6 +1,7 @@
 //! Bulk plans that are taken back, over a store that fails in between.
 
-use duetime_core::MessageState;
+use duetime_core::resize_store::Frozen;
+use duetime_core::{MessageState, MessageStore as _, Role};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +103,30 @@ async fn what_was_removed_without_an_answer_is_put_back_too() {
     let plan = node.removed(&fixture, BulkAction::Cancel).await;
     assert_eq!((plan.state, plan.acted_on(), scheduled(&fixture).await), (PlanState::Done, 40, 0), "{plan:?}");
     let undo = node.taken_back(&fixture, &plan).await;
+    assert_eq!(counts(&undo), (UndoState::Done, 40, [40, 0, 0]), "{undo:?}");
+    assert_eq!(scheduled(&fixture).await, 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_removes_after_its_caller_gave_up_is_put_back_after_that() {
+    let fixture = Fixture::remembering(2).await;
+    fill(&fixture, 0..40).await;
+    let op = Failing { op: "edit", shard: Some(0), passes: 0.into(), fails: u32::MAX.into(), is_done: false };
+    let node = Running::start(node(&fixture, op));
+    let plan = node.removed(&fixture, BulkAction::Cancel).await;
+    let record = fixture.catalog.get(&fixture.topic).unwrap();
+    let ids = (0..40).map(|n| MessageId::new(&n.to_string()).unwrap());
+    let at_first = ids.filter(|id| record.routing.home(&fixture.topic, id).index == 0).collect();
+    let waiting = fixture.router.get(&fixture.topic, at_first).await.into_iter().filter_map(|answer| answer.unwrap().1);
+    let late: Vec<Edit> = waiting.map(|one| Frozen::taken_out(one, plan.removes_as()).unwrap().0).collect();
+    assert_eq!((plan.state, plan.counts.failed), (PlanState::Done, late.len() as u64), "{plan:?}");
+    let carried_out_late = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let shard = record.shard(0);
+        fixture.small.edit_at(&shard, Role::Home, fixture.clock.now(), &late).await.unwrap();
+        assert_eq!(scheduled(&fixture).await, 40 - late.len() as u64);
+    };
+    let (undo, ()) = tokio::join!(node.taken_back(&fixture, &plan), carried_out_late);
     assert_eq!(counts(&undo), (UndoState::Done, 40, [40, 0, 0]), "{undo:?}");
     assert_eq!(scheduled(&fixture).await, 40);
 }

@@ -4,6 +4,7 @@ mod lab;
 mod matrix;
 mod one_node;
 mod runbook;
+mod slow;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap};

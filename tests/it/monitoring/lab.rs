@@ -54,6 +54,8 @@ pub struct Lab {
     pub certificates: TempDir,
     /// A cluster of its own: the job [`SECOND`] of the same Prometheus.
     pub second: Node,
+    /// What the nodes are started with.
+    pub config: String,
     steering: Arc<Steering>,
     pub watch: Watch,
     _load: JoinSet<()>,
@@ -106,7 +108,7 @@ impl Lab {
         let load = load(nodes.iter().map(Node::url).collect(), &steering);
         let watched: Vec<&Node> = nodes.iter().collect();
         let watch = Watch::start(every, &[("duetime", &watched, scale), (SECOND, &[&second], second_scale)]).await;
-        Self { redis, etcd, nodes, hook, clock, certificates, second, steering, watch, _load: load }
+        Self { redis, etcd, nodes, hook, clock, certificates, second, config, steering, watch, _load: load }
     }
 
     pub fn consume(&self, consumes: bool) {

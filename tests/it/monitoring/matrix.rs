@@ -294,6 +294,20 @@ async fn a_master_would_evict(lab: &Lab) {
     lab.watch.is_quiet_again(Some("DuetimeMessagesInDanger")).await;
 }
 
+/// The nodes may do all but one thing, which what looks for strays does all the time.
+async fn a_command_is_denied(lab: &Lab) {
+    let allow = |what: &str| {
+        for server in &lab.redis.nodes {
+            server.cli(&["ACL", "SETUSER", "default", what]);
+        }
+    };
+    allow("-zscan");
+    lab.watch.calls("DuetimeStoreErrors").await;
+    lab.walk("DuetimeStoreErrors", 0, &words(&lab.server(lab.redis.masters()[0])), "zscan").await;
+    allow("+@all");
+    lab.watch.is_quiet_again(Some("DuetimeStoreErrors")).await;
+}
+
 /// Some are not taken beside others that are: a target that takes none is down.
 async fn some_are_refused(lab: &Lab) {
     lab.hook.answer(|hit| Answer::status(if hit.header("duetime-id").ends_with(['0', '1', '2']) { 400 } else { 200 }));
@@ -385,6 +399,7 @@ async fn each_fault_of_a_topic_or_a_setting_calls_somebody_for_itself_alone() {
     let mut lab = lab(LONG, "").await;
     a_record_is_gone(&lab).await;
     a_master_would_evict(&lab).await;
+    a_command_is_denied(&lab).await;
     some_are_refused(&lab).await;
     a_destination_is_bad(&lab).await;
     lab.watch.fails_over();

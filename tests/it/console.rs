@@ -101,6 +101,11 @@ async fn looked_at(script: &'static str, config: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_console_without_try_it_leads_nobody_there() {
+    looked_at(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/without_try.py"), "[console]\ntry = false\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_may_only_look_is_offered_nothing_else() {
     with_tokens(concat!(env!("CARGO_MANIFEST_DIR"), "/it/console/rights.py")).await;
 }

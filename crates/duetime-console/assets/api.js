@@ -1,6 +1,6 @@
 // What the page asks the node, and what it keeps of the answers: nothing but the token, in this tab.
 
-import { address, coded, nodeTime, setClock } from "./format.js";
+import { address, age, coded, nodeTime, setClock } from "./format.js";
 import { Windows } from "./windows.js";
 
 const KEPT = "duetime-token";
@@ -12,6 +12,9 @@ const AGAIN_AFTER_MS = 2000;
 // A node that hangs answers nothing and closes nothing. What it needs no store for comes sooner.
 const ANSWER_MS = 30_000;
 const ALIVE_MS = 5000;
+// A node that answers later than this is slow; one that has answered nothing for so long does not answer.
+const SLOW_MS = 2000;
+const SILENT_MS = 30_000;
 // Whoever waits for a change goes on to something else, or somebody else does: it is done soon or not at all.
 const CHANGE_MS = 10_000;
 // Without a token that the node knows there is nothing to ask for; its tokens may change.
@@ -34,11 +37,14 @@ export class Problem extends Error {
     this.status = status;
     this.code = body.code;
     this.became = body.became;
+    this.isLate = Boolean(body.isLate);
   }
 }
 
 // What the node says of the page itself: whether it may change anything.
 export const readOnly = document.documentElement.dataset.mode === "read-only";
+// And whether there is a screen to enqueue and claim by hand.
+export const hasTry = document.documentElement.dataset.try !== "off";
 
 export const hasToken = () => token !== "";
 export function setToken(text) {
@@ -91,6 +97,8 @@ export async function ask(
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(0, {
+      // It was waited for in vain: it may come yet.
+      isLate: control.signal.aborted,
       detail: changes
         ? "No answer: whether this was done is not known. In some seconds nothing of it is under way: look then, or do it again."
         : "This node does not answer. It is asked again.",
@@ -180,6 +188,17 @@ export function whose({ nodes, only, rates }) {
   return { words, all: only ? 1 : answered, absent, answered, isWhole };
 }
 
+// A node says every ten seconds at most how it does; of one that was not heard of for so long it is not known.
+export const UNHEARD_S = 30;
+
+// Why a node is slow, that did not answer in time and was heard of lately; undefined: it is not.
+export function slowness(state, node) {
+  const [absent] = whose(state).absent.filter(({ name }) => name === node.id);
+  return absent && age(node.vitals?.at) <= UNHEARD_S
+    ? (absent.reason ?? "has not answered")
+    : undefined;
+}
+
 // What one stream of events reports, for the whole page, while it can be seen. Where there is none, the page asks.
 class Live {
   state = {
@@ -191,6 +210,8 @@ class Live {
     me: undefined,
     problem: undefined,
     issue: undefined,
+    // The node answers late: since when nothing came, or how long its last answer took, in milliseconds.
+    slow: undefined,
     at: 0,
     streams: false,
     // Nodes that went in the last day, as the nodes remember them.
@@ -206,6 +227,9 @@ class Live {
   seen = "";
   drawn = 0;
   locked = false;
+  // Since when the node owes an answer, and how long the next is waited for.
+  owed = 0;
+  patience = ALIVE_MS;
   // What a screen keeps while another is shown, for this token.
   kept = {};
 
@@ -292,15 +316,30 @@ class Live {
     clearTimeout(this.timer);
     if (this.running) return;
     this.running = true;
+    const begun = Date.now();
+    this.owed ||= begun;
+    const slow = setTimeout(
+      () => this.set({ slow: { since: this.owed } }),
+      this.owed + SLOW_MS - begun,
+    );
     try {
       this.readRates();
       this.readIssues();
       // These the node answers also while its store is away.
-      const [me, { nodes, gone = [] }] = await Promise.all(["/v1/me", "/v1/nodes"].map(alive));
+      const [me, { nodes, gone = [] }] = await Promise.all(
+        ["/v1/me", "/v1/nodes"].map((path) =>
+          ask("GET", path, undefined, undefined, this.patience),
+        ),
+      );
+      clearTimeout(slow);
+      const took = Date.now() - begun;
+      this.owed = 0;
+      if (took <= SLOW_MS) this.patience = ALIVE_MS;
       this.set({
         nodes,
         me,
         gone,
+        slow: took > SLOW_MS && took < SILENT_MS ? { took } : undefined,
         problem: this.windows.leads() ? undefined : this.told.problem,
       });
       if (this.locked) {
@@ -321,8 +360,16 @@ class Live {
       this.locked = problem.status === 401;
       // Its stream is dead too, and would be believed for longer.
       if (problem.status === 0) this.stream?.abort();
-      this.set({ problem });
+      const left = this.owed + SILENT_MS - Date.now();
+      // It may answer yet, or another node behind the same address does: it is asked anew, and waited for longer.
+      if (problem.isLate && left > 0)
+        this.patience = Math.max(ALIVE_MS, Math.min(2 * this.patience, left));
+      else {
+        this.owed = 0;
+        this.set({ problem, slow: undefined });
+      }
     } finally {
+      clearTimeout(slow);
       this.running = false;
     }
     clearTimeout(this.timer);

@@ -1,7 +1,7 @@
 // The frame of the page: where one is, what is wrong, and the search for a message.
 
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { hasToken, live, may, readOnly, sees, setToken } from "./api.js";
+import { hasToken, hasTry, live, may, readOnly, sees, setToken } from "./api.js";
 import {
   Confirm,
   Failed,
@@ -155,6 +155,8 @@ function Help({ onClose }) {
         <dd>go to a screen or a topic, or do something here, by its name</dd>
         <dt><kbd>f</kbd></dt>
         <dd>on Now: only some topics</dd>
+        <dt><kbd>p</kbd></dt>
+        <dd>on a topic's overview, and on a row of Sinks: pause or resume it, which is asked first</dd>
         <dt><kbd>?</kbd></dt>
         <dd>this help</dd>
         <dt><kbd>Esc</kbd></dt>
@@ -246,7 +248,7 @@ function App() {
   const { place, rest, query, moves } = at;
   const topic = rest[0];
   // What the token may not do is not offered.
-  const tries = may(state, "produce") || may(state, "consume");
+  const tries = hasTry && (may(state, "produce") || may(state, "consume"));
   const hidden = new Set([
     ...(tries ? [] : ["try"]),
     ...(sees(state, "admin") ? [] : ["audit"]),
@@ -372,6 +374,19 @@ function App() {
         html`<${Failed} problem=${state.problem} seen=${state.problem.status === 0 && state.at} />`
       }
       ${
+        state.slow &&
+        !state.problem &&
+        html`
+        <div class="banner">
+          This node is slow: ${
+            state.slow.took
+              ? `its last answer took ${seconds(state.slow.took / 1000)}`
+              : `it has not answered for ${seconds((Date.now() - state.slow.since) / 1000)}`
+          }.${state.at ? ` What is shown is from ${time(state.at)}.` : ""}
+        </div>
+      `
+      }
+      ${
         state.issue &&
         !state.problem &&
         html`
@@ -413,11 +428,13 @@ function App() {
             ? `${
                 state.problem
                   ? "not answered"
-                  : state.issue
-                    ? "the store does not answer"
-                    : state.streams
-                      ? "live"
-                      : "asks every 2 s"
+                  : state.slow
+                    ? "slow"
+                    : state.issue
+                      ? "the store does not answer"
+                      : state.streams
+                        ? "live"
+                        : "asks every 2 s"
               }, last change ${ago(state.at)}`
             : "…"
         }
@@ -463,7 +480,9 @@ function App() {
     `
     }
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
-    <${Spoken} of=${wrong} known=${Boolean(state.topics && state.me)} />
+    <${Spoken}
+      of=${state.slow ? [...wrong, { key: "slow", short: "this node is slow" }] : wrong}
+      known=${Boolean(state.topics && state.me)} />
     <${Toasts} />
   `;
 }

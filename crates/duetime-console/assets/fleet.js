@@ -1,7 +1,7 @@
 // Whose figures are shown: of all nodes, or of one that is chosen; and which are missing.
 
 import { html } from "./vendor/preact.js";
-import { isFleet, live, whose } from "./api.js";
+import { isFleet, live, slowness, whose } from "./api.js";
 import { plural } from "./format.js";
 import { useLive } from "./parts.js";
 
@@ -12,26 +12,26 @@ export function Fleet() {
   const names = [...new Set([...state.nodes.map(({ id }) => id), state.only])]
     .filter(Boolean)
     .sort();
-  const chip = (only, label, missing) =>
+  const chip = (only, label, mood = "", how = "") =>
     html`
       <button
-        class="chip ${missing ? "bad" : ""}"
+        class="chip ${mood}"
         aria-pressed=${state.only === only}
         onClick=${() => live.choose(only)}
       >
-        ${label}${missing ? html`<span class="unseen">, does not answer</span>` : ""}
+        ${label}${how}
       </button>
     `;
+  const ofNode = (name) => {
+    if (!absent.some((one) => one.name === name)) return chip(name, name);
+    const node = state.nodes.find(({ id }) => id === name);
+    return node && slowness(state, node)
+      ? chip(name, name, "careful", ": slow")
+      : chip(name, name, "bad", ": no answer");
+  };
   return html`
     <div class="chips" role="group" aria-label="Figures of">
-      ${chip("", plural(state.nodes.length, "node"), false)}
-      ${names.map((name) =>
-        chip(
-          name,
-          name,
-          absent.some((one) => one.name === name),
-        ),
-      )}
+      ${chip("", plural(state.nodes.length, "node"))} ${names.map(ofNode)}
     </div>
     ${absent.map(
       ({ name, reason }) =>

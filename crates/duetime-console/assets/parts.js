@@ -169,11 +169,13 @@ export const Figures = ({ of }) =>
     </dl>
   `;
 
-export const leftMood = (left) =>
-  left === undefined || left > 0.25 ? "" : left > 0 ? "careful" : "bad";
+// What was spent long ago burns no longer.
+export const leftMood = (left, burns) =>
+  left === undefined || left > 0.25 ? "" : left > 0 || !burns ? "careful" : "bad";
 export const leftText = (left) =>
   left === undefined ? "–" : left < 0 ? "overdrawn" : `${Math.round(left * 100)} %`;
-export const Left = ({ left }) => html`<span class=${leftMood(left)}>${leftText(left)}</span>`;
+export const Left = ({ left, burns }) =>
+  html`<span class=${leftMood(left, burns)}>${leftText(left)}</span>`;
 
 export const Spark = ({ points }) => {
   if (points.length < 2 || points.every(([, y]) => !y))

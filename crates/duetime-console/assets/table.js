@@ -68,11 +68,13 @@ function useHeld(body, by) {
 const sortOf = (text) =>
   text ? { name: text.replace(/^-/, ""), down: text.startsWith("-") } : undefined;
 
-// Sorted as the address says where it has `sort`, else as somebody chose here.
-export function Table({ columns, rows, empty, first, label, sort, onSort }) {
+// Sorted as the address says where it has `sort`, else as somebody chose here. On a telephone a `brief` one shows the
+// first six columns of each row, and all on demand.
+export function Table({ columns, rows, empty, first, label, sort, onSort, brief }) {
   const [chosen, setBy] = useState(first ?? null);
   const by = sortOf(sort) ?? chosen;
   const [pages, setPages] = useState(1);
+  const [whole, setWhole] = useState(false);
   const body = useRef();
   const head = useRef();
   // A column stays as wide as it was: other rows come into sight.
@@ -134,7 +136,19 @@ export function Table({ columns, rows, empty, first, label, sort, onSort }) {
       </tr>
     `;
   return html`
-    <div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}>
+    ${
+      brief &&
+      rows.length > 0 &&
+      html`
+      <button class="narrow" aria-pressed=${whole} onClick=${() => setWhole(!whole)}>All columns</button>
+    `
+    }
+    <div
+      class="scroll ${brief && !whole ? "brief" : ""}"
+      tabindex="0"
+      role="region"
+      aria-label=${label ?? "table"}
+    >
       <table aria-rowcount=${some ? count + 1 : undefined}>
         <thead><tr ref=${head}>${columns.map(title)}</tr></thead>
         <tbody ref=${body}>

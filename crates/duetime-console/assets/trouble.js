@@ -2,8 +2,8 @@
 // consumers that are gone, or who paused.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { isDown, issueOf, may } from "./api.js";
-import { age, coded, moment, plain, plural, seconds, time, waits } from "./format.js";
+import { isDown, issueOf, may, slowness } from "./api.js";
+import { age, coded, moment, plain, plural, seconds, waits } from "./format.js";
 import { HowPaused, TopicLink } from "./parts.js";
 import { why } from "./why.js";
 
@@ -48,7 +48,8 @@ const ofIssues = ({ issues }) =>
     };
   });
 
-function ofNodes({ nodes, gone }) {
+function ofNodes(state) {
+  const { nodes, gone } = state;
   const look = html`<a class="button" href="#/nodes">Look at it</a>`;
   return [
     ...nodes
@@ -61,6 +62,17 @@ function ofNodes({ nodes, gone }) {
         text: html`
           Node <b>${node.id}</b> is ${node.state}
           ${node.unhealthy ? `: ${node.unhealthy}` : node.drain?.by ? ` by ${node.drain.by}` : ""}.
+        `,
+      })),
+    ...nodes
+      .filter((node) => node.state === "serving" && slowness(state, node))
+      .map((node) => ({
+        key: `node ${node.id} slow`,
+        bad: false,
+        short: `node ${node.id} is slow`,
+        deed: look,
+        text: html`
+          Node <b>${node.id}</b> is slow: it ${slowness(state, node)}. Its figures are missing here.
         `,
       })),
     // One that was stopped on purpose is no trouble; the page of the nodes has it.
@@ -79,6 +91,10 @@ function ofNodes({ nodes, gone }) {
   ];
 }
 
+// What was deferred while its sink is down is not due, and waits all the same.
+const isWaitedFor = (topics) =>
+  topics.some((topic) => topic.due > 0 || topic.oldest_due_at !== undefined);
+
 // What something waits for comes first.
 const bySink = (topics) =>
   grouped(
@@ -88,14 +104,15 @@ const bySink = (topics) =>
         (topic.sink || topic.unknown) && (isDown(topic) || issueOf(topic)?.state === "refused"),
     ),
     (topic) => `${topic.sink?.name} ${isDown(topic) ? "down" : "refused"}`,
-  ).sort((a, b) => b.some(({ due }) => due > 0) - a.some(({ due }) => due > 0));
+  ).sort((a, b) => isWaitedFor(b) - isWaitedFor(a));
 
-const ofSinks = (topics, acts) =>
+const ofSinks = (topics, nodes, acts) =>
   bySink(topics).map((held) => {
     const [down, name] = [isDown(held[0]), held[0].sink?.name];
     const issues = held.map(issueOf).filter(Boolean);
     const at = [...new Set(issues.flatMap((issue) => issue.at ?? []))].sort();
-    const by = at.length ? ` by ${at.join(", ")}` : "";
+    // What all of them say needs no names.
+    const by = at.length && at.length < nodes.length ? ` at ${at.join(", ")}` : "";
     const since = Math.min(...issues.map((issue) => issue.since ?? Infinity));
     const reason = issues.find((issue) => issue.reason)?.reason;
     const due = sum(held, (topic) => topic.due);
@@ -107,13 +124,15 @@ const ofSinks = (topics, acts) =>
       deed: html`<a class="button" href="#/sinks">${down && acts ? "Try or pause it" : "Look at it"}</a>`,
       text: html`
         ${name ? html`The sink <b>${name}</b>` : "A sink, which was not read yet,"} ${
-          down ? "is taken to be down" : "cannot be used as it is configured"
-        } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${time(since)}` : ""}${by}${
+          down ? "is down" : "cannot be used as it is configured"
+        } for ${ofTopics(held)}${Number.isFinite(since) ? ` since ${moment(since)}` : ""}${by}${
           reason ? html` (<span class="mono">${plain(reason)}</span>)` : ""
         }: ${
           due
             ? `${plural(due, "message waits", "messages wait")}, the oldest ${seconds(oldest)}; none of them loses an attempt`
-            : "nothing waits for it"
+            : isWaitedFor(held)
+              ? `what was deferred waits, the oldest ${seconds(oldest)}; none of it loses an attempt`
+              : "nothing waits for it"
         }.
       `,
     };
@@ -196,7 +215,7 @@ export function troubles(state) {
     ...ofIssues(state),
     ...ofServers(topics),
     ...ofNodes(state),
-    ...ofSinks(topics, acts),
+    ...ofSinks(topics, state.nodes, acts),
     ...ofConsumers(state, topics),
     ...ofPauses(topics, acts),
   ];

@@ -99,7 +99,7 @@ export function why(state, topic) {
   if (isDown(topic))
     return [
       "sink down",
-      html`the sink ${sink} is taken to be down${
+      html`the sink ${sink} is down${
         issue?.reason ? html` (<span class="mono">${plain(issue.reason)}</span>)` : ""
       }; claims are stopped, no message loses an attempt, and it is tried again every few seconds`,
     ];
@@ -127,6 +127,12 @@ export function WhyLate({ topic }) {
   const cause = found && why(state, found);
   return (
     cause &&
-    html`<p class="why ${BAD.has(cause[0]) ? "bad" : ""}"><b>Why late?</b> ${cause[1]}.</p>`
+    html`
+    <p class="why ${BAD.has(cause[0]) ? "bad" : ""}">
+      <b>Why late?</b> ${cause[1]}.${
+        /sink/.test(cause[0]) ? html` <a href="#/sinks">Look at the sink</a>` : ""
+      }
+    </p>
+  `
   );
 }

@@ -56,6 +56,17 @@ pub struct Label {
     pub colour: &'static str,
 }
 
+/// What the pages are like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// What they let people do.
+    pub mode: Mode,
+    /// By what people know whose they are.
+    pub label: Label,
+    /// There is none to enqueue and to claim by hand.
+    pub without_try: bool,
+}
+
 /// A text within an attribute.
 fn escaped(text: &str) -> String {
     let parts = text.chars().map(|c| match c {
@@ -165,11 +176,11 @@ fn kind_of(name: &str) -> &'static str {
 }
 
 /// The page at `/` and its files below `/console/`.
-pub fn routes<S: Clone + Send + Sync + 'static>(mode: Mode, label: &Label) -> Router<S> {
-    if mode == Mode::Off {
+pub fn routes<S: Clone + Send + Sync + 'static>(pages: &Pages) -> Router<S> {
+    if pages.mode == Mode::Off {
         return Router::new();
     }
-    let page = Arc::new(ConsolePage::new(mode, label));
+    let page = Arc::new(ConsolePage::new(pages));
     let page = move |headers: HeaderMap| async move { page.answer(&headers) };
     Router::new().route("/", get(page)).route(&format!("{FOLDER}/{{hash}}/{{*path}}"), get(file))
 }
@@ -182,10 +193,11 @@ struct ConsolePage {
 }
 
 impl ConsolePage {
-    fn new(mode: Mode, label: &Label) -> Self {
-        let word = if mode == Mode::ReadOnly { "read-only" } else { "full" };
+    fn new(Pages { mode, label, without_try }: &Pages) -> Self {
+        let word = if *mode == Mode::ReadOnly { "read-only" } else { "full" };
         let html = std::str::from_utf8(&BUILT.files["index.html"].plain).expect("our own file is text");
         let html = html.replace("{cluster}", &escaped(&label.name)).replace("{colour}", label.colour);
+        let html = html.replace("{try}", if *without_try { "off" } else { "on" });
         let html = html.replace("{modules}", &BUILT.modules).replace("{hash}", &BUILT.hash).replace("{mode}", word);
         let plain = html.into_bytes();
         let hash: String =
@@ -286,7 +298,8 @@ mod tests {
     #[test]
     fn the_name_of_a_cluster_is_a_text_in_the_page_and_another_name_is_another_page() {
         let page = |name: &str| {
-            let page = ConsolePage::new(Mode::Full, &Label { name: name.to_owned(), colour: "red" });
+            let label = Label { name: name.to_owned(), colour: "red" };
+            let page = ConsolePage::new(&Pages { label, ..Pages::default() });
             (String::from_utf8(page.file.plain).unwrap(), page.tag)
         };
         let (html, tag) = page("a\"><script>{hash}&");

@@ -59,7 +59,7 @@ def main():
         api("PUT", "/v1/topics/zeta", {"shards": 1})
         page.goto(f"{url}/#/")
         main = page.locator("main")
-        expect(main).to_contain_text(f"The sink partner is taken to be down for {TOPICS} topics since")
+        expect(main).to_contain_text(f"The sink partner is down for {TOPICS} topics since")
         assert page.locator(".banner").count() == 1, page.locator(".banner").all_inner_texts()
         assert page.locator(".banner").evaluate("(one) => one.firstElementChild.innerText") == "Try or pause it"
         assert page.locator("table").bounding_box()["y"] < 500
@@ -125,6 +125,14 @@ def main():
             narrow.wait_for_timeout(1500)
             small = narrow.evaluate(SMALL, TARGET_PX)
             assert not small, f"{place}: {small}"
+
+        # There a topic is some lines, and all of it on demand.
+        narrow.goto(f"{url}/#/")
+        cells = narrow.locator("tbody tr").filter(has_text="zeta").locator("td:visible")
+        expect(cells).to_have_count(6)
+        narrow.get_by_role("button", name="All columns").click()
+        expect(cells).to_have_count(14)
+        expect(page.get_by_role("button", name="All columns")).to_have_count(0)
 
         # Dialogs, as axe sees them.
         api("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})

@@ -1,6 +1,7 @@
 """What is agreed to is what is done, and who did it stays where they were: python deeds.py URL"""
 
 import json
+import re
 import sys
 import urllib.parse
 
@@ -83,7 +84,7 @@ def main():
         page.get_by_label("Id begins with").fill("grow-1")
         for deed in deeds:
             expect(deed).to_be_disabled()
-        expect(page.locator("main")).to_contain_text("Press Look first")
+        expect(page.locator("main")).to_contain_text("Press Search first")
         page.get_by_label("Id begins with").fill("grow-")
         page.get_by_role("button", name="Cancel all of these").click()
         dialog = page.get_by_role("dialog")
@@ -200,13 +201,13 @@ def main():
         expect(dialog).to_contain_text("--rate-limit=none -- slips")
         dialog.get_by_role("button", name="Leave it").click()
 
-        # What could not be read is not said to be nothing, and Look reads it again.
+        # What could not be read is not said to be nothing, and Search reads it again.
         away = {"code": "store_unavailable", "detail": "the store is away"}
         page.route("**/v1/topics/orders/messages?**", lambda route: route.fulfill(status=503, json=away))
         page.goto(f"{url}/#/messages/orders")
         expect(page.locator("tbody")).to_contain_text("Not known: they could not be read.")
         page.unroute("**/v1/topics/orders/messages?**")
-        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).click()
         expect(page.locator("tbody")).to_contain_text("grow-")
         page.route("**/v1/find?**", lambda route: route.fulfill(json={"messages": [], "failed": [{"topic": "orders", **away}], "scanned": 2, "topics": 2}))
         page.goto(f"{url}/#/find/nothing")
@@ -250,6 +251,37 @@ def main():
             expect(fine).to_have_count(0)
 
         # Where a herd is drawn, a smear is offered that is as long as the herd takes.
+        # How high it would be then, and how late the last of it, is tried on the chart.
+        minute, began = 60_000, 1_900_000_020_000
+        buckets = [{"from": began + n * minute, "to": began + (n + 1) * minute, "count": 12_340 * (n == 10)} for n in range(60)]
+        moment = buckets[10]["from"]
+        herd = {"from": moment, "to": moment + 1000, "count": 12_340, "last_late_ms": 123_400, "summary": "12 k"}
+        forecast({"herd": herd, "buckets": buckets})
+        main = page.locator("main")
+        expect(main).to_contain_text("12,340 messages at")
+        assert "Had all of this" not in main.inner_text()
+        pressed = page.get_by_role("group", name="How far ahead").get_by_role("button", pressed=True)
+        colours = pressed.evaluate("(one) => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]")
+        assert colours[0] != colours[1], f"what is pressed cannot be read: {colours}"
+        tried = page.get_by_role("group", name="With a smear of")
+        for choice, peak, late in (
+            ("30 s", "411/s", "the last one would be late by about 1 min 32 s"),
+            ("1 min", "206/s", "the last one would be late by about 1 min 2 s"),
+            ("5 min", "41/s", "nothing of it would be late"),
+        ):
+            tried.get_by_role("button", name=choice).click()
+            expect(main).to_contain_text(f"scheduled with a smear of {choice}: {peak} at most instead of 12 k/s; {late}")
+        chart = page.get_by_role("img", name="would fall due with a smear of 5 min, as bars over time")
+        box = chart.bounding_box()
+        chart.hover(position={"x": 62 + 12.5 * (box["width"] - 62) / 60, "y": box["height"] / 2})
+        expect(page.locator(".chart p")).to_contain_text("2,468 messages")
+        page.get_by_role("button", name="Spread what comes …").click()
+        expect(page.get_by_role("dialog").get_by_role("textbox")).to_have_value("300")
+        page.keyboard.press("Escape")
+        expect(page).to_have_url(re.compile("smear=300"))
+        tried.get_by_role("button", name="none").click()
+        expect(page.get_by_role("img", name="fall due, as bars over time")).to_be_visible()
+        expect(main).not_to_contain_text("Had all of this")
         herd = {"from": 1_900_000_000_000, "to": 1_900_000_001_000, "count": 1234, "last_late_ms": 11_340, "summary": "1.2 k"}
         forecast({"herd": herd})
         page.get_by_role("button", name="Spread what comes …").click()
@@ -279,6 +311,12 @@ def main():
         page.keyboard.press("Enter")
         expect(page.locator("h2").first).to_have_text('"blank "')
         expect(page.locator("main")).to_contain_text("may be claimed")
+
+        # How long a claim hides a message, and who says so.
+        expect(page.locator("main")).to_contain_text("30s, its topic's")
+        api("POST", "/v1/topics/orders/messages", {"id": "film", "delay": "1h", "visibility_timeout": "10m"})
+        page.goto(f"{url}/#/message/orders/film")
+        expect(page.locator("main")).to_contain_text("10m, its own")
     print("what was agreed to is what was done")
 
 

@@ -15,6 +15,7 @@ SEEN_WITHIN_MS = 30_000
 ENLARGED = {"width": 720, "height": 450}
 # Answers of this length are compressed.
 LONG_BYTES = 4096
+HEAD_PX = 70
 MOVES = """() => [...document.querySelectorAll('*')].filter((one) => {
     const { animationName, transitionDuration } = getComputedStyle(one);
     return animationName !== 'none' || transitionDuration.split(', ').some((span) => parseFloat(span) > 0);
@@ -93,6 +94,16 @@ def main():
             button = page.get_by_role("dialog").get_by_role("button", name=name)
             button.scroll_into_view_if_needed()
             expect(button).to_be_in_viewport(ratio=0.9)
+        close(page)
+
+        # On a small laptop the head is one line, and tables of text fit.
+        page = page_of(viewport={"width": 1024, "height": 768})
+        for place in ("audit", "dead/orders"):
+            seen(page, place, FULL[place])
+            page.wait_for_timeout(500)
+            assert page.get_by_role("banner").bounding_box()["height"] < HEAD_PX
+            wide = page.locator(".scroll").first.evaluate("(one) => one.scrollWidth - one.clientWidth")
+            assert wide <= 0, f"the table of {place} is {wide} px wider than the page"
         close(page)
 
         # Where there are no colours a state is read.

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 
 from playwright.sync_api import expect
 
@@ -10,6 +11,9 @@ from browser import asking, axe, chromium, pages_in, put, until
 SEEN_WITHIN_MS = 20_000
 # Times as programs write them, and durations in the notation of settings.
 WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d|\b\d+[hm] \d+[ms]\b|\b\d+ms\b")
+# A moment without how long ago that was.
+SINCE = re.compile(r"since \d\d:\d\d:\d\d(?! \()")
+AGO = re.compile(r"\d\d:\d\d:\d\d \((just now|[^)]* ago)\)")
 OF_TOPIC = ("topic", "forecast", "messages", "shards", "dead")
 
 
@@ -76,6 +80,16 @@ def main():
         expect(dialog).to_have_count(0)
         page.wait_for_timeout(300)
         expect(page.locator(":focus")).to_have_text("Pause …", use_inner_text=True)
+        # By one key too, which asks as well, and is off with the others.
+        page.keyboard.press("p")
+        expect(dialog).to_contain_text("Pause slips")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        page.evaluate("localStorage.setItem('duetime-keys', 'off')")
+        page.keyboard.press("p")
+        page.wait_for_timeout(500)
+        assert dialog.count() == 0
+        page.evaluate("localStorage.removeItem('duetime-keys')")
         # In a table each names its row, and nothing is pressed that is not there any more.
         page.goto(f"{url}/#/dead/orders")
         expect(main).to_contain_text("1 dead letter, 1 reason")
@@ -158,6 +172,9 @@ def main():
         expect(main).to_contain_text('topic "nobody" has no message "one"')
 
         # Times are written in one way, in the zone that the foot names once.
+        api("POST", "/v1/topics/slips/pause", {"reason": "the shop moves"})
+        paused = api("GET", "/v1/topics/slips")[1]["pause"]["since"] // 1000
+        paused_at, utc_at = (time.strftime("%H:%M:%S", time.gmtime(paused + hours * 3600)) for hours in (9, 0))
         far = page_of(timezone_id="Asia/Tokyo", viewport={"width": 1280, "height": 860})
         herd = {
             "from": 1_800_000_000_000, "to": 1_800_000_060_000, "count": 1200, "last_late_ms": 3000,
@@ -169,12 +186,19 @@ def main():
         for place, said in {
             "message/orders/order-1": "Due at", "message/orders/broken": "Dead since", "forecast/orders": "the last one is late by 3.0 s",
             "messages/orders": "2 messages", "dead/orders?all=yes": "All of them", "nodes": "Shares by", "shards/orders": "Scanned by",
+            "": "is paused since", "topic/slips": "This topic is paused since", "sinks": "Topics with a sink", "slo": "Budgets",
+            "audit": "paused",
         }.items():
             far.goto(f"{url}/#/{place}")
             expect(far.locator("main")).to_contain_text(said)
             far.wait_for_timeout(500)
             text = far.locator("main").evaluate("(one) => [...one.querySelectorAll('pre, code')].forEach((x) => x.remove()) ?? one.innerText")
             assert not WRITTEN.search(text), (place, WRITTEN.search(text))
+            # Since when it is, with how long ago that was, and by whom.
+            assert not SINCE.search(text), (place, SINCE.search(text))
+            if place in ("", "topic/slips"):
+                assert f"{paused_at} (" in text and utc_at not in text, (place, paused_at, text)
+            assert place != "audit" or AGO.search(text), text
             expect(far.locator("footer")).to_contain_text("times are those of Asia/Tokyo")
 
         # What happens next is said first, then what can be done, then the facts; the reason once.

@@ -3,7 +3,9 @@
 The node has a sink `partner` that nobody answers for. What one node cannot bring about is put into its answers.
 """
 
+import re
 import sys
+import time
 
 from playwright.sync_api import expect
 
@@ -15,6 +17,7 @@ EVICTS = "redis at 10.0.0.1:6379 may evict messages: maxmemory-policy is allkeys
 AWAY = "etcd does not answer"
 EMPTIED = "topic_emptied: the store was emptied: topics are gone: 7 messages; bring its data back from a copy"
 MINUTES_2_MS = 120_000
+SLOW_S = 3
 
 
 def main():
@@ -76,9 +79,12 @@ def main():
         expect(nobody).to_contain_text("6 messages wait, the oldest 2 min")
         expect(nobody).to_contain_text("Start their consumers, or give them a sink.")
         expect(page).to_have_title("(2!) Now · Duetime")
-        # A sink that is down with nothing behind it is said to be so.
+        # A sink that is down with nothing behind it is said to be so; what it refused and is deferred is not nothing.
         idle = lambda read: [one.update(due=0) for one in read["topics"] if one["name"] == "calls"]
         put(page, "**/v1/topics", idle)
+        expect(page.locator(".banner.trouble.bad", has_text="partner")).to_contain_text("what was deferred waits, the oldest ")
+        gone = lambda read: [one.update(due=0) or one.pop("oldest_due_at", 0) for one in read["topics"] if one["name"] == "calls"]
+        put(page, "**/v1/topics", gone)
         expect(page.locator(".banner.trouble.bad", has_text="partner")).to_contain_text("nothing waits for it.")
         # Where it is said to be down it can be paused.
         page.goto(f"{url}/#/sinks")
@@ -87,12 +93,89 @@ def main():
         page.get_by_role("button", name="Pause partner …").click()
         expect(page.get_by_role("dialog").get_by_role("heading")).to_contain_text("partner")
         page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        # So it is by one key: the one that is down, or that of the row that is pointed at.
+        page.mouse.move(5, 5)
+        page.get_by_role("heading", name="Sinks").click()
+        for row, name in ((None, "partner"), ("out", "out")):
+            if row:
+                sinks.filter(has_text=row).hover()
+            page.keyboard.press("p")
+            expect(page.get_by_role("dialog").get_by_role("heading")).to_contain_text(f"Pause the sink {name}")
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            page.get_by_role("heading", name="Sinks").click()
+        # Where all of it is paused already that is not offered, and what was paused through it can be resumed.
+        api("POST", "/v1/topics/calls/pause", {"reason": "it is away"})
+        expect(page.get_by_role("button", name="Pause partner …")).to_have_count(0)
+        expect(page.get_by_role("button", name="Pause the sink partner")).to_have_count(0)
+        # What is paused is not tried, and so not up.
+        expect(sinks.filter(has_text="partner").locator("[data-name=State]")).to_have_text("paused")
+        api("POST", "/v1/topics/calls/resume", {})
+        # An outage of one sink is one row, of however many topics and nodes it is.
+        began = int(time.time() * 1000) - 50_000
+        outage = lambda topic, node, since, **rest: {"topic": topic, "sink": "partner", "node": node, "since": since, "probes": 3, "reason": "refused", **rest}
+        ongoing = [outage(topic, node, began + n * 100) for n, (topic, node) in enumerate((("calls", "n1"), ("calls", "n2"), ("more", "n1"), ("more", "n2")))]
+        ended = [outage("calls", node, began - 40_000 + n, until=began - 30_000 + n, end="accepted") for n, node in enumerate(("n1", "n2"))]
+        put(page, "**/v1/outages?**", lambda read: read.update(outages=ongoing + ended))
+        outages = page.get_by_role("region", name="outages").locator("tbody tr")
+        expect(outages).to_have_count(2)
+        for n, (topics, lasted) in enumerate((("2 topics", "ongoing"), ("calls", "10 s"))):
+            expect(outages.nth(n).locator("[data-name=Topic]")).to_have_text(topics)
+            expect(outages.nth(n).locator("[data-name=For]")).to_have_text(lasted)
+        # What is paused waits on purpose: no figure burns for it.
+        put(page, "**/v1/topics", lambda read: [one.update(paused=True) for one in read["topics"]])
+        page.goto(f"{url}/#/")
+        figure = page.locator(".figure", has_text="Oldest due").locator("dd")
+        expect(figure).not_to_have_class("bad")
+        expect(figure).to_contain_text("min")
 
         # A node of which nothing was heard for long is not said to serve.
         put(page, "**/v1/nodes", lambda read: read["nodes"][0]["vitals"].update(at=read["nodes"][0]["vitals"]["at"] - 41_000))
         page.goto(f"{url}/#/nodes")
         expect(page.locator("tbody tr").first).to_contain_text("not known")
         expect(page.locator("tbody tr").first).to_contain_text("serving 41 s ago")
+        close(page)
+
+        # A node that answers late is slow, and not away.
+        page = page_of()
+        page.goto(f"{url}/#/nodes")
+        expect(page.locator("footer")).to_contain_text("live")
+        page.route("**/v1/me", lambda route: (time.sleep(SLOW_S), route.continue_()))
+        expect(page.locator("main")).to_contain_text("This node is slow: its last answer took 3.")
+        expect(page.locator("footer")).to_contain_text("slow, last change")
+        assert "does not answer" not in page.locator("main").inner_text()
+        page.unroute("**/v1/me")
+        expect(page.locator("main")).not_to_contain_text("This node is slow")
+        # Where nothing was delivered there are no bars.
+        page.goto(f"{url}/#/topic/calls")
+        expect(page.locator(".grid .card").first).to_contain_text("Nothing was delivered in the last five minutes.")
+        close(page)
+
+        # One of several that did not answer in time is slow while it is heard of, in one word everywhere, and not by a
+        # colour alone; one that is not heard of does not answer.
+        page = page_of(viewport={"width": 1280, "height": 860})
+        heard = {"ago": 0}
+
+        def another(read):
+            first = read["nodes"][0]
+            vitals = {**first["vitals"], "at": time.time() * 1000 - heard["ago"]}
+            read["nodes"].append({**first, "id": "other", "vitals": vitals})
+
+        absent = {"name": "other", "answered": False, "reason": "did not answer within 2 s"}
+        put(page, "**/v1/nodes", another)
+        put(page, "**/v1/rates?scope=cluster", lambda read: read.update(nodes=[{"name": read["node"], "answered": True}, absent]))
+        page.goto(f"{url}/#/")
+        chips = page.get_by_role("group", name="Figures of")
+        expect(chips.get_by_role("button", name="other: slow")).to_be_visible()
+        expect(page.locator(".banner.trouble:not(.bad)")).to_contain_text("Node other is slow: it did not answer within 2 s. Its figures are missing")
+        page.goto(f"{url}/#/nodes")
+        state = page.locator("tbody tr").filter(has_text="other").locator("[data-name=State]")
+        expect(state).to_have_text(re.compile(r"^\s*slow\s+it did not answer within 2 s\s*$"))
+        heard["ago"] = 41_000
+        expect(state).to_contain_text("not known")
+        page.goto(f"{url}/#/slo")
+        expect(chips.get_by_role("button", name="other: no answer")).to_be_visible()
         close(page)
 
         # The stream says what there is, and nothing else can be read: what is not known is not said.
@@ -130,6 +213,14 @@ def main():
         died["dead"] = 0.0
         expect(figure.locator(".bad")).to_have_count(0)
         assert page.locator("p .bad", has_text="dead").count() == 0
+        # Nor is a budget that was spent long ago.
+        died.update(over_ms=60_000, deliveries_total=10, late_total=9, deliveries=3, late=0)
+        page.goto(f"{url}/#/")
+        left = row_of(page, "letters").locator("[data-name='Budget left']")
+        expect(left).to_have_text("overdrawn")
+        expect(left.locator(".careful")).to_have_count(1)
+        died["late"] = 2
+        expect(left.locator(".bad")).to_have_count(1)
         close(page)
 
         # At twice the size of a small screen all columns of Now can be reached, and the names of the rows stay in sight.

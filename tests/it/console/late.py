@@ -74,13 +74,18 @@ def main():
             "failing": "most deliveries fail:",
             "slow": "consumers are slower than what fell due:",
             "held": "it is paused since",
-            "calls": "the sink partner is taken to be down",
+            "calls": "the sink partner is down",
             "limited": "its rate limit of 1.2/min is reached",
         }.items():
             page.goto(f"{url}/#/topic/{topic}")
             expect(line).to_contain_text("Why late?")
             expect(line).to_contain_text(sentence)
         expect(line).to_have_count(1)
+        # And where something can be done about it.
+        expect(line.get_by_role("link")).to_have_count(0)
+        page.goto(f"{url}/#/topic/calls")
+        line.get_by_role("link", name="Look at the sink").click()
+        expect(page.get_by_role("heading", name="Sinks")).to_be_visible()
         page.goto(f"{url}/#/topic/well")
         expect(page.locator("main")).to_contain_text("Settings")
         expect(line).to_have_count(0)
@@ -88,6 +93,11 @@ def main():
         api("POST", "/v1/topics/nobody/claim", {"max": 3})
         page.goto(f"{url}/#/topic/nobody")
         expect(line).to_contain_text("consumers hold 3 messages and have acked none in the last")
+
+        # Of what was late just now, the cause of now is said.
+        page.goto(f"{url}/#/slo")
+        expect(page.get_by_role("region", name="late steps").locator("tbody tr", has_text="slow").first).to_contain_text("slow consumers")
+        page.goto(f"{url}/#/topic/nobody")
 
         # A shard that no node scans.
         put(page, "**/v1/nodes", lambda read: read["nodes"][0].update(topics={}))

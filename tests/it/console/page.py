@@ -30,7 +30,7 @@ SCREENS = {
 
 def look_further(page, until):
     """Looks further until the page has this text: a node that is busy ends a look early."""
-    further = page.get_by_role("button", name="Look further")
+    further = page.get_by_role("button", name="Search further")
     for _ in range(SEEN_WITHIN_MS // 200):
         if until in page.locator("main").text_content():
             return
@@ -260,12 +260,12 @@ def main():
         see(page, "messages")
         page.get_by_label("Id begins with").fill("order-1")
         page.get_by_label("State").select_option("scheduled")
-        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).click()
         look_further(page, "11 messages")
         expect(page.locator("main")).to_contain_text("11 messages")
         expect(page.locator("main")).to_contain_text("4 of 4 shards looked through")
         page.get_by_label("Id begins with").fill("nobody")
-        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).click()
         expect(page.locator("main")).to_contain_text("No such messages.")
         # What is looked for is in the address: the same after a reload, and on the way back.
         page.reload()
@@ -393,7 +393,7 @@ def main():
         # Cancel all that match, and stop in the middle.
         see(page, "messages")
         page.get_by_label("Id begins with").fill("order-2")
-        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).click()
         page.get_by_role("button", name="Cancel all of these …").click()
         expect(page.get_by_role("dialog")).to_contain_text("Cancel 11 messages of orders")
         cancel = page.get_by_role("dialog").get_by_role("button", name="Cancel 11 messages", exact=True)
@@ -473,7 +473,7 @@ def main():
         before = {one["id"]: one["visible_at"] for one in listed(api, "prefix=order-1")}
         see(page, "messages")
         page.get_by_label("Id begins with").fill("order-3")
-        page.get_by_role("button", name="Look", exact=True).click()
+        page.get_by_role("button", name="Search", exact=True).click()
         expect(page.locator("main")).to_contain_text("11 messages")
         due = page.evaluate("Math.floor(Date.now() / 1000) * 1000 + 7_200_000")
         local = page.evaluate("(due) => new Date(due - new Date(due).getTimezoneOffset() * 60_000).toISOString().slice(0, 19)", due)

@@ -8,8 +8,8 @@ from browser import asking, chromium, window_in
 
 SEEN_WITHIN_MS = 20_000
 # Buttons that change nothing: of tables, of filters, and of what is shown.
-LOOKS = ("Export as NDJSON", "Find", "Look", "Show", "next minute", "next hour", "next day", "next week", "0", "1", "Keys",
-         "Commands", "One by one", "All of them one by one", "Close this list", "Read again")
+LOOKS = ("Export as NDJSON", "Find", "Search", "Show", "next minute", "next hour", "next day", "next week", "0", "1", "Keys",
+         "Commands", "One by one", "All of them one by one", "Close this list", "Read again", "All columns")
 SCREENS = {"": "Rates and lateness", "topic/orders": "Settings", "messages/orders": "2 messages", "message/orders/a": "may be claimed", "shards/orders": "Scanned by", "message/orders/dead": "Redrive and purge: this console", "dead/orders": "1 dead letter, 1 reason", "dead/orders?all=yes": "1 attempt; ", "forecast/orders": "due in the", "sinks": "Topics with a sink", "nodes": "Shares by", "audit": "1 entry", "slo": "Budgets"}
 
 

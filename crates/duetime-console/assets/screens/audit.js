@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef } from "../vendor/preact.js";
 import { get, isFleet, ofFleet, ofNodes } from "../api.js";
-import { ago, command, deed, moment, number, plain, plural } from "../format.js";
+import { command, deed, moment, number, plain, plural } from "../format.js";
 import { Commands, Failed, TopicLink, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 
@@ -56,7 +56,7 @@ export function Audit() {
       name: "When",
       left: true,
       value: (row) => row.when,
-      cell: (row) => html`<span title=${moment(row.when)}>${ago(row.when)}</span>`,
+      cell: (row) => moment(row.when),
     },
     {
       name: "Who",
@@ -67,6 +67,7 @@ export function Audit() {
     {
       name: "What",
       left: true,
+      wrap: true,
       value: deed,
       cell: (row) =>
         html`
@@ -81,19 +82,23 @@ export function Audit() {
       cell: (row) =>
         row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic),
     },
-    {
-      name: "Message",
-      left: true,
-      wrap: true,
-      value: (row) => row.id ?? "",
-      cell: (row) => (row.id ? html`<span class="mono">${plain(row.id)}</span>` : "–"),
-    },
+    ...(rows.some((row) => row.id)
+      ? [
+          {
+            name: "Message",
+            left: true,
+            wrap: true,
+            value: (row) => row.id ?? "",
+            cell: (row) => (row.id ? html`<span class="mono">${plain(row.id)}</span>` : "–"),
+          },
+        ]
+      : []),
     {
       name: "Items",
       value: (row) => row.count,
       cell: (row) =>
         html`
-          ${number(row.count)}
+          ${row.count ? number(row.count) : "–"}
           ${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}
         `,
     },
@@ -105,7 +110,7 @@ export function Audit() {
         row.outcome === "done"
           ? html`<span class="quiet">done ${row.status}</span>`
           : html`
-            <span class="tag ${row.outcome === "unknown" ? "careful" : "bad"}">
+            <span class="tag ${row.outcome === "unknown" ? "careful" : ""}">
               ${row.outcome} ${row.status}
             </span>
           `,

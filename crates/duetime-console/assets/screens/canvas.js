@@ -72,16 +72,25 @@ const clock = (length) =>
         : { weekday: "short", ...MINUTES },
   );
 
-// Bars over time; one is red above the mark, or where it is `hot`. Who does not see them is given a table beside it.
-export function Bars({ points, label, unit, mark, hot = () => false, onChoose, height = 220 }) {
+// Bars over time; one is red above the mark, or where it is `hot`, and grey behind it is what it was `before`. Who does
+// not see them is given a table beside it. Each bar is of so many `seconds`.
+export function Bars({
+  points,
+  before = [],
+  label,
+  unit,
+  mark,
+  hot = () => false,
+  seconds,
+  onChoose,
+  height = 220,
+}) {
   const [at, setAt] = useState();
-  const most = Math.max(1, ...points.map(([, y]) => y));
+  const most = Math.max(1, ...points.map(([, y]) => y), ...before);
   // A capacity far above the bars would make them invisible.
   const high = mark !== undefined && mark < MARK_MAX * most ? Math.max(most, mark) : most;
   const top = Math.ceil(high / step(high)) * step(high);
   const each = (width) => (width - LEFT) / Math.max(1, points.length);
-  // The first may be shorter than the others.
-  const length = points.length > 2 ? points[2][0] - points[1][0] : 60;
   const draw = (on, width, height) => {
     const y = (value) => height - BELOW - (value / top) * (height - BELOW - ABOVE);
     on.font = "12px system-ui, sans-serif";
@@ -94,24 +103,29 @@ export function Bars({ points, label, unit, mark, hot = () => false, onChoose, h
       on.fillText(number(Math.round(value * 100) / 100), LEFT - 8, y(value));
     }
     const wide = each(width);
-    points.forEach(([, value], n) => {
-      on.fillStyle =
-        (mark !== undefined && value > mark) || hot(n) ? colour("--bad") : colour("--accent");
+    const bar = (value, n, fill) => {
       const high = value > 0 ? Math.max(1, height - BELOW - y(value)) : 0;
+      on.fillStyle = colour(fill);
       on.fillRect(
         LEFT + n * wide + wide * 0.08,
         height - BELOW - high,
         Math.max(1, Math.min(60, wide * 0.84)),
         high,
       );
-    });
+    };
+    on.globalAlpha = 0.35;
+    before.forEach((value, n) => bar(value, n, "--quiet"));
+    on.globalAlpha = 1;
+    points.forEach(([, value], n) =>
+      bar(value, n, (mark !== undefined && value > mark) || hot(n) ? "--bad" : "--accent"),
+    );
     on.fillStyle = colour("--quiet");
     on.textAlign = "center";
     const every = Math.max(
       1,
       Math.ceil(points.length / Math.max(2, Math.floor((width - LEFT) / 110))),
     );
-    const shown = clock(length);
+    const shown = clock(seconds);
     points.forEach(
       ([when], n) =>
         n % every === 0 &&
@@ -142,7 +156,7 @@ export function Bars({ points, label, unit, mark, hot = () => false, onChoose, h
       <${Canvas}
         height=${height}
         draw=${draw}
-        keys=${[JSON.stringify(points), mark, points.map((_, n) => hot(n)).join()]}
+        keys=${[JSON.stringify([points, before]), mark, points.map((_, n) => hot(n)).join()]}
         label="${label}, as bars over time"
         onPoint=${point}
         onPress=${press}

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
-import { ago, coded, command, moment, number, plain, plural, redrivenOf } from "../format.js";
+import { coded, command, moment, number, plain, plural, redrivenOf } from "../format.js";
 import { Outcomes, watch } from "./outcomes.js";
 import { Letters } from "./letters.js";
 import { PlanFirst, Plans } from "./plans.js";
@@ -151,7 +151,6 @@ export function Dead({ topic }) {
     rest: count - ids.length,
   });
   const plan = (action, { reason: of, example }) => ({ what: { action, reason: of }, example });
-  const when = (ms) => html`<span title=${moment(ms)}>${ago(ms)}</span>`;
   const columns = [
     {
       name: "Reason",
@@ -199,8 +198,14 @@ export function Dead({ topic }) {
           }
         `,
     },
-    { name: "First", value: (row) => row.first, cell: (row) => when(row.first) },
-    { name: "Last", value: (row) => row.last, cell: (row) => when(row.last) },
+    {
+      name: "First and last",
+      value: (row) => row.last,
+      cell: (row) =>
+        row.first === row.last
+          ? moment(row.last)
+          : html`${moment(row.first)}<br />${moment(row.last)}`,
+    },
     ...(!may(state, "admin")
       ? []
       : [

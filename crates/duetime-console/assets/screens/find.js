@@ -104,7 +104,7 @@ export function Find({ id, gone }) {
         html`
         <p class="row">
           <button disabled=${found.busy} onClick=${() => (found.next ? read(found) : begin())}>
-            ${found.next ? "Look further" : "Look again"}
+            ${found.next ? "Search further" : "Search again"}
           </button>
         </p>
       `

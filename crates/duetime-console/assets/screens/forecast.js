@@ -7,6 +7,7 @@ import { Bars } from "./canvas.js";
 import { Commands, Failed, Paused, useAnswer, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 import { Smear } from "./smear.js";
+import { peakOf, spreadOver } from "./spreading.js";
 
 const SPANS = [
   ["next minute", "1s", 60, 1, "1m"],
@@ -14,13 +15,21 @@ const SPANS = [
   ["next day", "30m", 48, 1800, "1d"],
   ["next week", "3h", 56, 10_800, "7d"],
 ];
+// A smear that may be looked at before it is set, in seconds, as it is in the address.
+const SMEARS = [
+  ["30", "30 s"],
+  ["60", "1 min"],
+  ["300", "5 min"],
+];
+// What is later than this after all was spread is worth a word.
+const LATE_S = 0.1;
 // Bars of more seconds than this reach beyond today.
 const LONG_S = 60;
 const REFRESH_MS = 10_000;
 
 export function Forecast({ topic }) {
   const state = useLive();
-  const [{ span }, look] = useLinked({ span: "" });
+  const [{ span, smear }, look] = useLinked({ span: "", smear: "" });
   const [label, bucket, buckets, length, horizon] =
     SPANS.find((one) => one[4] === span) ?? SPANS[1];
   const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
@@ -31,11 +40,17 @@ export function Forecast({ topic }) {
   const points = (answer?.buckets ?? []).map((one) => [one.from / 1000, one.count]);
   const bucketLink = (one) => `#/messages/${coded(topic)}/${one.from}/${one.to}`;
   const herd = answer?.herd;
+  const [, named] = (herd && SMEARS.find(([length]) => length === smear)) ?? [];
+  const tried = named && Number(smear);
+  const then = tried && spreadOver(answer.buckets, herd, tried * 1000, answer.capacity, answer.due);
   // What it was opened for stays, whatever the next forecast says.
   const [spread, setSpread] = useState();
   // A herd may be shorter than a bar: the bar is red all the same.
   const hot = (n) =>
-    herd !== undefined && answer.buckets[n].from < herd.to && answer.buckets[n].to > herd.from;
+    herd !== undefined &&
+    !then &&
+    answer.buckets[n].from < herd.to &&
+    answer.buckets[n].to > herd.from;
   const herds = per
     ? points
         .filter(([, count]) => count > per * length)
@@ -104,9 +119,11 @@ export function Forecast({ topic }) {
         points.length > 0 &&
         html`
         <${Bars}
-          points=${points}
-          label="fall due"
+          points=${then ? points.map(([when], n) => [when, then.counts[n]]) : points}
+          before=${then && points.map(([, count]) => count)}
+          label=${then ? `would fall due with a smear of ${named}` : "fall due"}
           unit="messages"
+          seconds=${length}
           mark=${per ? per * length : undefined}
           hot=${hot}
           onChoose=${(n) => sees(state, "view") && (location.hash = bucketLink(answer.buckets[n]))}
@@ -124,6 +141,11 @@ export function Forecast({ topic }) {
         `
               : "Nothing falls due in this time."
         } Out now: ${rate(rates(state, topic).delivered)}.
+        ${
+          answer &&
+          !per &&
+          " How much can be delivered in a second is not known: the nodes never had enough to do since they started."
+        }
       </p>
       ${
         herd &&
@@ -132,11 +154,38 @@ export function Forecast({ topic }) {
           ${plural(herd.count, "message")} at ${moment(herd.from)}, ${rate(answer.capacity)} can be
           delivered: the last one is late by ${seconds(herd.last_late_ms / 1000)}.
         </p>
+        <div class="row" role="group" aria-label="With a smear of">
+          With a smear of
+          ${[["", "none"], ...SMEARS].map(
+            ([length, name]) => html`
+            <button
+              aria-pressed=${length === (then ? smear : "")}
+              onClick=${() => look({ smear: length })}
+            >
+              ${name}
+            </button>
+          `,
+          )}
+        </div>
+        ${
+          then &&
+          html`
+          <p>
+            Had all of this been scheduled with a smear of ${named}: <b>${rate(then.peak)}</b>${" "}
+            at most instead of ${rate(peakOf(answer.buckets, herd))}; ${
+              then.late > LATE_S
+                ? html`the last one would be late by <b class="bad">about ${seconds(then.late)}</b>.`
+                : html`<b class="good">nothing of it would be late</b>.`
+            }${" "}
+            <span class="quiet">Grey: as it is.</span>
+          </p>
+        `
+        }
         ${
           may(state, "admin") &&
           html`
           <p class="row">
-            <button onClick=${() => setSpread({ herd, capacity: answer.capacity, before: found?.smear })}>
+            <button onClick=${() => setSpread({ herd, capacity: answer.capacity, before: found?.smear, tried })}>
               Spread what comes …
             </button>
           </p>

@@ -182,6 +182,15 @@ export function Message({ topic, id }) {
           ${answer.attempts} of ${answer.max_attempts}
           ${answer.redrives ? `, ${redriven(answer.redrives)}` : ""}
         </dd>
+        ${
+          answer.visibility_timeout &&
+          html`
+          <dt>claim hides it for</dt>
+          <dd>
+            ${plain(answer.visibility_timeout)}, ${answer.visibility_from === "message" ? "its own" : "its topic's"}
+          </dd>
+        `
+        }
         <dt>shard</dt>
         <dd><a href="#/shards/${coded(topic)}">${answer.shard}</a></dd>
         ${

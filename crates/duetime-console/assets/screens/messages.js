@@ -163,7 +163,7 @@ export function Messages({ topic, rest, query: said }) {
               maxlength="256"
             />
           </label>
-          <button class="main">Look</button>
+          <button class="main">Search</button>
         </fieldset>
       </form>
     </div>
@@ -221,7 +221,7 @@ export function Messages({ topic, rest, query: said }) {
           >
             Reschedule all of these …
           </button>
-          ${stale && !found.busy && html`<span class="quiet">Press Look first: another filter is shown.</span>`}
+          ${stale && !found.busy && html`<span class="quiet">Press Search first: another filter is shown.</span>`}
         </div>
       `
       }
@@ -245,7 +245,7 @@ export function Messages({ topic, rest, query: said }) {
         html`
         <p class="row">
           <button disabled=${found.busy} onClick=${() => read(found)}>
-            ${found.busy ? "…" : "Look further"}
+            ${found.busy ? "…" : "Search further"}
           </button>
         </p>
       `

@@ -1,7 +1,7 @@
 // Who is there, and fit?
 
 import { html, useState } from "../vendor/preact.js";
-import { ask, live, may } from "../api.js";
+import { UNHEARD_S, ask, live, may, slowness } from "../api.js";
 import {
   age,
   ago,
@@ -19,8 +19,6 @@ import { Table } from "../table.js";
 
 // Half of what a node's clock may be off before it claims nothing.
 const SKEW_CAREFUL_MS = 1000;
-// A node says every ten seconds at most how it does.
-const UNHEARD_S = 30;
 const MOODS = { serving: "good", draining: "careful" };
 const why = (node) =>
   node.unhealthy ??
@@ -107,7 +105,11 @@ export function Nodes() {
             ${row.state} ${ago(row.vitals.at)}
           </span>
         `
-          : html`
+          : row.state === "serving" && slowness(state, row)
+            ? html`
+          <span class="tag careful">slow</span> <span class="quiet">it ${slowness(state, row)}</span>
+        `
+            : html`
           <span class="tag ${MOODS[row.state] ?? "bad"}">${row.state}</span> <span class="quiet">
             ${why(row)}
           </span>

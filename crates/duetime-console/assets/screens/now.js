@@ -1,7 +1,7 @@
 // Is anything late, and why?
 
 import { html, useRef } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, history, isFleet, may, rates, whose } from "../api.js";
+import { OBJECTIVE, budgetLeft, hasTry, history, isFleet, may, rates, whose } from "../api.js";
 import { age, coded, number, plural, rate, seconds } from "../format.js";
 import { Figures, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
@@ -49,10 +49,10 @@ export function Now() {
     ),
   );
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
-  const oldest = rows.reduce(
-    (worst, { waited }) => (waited > (worst ?? -1) ? waited : worst),
-    undefined,
-  );
+  const oldestOf = (some) =>
+    some.reduce((worst, { waited }) => (waited > (worst ?? -1) ? waited : worst), undefined);
+  // What somebody paused waits on purpose.
+  const late = oldestOf(rows.filter(({ paused }) => !paused));
   const inTime = rows.filter(isInTime).length;
   const fine = inTime === rows.length ? "all" : number(inTime);
   const isKnown = rows.length > 0 && !state.issue && !state.problem;
@@ -131,7 +131,7 @@ export function Now() {
     {
       name: "Budget left",
       value: (row) => row.left,
-      cell: (row) => html`<${Left} left=${row.left} />`,
+      cell: (row) => html`<${Left} left=${row.left} burns=${row.late > 0} />`,
     },
     {
       name: "Shards",
@@ -142,7 +142,10 @@ export function Now() {
   const empty = html`
     No topic yet. ${
       may(state, "admin")
-        ? html`Make one: <code>duetime topic create orders</code>, or on <a href="#/try">Try it</a>.`
+        ? html`
+          Make one: <code>duetime topic create orders</code>
+          ${hasTry ? html`, or on <a href="#/try">Try it</a>` : ""}.
+        `
         : "Who has a token with the scope admin can make one."
     }
   `;
@@ -151,7 +154,7 @@ export function Now() {
     <${Troubles} of=${troubles(state)} />
     <${Figures}
       of=${[
-        ["Oldest due", seconds(oldest), mood(oldest)],
+        ["Oldest due", seconds(late ?? oldestOf(rows)), mood(late)],
         ["Due", number(sum("due"))],
         ["Scheduled", number(sum("scheduled"))],
         ["In flight", number(sum("in_flight"))],
@@ -180,6 +183,7 @@ export function Now() {
         columns=${columns}
         rows=${shown}
         empty=${rows.length ? "No topic has that in its name or sink." : empty}
+        brief=${true}
         sort=${sort}
         onSort=${(by) => look({ sort: by })}
       />

@@ -3,7 +3,6 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { ask, get, may, topicPath } from "../api.js";
 import {
-  ago,
   command,
   curl,
   date,
@@ -483,12 +482,7 @@ export function Plans({ topic, actions, onEnded }) {
     {
       name: "Planned",
       value: (row) => row.created_at,
-      cell: (row) =>
-        html`
-          <span title=${moment(row.created_at)}>
-            ${ago(row.created_at)}${row.by ? ` by ${row.by}` : ""}
-          </span>
-        `,
+      cell: (row) => `${moment(row.created_at)}${row.by ? ` by ${row.by}` : ""}`,
     },
     ...(!may(state, "admin")
       ? []

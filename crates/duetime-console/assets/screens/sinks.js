@@ -24,6 +24,7 @@ import {
   complain,
   tell,
   useAnswer,
+  useKeys,
   useLive,
 } from "../parts.js";
 import { Table } from "../table.js";
@@ -39,7 +40,7 @@ const SHOWN_PX = 160;
 const ROWS_MAX = 50;
 const TRIED = {
   up: "It accepts again.",
-  was_up: "It was not taken to be down.",
+  was_up: "It was not down.",
   down: "It is down still.",
   nothing_due: "Nothing is due to try it with; the next that falls due is.",
   in_progress: "The try has not ended yet.",
@@ -47,7 +48,7 @@ const TRIED = {
 
 // When what waits is delivered: as it goes now, or at what the nodes are able to where the sink is down.
 function caughtUp(row, able, nodes) {
-  if (!row.due) return "nothing waits";
+  if (!row.due && row.oldest_due_at === undefined) return "nothing waits";
   if (row.paused) return "once it is resumed";
   // What falls due meanwhile is not known, nor what nodes deliver that are not in the figures: as if all went as these.
   if (!row.open)
@@ -69,7 +70,27 @@ function joined(outages, now) {
   return found;
 }
 
-// The last hour of one topic: red while its sink was taken to be down, nothing before a node began to look.
+// Outages of one sink that overlap are one, whichever topics and nodes they are of.
+function bySinkAndTime(outages, now) {
+  const found = [];
+  for (const one of [...outages].sort((a, b) => a.since - b.since)) {
+    const last = found.findLast(({ sink }) => sink === one.sink);
+    if (!last || one.since > (last.until ?? now)) {
+      found.push({ ...one, topics: new Set([one.topic]), nodes: new Set([one.node]) });
+      continue;
+    }
+    last.topics.add(one.topic);
+    last.nodes.add(one.node);
+    last.probes += one.probes;
+    if (one.until === undefined || one.until > last.until) last.end = one.end;
+    last.until = last.until && one.until && Math.max(last.until, one.until);
+    const reason = one.last_reason ?? one.reason;
+    if (reason !== last.reason) last.last_reason = reason;
+  }
+  return found.reverse();
+}
+
+// The last hour of one topic: red while its sink was down, nothing before a node began to look.
 function Hour({ outages, begun }) {
   const now = nodeTime();
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
@@ -105,6 +126,19 @@ const tags = (errors, mood) =>
     ? errors.map(([kind, n]) => html`<span class="tag ${mood}">${kind} ${number(n)}</span> `)
     : html`<span class="quiet">none</span>`;
 
+// Some of it may still be paused.
+const isPausable = (sink) => sink.topics.some((topic) => !topic.paused);
+
+// The row that somebody points at, or has the focus in; else that of the only sink that is down.
+function meant() {
+  const rows = [...document.querySelectorAll('[aria-label="sinks"] tbody tr')];
+  const down = rows.filter((row) => row.querySelector(".tag.bad"));
+  return (
+    rows.find((row) => row.matches(":hover, :focus-within")) ??
+    (down.length === 1 ? down[0] : rows.length === 1 ? rows[0] : undefined)
+  );
+}
+
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
 function bySink(topics) {
   const found = new Map();
@@ -126,6 +160,15 @@ export function Sinks() {
   const state = useLive();
   const [acting, setActing] = useState(null);
   const [trying, setTrying] = useState();
+  useKeys({
+    p: () => {
+      if (!may(live.state, "admin")) return;
+      const button = meant()?.querySelector("button");
+      if (!button) return complain("Point at the row of a sink, and press p again.");
+      button.focus();
+      button.click();
+    },
+  });
   const probe = async (topic) => {
     setTrying(topic);
     try {
@@ -149,7 +192,7 @@ export function Sinks() {
     { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     { name: "p99", value: (row) => row.p99, cell: (row) => seconds(row.p99) },
     {
-      name: "Not accepted, last minute",
+      name: "Refused, last minute",
       left: true,
       cell: (row) =>
         tags(
@@ -261,7 +304,9 @@ export function Sinks() {
               }
             </span>
           `
-          : html`<span class="tag good">up</span>`,
+          : row.topics.length && !isPausable(row)
+            ? html`<span class="tag careful">paused</span>`
+            : html`<span class="tag good">up</span>`,
     },
     {
       name: "Paused",
@@ -289,8 +334,7 @@ export function Sinks() {
             cell: (row) =>
               html`
                 ${
-                  row.topics.length >
-                    row.own + row.topics.filter((topic) => row.held.includes(topic)).length &&
+                  isPausable(row) &&
                   html`
                   <button
                     aria-label="Pause the sink ${row.name}"
@@ -316,20 +360,23 @@ export function Sinks() {
       : []),
   ];
   const past = [
+    { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
     {
       name: "Topic",
       left: true,
       value: (row) => row.topic,
-      cell: (row) => html`<${TopicLink} name=${row.topic} />`,
+      cell: (row) =>
+        row.topics.size === 1
+          ? html`<${TopicLink} name=${row.topic} />`
+          : html`<span title=${[...row.topics].sort().join(", ")}>${topicsSay(row.topics.size)}</span>`,
     },
-    { name: "Sink", left: true, value: (row) => row.sink, cell: (row) => row.sink },
     ...(isFleet(state)
       ? [
           {
             name: "At node",
             left: true,
-            value: (row) => row.node ?? "",
-            cell: (row) => row.node ?? "–",
+            value: (row) => row.nodes.size,
+            cell: (row) => [...row.nodes].filter(Boolean).sort().join(", ") || "–",
           },
         ]
       : []),
@@ -339,7 +386,7 @@ export function Sinks() {
       value: (row) => (row.until ?? nodeTime()) - row.since,
       cell: (row) =>
         row.until === undefined
-          ? html`<span class="tag bad">it lasts</span>`
+          ? html`<span class="tag bad">ongoing</span>`
           : seconds((row.until - row.since) / 1000),
     },
     { name: "Tried", value: (row) => row.probes, cell: (row) => number(row.probes) },
@@ -382,6 +429,7 @@ export function Sinks() {
     const { since, reason, next_try: next, state: how, at } = issueOf(topic) ?? {};
     const path = topicPath(topic.name, "/sink/probe");
     const due = held.reduce((all, one) => all + one.due, 0);
+    const sink = all.find(({ name }) => name === topic.sink.name);
     return html`
       <div class="banner bad" key=${key}>
         <p>
@@ -389,13 +437,15 @@ export function Sinks() {
           ${held.length > 1 ? ` and ${plural(held.length - 1, "other topic")}` : ""}: ${
             how === "refused"
               ? `${at ? at.join(", ") : "this node"} cannot use it as it is configured`
-              : `taken to be down${since ? ` since ${moment(since)}` : ""}${at ? ` by ${at.join(", ")}` : ""}`
+              : `down${since ? ` since ${moment(since)}` : ""}${at && at.length < state.nodes.length ? ` at ${at.join(", ")}` : ""}`
           }
-          ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${plural(
-            due,
-            "message waits",
-            "messages wait",
-          )}; no attempt is spent on it
+          ${reason ? html`: <span class="mono">${plain(reason)}</span>` : ""}. ${
+            due
+              ? `${plural(due, "message waits", "messages wait")}; no attempt is spent on it`
+              : held.some((one) => one.oldest_due_at !== undefined)
+                ? "What was deferred waits; no attempt is spent on it"
+                : "Nothing waits for it"
+          }
           ${
             how !== "refused"
               ? `, and it is tried ${next && next > nodeTime() + 1000 ? `again in ${seconds((next - nodeTime()) / 1000)}` : "again and again"}`
@@ -414,12 +464,23 @@ export function Sinks() {
               </button>
             `
             }
-            <button
-              onClick=${() =>
-                setActing({ sink: all.find(({ name }) => name === topic.sink.name), act: "pause" })}
-            >
-              Pause ${topic.sink.name} …
-            </button>
+            ${
+              sink &&
+              isPausable(sink) &&
+              html`
+              <button onClick=${() => setActing({ sink, act: "pause" })}>
+                Pause ${topic.sink.name} …
+              </button>
+            `
+            }
+            ${
+              sink?.held.length > 0 &&
+              html`
+              <button onClick=${() => setActing({ sink, act: "resume" })}>
+                Resume ${topic.sink.name} …
+              </button>
+            `
+            }
           </div>
         `
         }
@@ -483,9 +544,9 @@ export function Sinks() {
         <${Table}
           label="outages"
           columns=${past}
-          rows=${known.outages
+          rows=${bySinkAndTime(known.outages, nodeTime())
             .slice(0, ROWS_MAX)
-            .map((one) => ({ key: `${one.topic} ${one.since} ${one.node}`, ...one }))}
+            .map((one) => ({ key: `${one.sink} ${one.since}`, ...one }))}
           empty=${`No sink was down since ${isFleet(state) && !state.only ? "the nodes" : "the node"} started.`}
           first=${{ name: "Down since", down: true }}
         />

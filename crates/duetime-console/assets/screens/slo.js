@@ -15,7 +15,7 @@ import {
   sees,
   whose,
 } from "../api.js";
-import { command, deed, moment, number, plural, seconds, time } from "../format.js";
+import { age, command, deed, moment, number, plural, seconds, time } from "../format.js";
 import {
   Commands,
   Figures,
@@ -28,6 +28,7 @@ import {
   useLive,
 } from "../parts.js";
 import { Table } from "../table.js";
+import { NOT_KNOWN, why } from "../why.js";
 
 const OBJECTIVES = ["99", "99.9", "99.99"];
 const WITHIN = "1s";
@@ -36,6 +37,7 @@ const BURNS = 1;
 const BURNS_FAST = 10;
 // What waited for a sink is late for this long after it was up again.
 const CATCHING_UP_MS = 600_000;
+const PRESENT_S = 60;
 const NOTED = /resize|shards|pause|resume|PUT|DELETE|redrive|probe/;
 
 const share = (late, all) => (all > 0 ? late / all : undefined);
@@ -48,7 +50,7 @@ const times = (burn) =>
   burn === undefined ? "–" : `${burn < 10 ? burn.toFixed(1) : number(Math.round(burn))} ×`;
 
 // What else there was in a step that was late, as far as this page can know.
-function causes(step, row, usual, entries, outages) {
+function causes(step, row, usual, entries, outages, present) {
   const found = [];
   const outage = outages.find(
     (one) =>
@@ -58,9 +60,9 @@ function causes(step, row, usual, entries, outages) {
   );
   if (outage)
     found.push(
-      `its sink was taken to be down ${outage.until === undefined ? `since ${time(outage.since)}` : `from ${time(outage.since)} to ${time(outage.until)}`}`,
+      `its sink ${outage.until === undefined ? `is down since ${moment(outage.since)}` : `was down from ${time(outage.since)} to ${time(outage.until)}`}`,
     );
-  else if (row.open) found.push("the sink is taken to be down");
+  else if (row.open) found.push("the sink is down");
   if (row.paused)
     found.push(`the topic is paused${row.pause?.reason ? `: ${row.pause.reason}` : ""}`);
   if (row.unreachable_shards)
@@ -75,6 +77,7 @@ function causes(step, row, usual, entries, outages) {
   }
   return (
     [...new Set(found)].slice(0, 3).join("; ") ||
+    present ||
     "nothing that is known here: compare Sinks and Shards"
   );
 }
@@ -157,6 +160,11 @@ export function Slo() {
   const entries = (answer?.entries ?? []).filter(
     (entry) => NOTED.test(entry.action) && !/messages|claim|ack/.test(entry.action),
   );
+  // Of what was late just now: why it is late now.
+  const present = (row, step) => {
+    const [word] = (age(step.at) < PRESENT_S && why(state, row)) || [NOT_KNOWN];
+    return word === NOT_KNOWN ? undefined : word;
+  };
   const late = rows.flatMap((row) => {
     const steps = row.steps ?? [];
     const usual = steps.reduce((all, step) => all + step.delivered, 0) / Math.max(1, steps.length);
@@ -166,7 +174,7 @@ export function Slo() {
         key: `${row.name} ${step.at}`,
         topic: row.name,
         ...step,
-        why: causes(step, row, usual, entries, known.outages),
+        why: causes(step, row, usual, entries, known.outages, present(row, step)),
       }));
   });
   const topicLink = (name) => html`<${TopicLink} name=${name} />`;
@@ -186,7 +194,7 @@ export function Slo() {
     {
       name: "Budget left",
       value: (row) => row.left,
-      cell: (row) => html`<${Left} left=${row.left} />`,
+      cell: (row) => html`<${Left} left=${row.left} burns=${row.late > 0} />`,
     },
     {
       name: "Burns now",
@@ -229,9 +237,9 @@ export function Slo() {
         [
           "In time",
           percent(spent === undefined ? undefined : 1 - spent),
-          spent > allowed ? "bad" : "",
+          leftMood(left, sum("late") > 0),
         ],
-        ["Budget left", leftText(left), leftMood(left)],
+        ["Budget left", leftText(left), leftMood(left, sum("late") > 0)],
         ["Burns now", times(burn), mood(burn), "1 ×: as fast as the objective allows"],
         ["Late, last minute", number(sum("late"))],
         ["Deliveries, last minute", number(sum("deliveries"))],
@@ -275,7 +283,7 @@ export function Slo() {
     `
     }
     <div class="card">
-      <h2>What ate it, in the last five minutes</h2>
+      <h2>Causes, in the last five minutes</h2>
       <${Table}
         columns=${eaten}
         rows=${late}

@@ -11,9 +11,10 @@ const SMEAR_MAX_S = 3600;
 export const spreads = (herd, capacity) =>
   Math.min(SMEAR_MAX_S, Math.max(1, Math.ceil(herd.count / capacity)));
 
-export function Smear({ topic, herd, capacity, before, onClose }) {
+// `tried`: the seconds that were looked at on the chart.
+export function Smear({ topic, herd, capacity, before, tried, onClose }) {
   const [length] = useState(spreads(herd, capacity));
-  const [smear, setSmear] = useState(String(length));
+  const [smear, setSmear] = useState(String(tried ?? length));
   const isLength = /^[1-9]\d{0,3}$/.test(smear) && Number(smear) <= SMEAR_MAX_S;
   const change = { smear: `${smear}s` };
   const path = topicPath(topic);

@@ -16,7 +16,17 @@ import {
 } from "../api.js";
 import { age, coded, command, number, plural, rate, seconds } from "../format.js";
 import { Bars } from "./canvas.js";
-import { Barred, Commands, Confirm, Figures, Paused, tell, useAnswer, useLive } from "../parts.js";
+import {
+  Barred,
+  Commands,
+  Confirm,
+  Figures,
+  Paused,
+  tell,
+  useAnswer,
+  useKeys,
+  useLive,
+} from "../parts.js";
 import { WhyLate, mood, why } from "../why.js";
 import { Delete, Pause } from "./topic_dialogs.js";
 
@@ -58,6 +68,7 @@ const flat = (settings, before = "") =>
 const DETAIL_EVERY_MS = 10_000;
 // From then on the node has counted several steps, and tells none where nothing happened in them.
 const QUIET_S = 30;
+const STEP_S = 10;
 // Lateness in as few rows as say something: up to so many milliseconds, the last of them everything.
 const HEAT = [
   [10, "≤ 10 ms"],
@@ -330,6 +341,7 @@ export function Topic({ topic }) {
   const [deleting, setDeleting] = useState(false);
   const [pausing, setPausing] = useState(false);
   const [changing, setChanging] = useState(false);
+  useKeys({ p: () => may(live.state, "admin") && setPausing(true) });
   const { answer: detail } = useAnswer((signal) => detailOf(topic, signal), DETAIL_EVERY_MS, [
     topic,
     answer?.version,
@@ -361,8 +373,8 @@ export function Topic({ topic }) {
       !why(state, answer) &&
       html`
       <div class="banner bad">
-        The sink is taken to be down: claims are stopped, no message loses an attempt. It is tried
-        again every few seconds.
+        The sink is down: claims are stopped, no message loses an attempt. It is tried again every
+        few seconds.
       </div>
     `
     }
@@ -385,12 +397,13 @@ export function Topic({ topic }) {
       <div class="card">
         <h2>Delivered a second</h2>
         ${
-          flow.length > 1
+          flow.some(([, delivered]) => delivered > 0)
             ? html`
           <${Bars}
             points=${flow}
             label="delivered"
             unit="/s"
+            seconds=${STEP_S}
             height=${300}
             mark=${answer.rate_limit?.per_second}
           />
@@ -398,7 +411,7 @@ export function Topic({ topic }) {
             : html`
           <p class="empty">
             ${
-              now.over >= QUIET_S
+              now.over >= QUIET_S || flow.length > 1
                 ? "Nothing was delivered in the last five minutes."
                 : "The node counts every ten seconds; the first bar comes soon."
             }

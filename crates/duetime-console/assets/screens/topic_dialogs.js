@@ -81,7 +81,7 @@ export function Pause({ topic, counts, onClose }) {
       <p>
         ${
           paused
-            ? `${isDue(counts.due)} and go out at once.`
+            ? `${isDue(counts.due)} and ${counts.due === 1 ? "goes" : "go"} out at once.`
             : "Nothing is claimed until it is resumed, whether for its sink or by consumers. Delays go on falling due; messages can be enqueued and cancelled."
         }
       </p>

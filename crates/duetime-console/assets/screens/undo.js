@@ -130,7 +130,7 @@ export function TakeBack({ topic, path, plan, onClose, onDone }) {
         html`
         <p>
           It removed ${number(removed)}: what somebody held is not kept, nor what did not fit into
-          the memory of the node.
+          the memory of the node, nor what another node removed before this one went on with it.
         </p>
       `
       }

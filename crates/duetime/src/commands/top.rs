@@ -5,12 +5,13 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use duetime_client::{Client, ClientError, GoneNode, NodeView, Nodes};
+use duetime_client::{Client, ClientError, GoneNode, NodeView, Nodes, Rates, Topic};
 use duetime_core::Clock as _;
 use futures::future::LocalBoxFuture;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::observe::TopArgs;
 use super::output;
@@ -23,6 +24,8 @@ const EVERY_MIN: Duration = Duration::from_millis(200);
 const KEY_WAIT: Duration = Duration::from_millis(100);
 /// Keys that wait to be read.
 const KEYS_MAX: usize = 8;
+/// How often it is said that an answer is waited for.
+const SAID_EVERY: Duration = Duration::from_secs(1);
 /// The forecast: the coming hour.
 const BUCKET: Duration = Duration::from_secs(300);
 const BUCKETS: usize = 12;
@@ -45,6 +48,15 @@ fn went(node: GoneNode) -> NodeView {
     }
 }
 
+/// Takes a sink to be down as soon as one node does: the one that is asked may not have tried it.
+fn with_issues_of_all(topics: &mut [Topic], rates: &Rates) {
+    for topic in topics.iter_mut().filter(|topic| topic.sink_issue.is_none() && topic.config.sink.is_some()) {
+        let said = rates.topics.iter().filter(|one| one.topic == topic.name).flat_map(|one| &one.sink_issues);
+        let worst = said.max_by_key(|one| one.issue.state == "down");
+        topic.sink_issue = worst.map(|one| one.issue.clone());
+    }
+}
+
 async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
     let forecast = async {
         match &page {
@@ -58,7 +70,9 @@ async fn look(client: &Client, page: Page) -> Result<Look, ClientError> {
     // A topic that is gone has no forecast; the page says so.
     let Nodes { mut nodes, gone } = nodes?;
     nodes.extend(gone.into_iter().map(went));
-    Ok(Look { at, topics: topics?, nodes, rates: Some(rates?), forecast: forecast.unwrap_or(None) })
+    let (mut topics, rates) = (topics?, rates?);
+    with_issues_of_all(&mut topics, &rates);
+    Ok(Look { at, topics, nodes, rates: Some(rates), forecast: forecast.unwrap_or(None) })
 }
 
 /// Runs until `q` or Ctrl-C.
@@ -98,6 +112,8 @@ async fn watch(terminal: &mut DefaultTerminal, client: &Client, every: Duration,
     let mut ticks = tokio::time::interval(every);
     // A look under way: keys act meanwhile, however long the node takes.
     let mut asked: Option<LocalBoxFuture<'_, Result<Look, ClientError>>> = None;
+    let mut since = Instant::now();
+    let mut waits = tokio::time::interval(SAID_EVERY);
     loop {
         terminal.draw(|frame| screen.draw(frame)).context("drawing")?;
         tokio::select! {
@@ -106,16 +122,53 @@ async fn watch(terminal: &mut DefaultTerminal, client: &Client, every: Duration,
                 Some(Asked::Quit) | None => return Ok(true),
                 Some(Asked::Nothing) => {}
                 // What was asked for another page is not waited for.
-                Some(Asked::Look) => asked = Some(Box::pin(look(client, screen.page.clone()))),
+                Some(Asked::Look) => {
+                    asked = Some(Box::pin(look(client, screen.page.clone())));
+                    since = Instant::now();
+                }
             },
             answer = async { asked.as_mut().expect("it is under way").await }, if asked.is_some() => {
                 asked = None;
+                screen.waited = since.elapsed();
                 match answer {
                     Ok(fresh) => (screen.look, screen.issue) = (fresh, None),
                     Err(error) => screen.issue = Some(error.to_string()),
                 }
             }
-            _ = ticks.tick(), if asked.is_none() => asked = Some(Box::pin(look(client, screen.page.clone()))),
+            _ = ticks.tick(), if asked.is_none() => {
+                asked = Some(Box::pin(look(client, screen.page.clone())));
+                since = Instant::now();
+            }
+            _ = waits.tick(), if asked.is_some() => screen.waited = screen.waited.max(since.elapsed()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sink_is_down_as_soon_as_one_node_takes_it_to_be() {
+        let topic = |name: &str, fields: serde_json::Value| -> Topic {
+            let mut all = json!({
+                "name": name, "shards": 1, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
+                "max_payload": 10, "scheduled": 0, "due": 0, "in_flight": 0, "dead": 0, "shard_count": 1
+            });
+            all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            serde_json::from_value(all).unwrap()
+        };
+        let mut topics = [topic("orders", json!({"sink": {"name": "shop"}})), topic("claimed", json!({}))];
+        let issue = |node: &str, state: &str| json!({"node": node, "state": state, "reason": node});
+        let of = |name: &str| {
+            json!({"topic": name, "over_ms": 60_000, "scheduled": 0.0, "cancelled": 0.0, "delivered": 0.0,
+                "retried": 0.0, "dead": 0.0, "sink_issues": [issue("n2", "down"), issue("n3", "refused")]})
+        };
+        let rates = json!({"node": "n1", "topics": [of("orders"), of("claimed")], "sinks": []});
+        with_issues_of_all(&mut topics, &serde_json::from_value(rates).unwrap());
+        let known = topics.map(|topic| topic.sink_issue.map(|issue| (issue.state, issue.reason)));
+        assert_eq!(known, [Some(("down".to_owned(), Some("n2".to_owned()))), None]);
     }
 }

@@ -1,12 +1,14 @@
 //! What `duetime top` shows, and what its keys do. In the words of the console; asks nobody.
 
+mod lines;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use duetime_client::{Forecast, NodeView, Rates, Topic, TopicRates};
+use duetime_client::{Forecast, NodeView, Rates, SinkIssue, Topic, TopicRates};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout};
@@ -14,37 +16,17 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 
-use super::topic::{named, sink_of};
+use self::lines::{COLUMNS, GOES_TO, TEXTS, TopicLine, line, millis, rate, seconds};
 use super::{output, pause};
 
-/// A message that waits this long is late, and very late.
-const LATE_S: [f64; 2] = [1.0, 10.0];
-/// Names and widths, in the order of the console; counts are of messages, and what else a cell counts it says itself.
-const COLUMNS: [(&str, u16); 13] = [
-    ("Topic", 16),
-    ("Oldest due", 11),
-    ("Due", 8),
-    ("Late p99", 9),
-    ("Out/s", 6),
-    ("Dead", 7),
-    ("In flight", 10),
-    ("Scheduled", 10),
-    ("Goes to", 16),
-    ("In/s", 6),
-    ("Cancelled/s", 12),
-    ("Late p50", 9),
-    ("Shards", 7),
-];
+/// A node that answers later than this is slow, as in the console.
+const SLOW_AFTER: Duration = Duration::from_secs(2);
 /// Which columns a narrow terminal shows: the first of these that fit, beside the one that is sorted by.
 const WANTED_FIRST: [usize; 13] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 10, 12];
-/// Topics whose pause is said below a table.
-const PAUSES_SHOWN: usize = 3;
+/// Sinks that are down, and topics that are paused, of which it is said below a table.
+const NOTES_SHOWN: usize = 3;
 /// The column from which the keys go on to sort by others: the oldest due message on top.
 const OLDEST: usize = 1;
-/// The column with the sink.
-const GOES_TO: usize = 8;
-/// The columns of text, which is sorted as such and aligned left; the others have numbers.
-const TEXTS: [usize; 2] = [0, GOES_TO];
 /// Width of the longest bar of a forecast.
 const BAR_CHARS: u64 = 40;
 
@@ -80,29 +62,6 @@ pub enum Asked {
     Quit,
 }
 
-/// One line of the topics.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TopicLine {
-    name: String,
-    cells: [String; COLUMNS.len()],
-    keys: [f64; COLUMNS.len()],
-    is_down: bool,
-    late: usize,
-    /// Some were given up within the last minute.
-    has_new_dead: bool,
-}
-
-impl TopicLine {
-    /// 2: somebody is needed; 1: it may be so.
-    fn severity(&self) -> u8 {
-        match (self.is_down || self.late > 1, self.late > 0 || self.has_new_dead) {
-            (true, _) => 2,
-            (false, true) => 1,
-            (false, false) => 0,
-        }
-    }
-}
-
 /// What `duetime top` shows, and what its keys do.
 #[derive(Debug)]
 pub struct Screen {
@@ -110,6 +69,8 @@ pub struct Screen {
     pub look: Look,
     /// Why the last look failed.
     pub issue: Option<String>,
+    /// How long the answer to the present look was waited for so far, and, without one, to the last.
+    pub waited: Duration,
     node: String,
     /// A column was asked for; else those that need somebody are on top.
     is_sorted: bool,
@@ -120,68 +81,26 @@ pub struct Screen {
     chosen: usize,
 }
 
-fn rate(number: f64) -> String {
-    if number >= 10.0 || number == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") }
-}
-
-fn millis(ms: Option<f64>) -> String {
-    match ms {
-        None => "–".to_owned(),
-        Some(ms) if ms < 1000.0 => format!("{ms:.0} ms"),
-        Some(ms) => format!("{:.1} s", ms / 1000.0),
+/// A text in lines of so many characters, cut between words where that is possible.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut rest: Vec<char> = word.chars().collect();
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + rest.len() > width {
+            lines.push(String::new());
+        } else if last > 0 {
+            lines.last_mut().expect("there is one").push(' ');
+        }
+        while rest.len() > width {
+            let after = rest.split_off(width);
+            *lines.last_mut().expect("there is one") += &rest.into_iter().collect::<String>();
+            lines.push(String::new());
+            rest = after;
+        }
+        *lines.last_mut().expect("there is one") += &rest.into_iter().collect::<String>();
     }
-}
-
-fn seconds(s: Option<f64>) -> String {
-    millis(s.map(|s| s * 1000.0))
-}
-
-fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
-    let waited = topic.oldest_due_at.map(|due| at.saturating_sub(due).max(0) as f64 / 1000.0);
-    let of = |pick: fn(&TopicRates) -> f64| rates.map_or(0.0, pick);
-    let (incoming, cancelled, out) = (of(|r| r.scheduled), of(|r| r.cancelled), of(|r| r.delivered));
-    // Lateness that is kept of several topics together is that of none of them.
-    let own = rates.filter(|rates| !rates.of_rest);
-    let (p50, p99) = (own.and_then(|r| r.late_p50_ms), own.and_then(|r| r.late_p99_ms));
-    let sink =
-        topic.config.sink.as_ref().map_or_else(|| "consumers claim".to_owned(), |sink| sink_of(topic, &sink.name));
-    let counts = [topic.scheduled, topic.due, topic.in_flight, topic.dead].map(|count| count as f64);
-    TopicLine {
-        name: topic.name.clone(),
-        keys: [
-            0.0,
-            waited.unwrap_or(-1.0),
-            counts[1],
-            p99.unwrap_or(-1.0),
-            out,
-            counts[3],
-            counts[2],
-            counts[0],
-            0.0,
-            incoming,
-            cancelled,
-            p50.unwrap_or(-1.0),
-            f64::from(topic.shard_count),
-        ],
-        cells: [
-            named(topic),
-            seconds(waited),
-            topic.due.to_string(),
-            millis(p99),
-            rate(out),
-            topic.dead.to_string(),
-            topic.in_flight.to_string(),
-            topic.scheduled.to_string(),
-            sink,
-            rate(incoming),
-            rate(cancelled),
-            millis(p50),
-            topic.shard_count.to_string(),
-        ],
-        is_down: topic.sink_issue.is_some(),
-        late: LATE_S.iter().filter(|limit| waited.is_some_and(|waited| waited > **limit)).count(),
-        has_new_dead: of(|r| r.dead) > 0.0,
-    }
+    lines
 }
 
 impl Screen {
@@ -191,6 +110,7 @@ impl Screen {
             page: Page::Topics,
             look,
             issue: None,
+            waited: Duration::ZERO,
             node,
             is_sorted: false,
             column: OLDEST,
@@ -299,7 +219,11 @@ impl Screen {
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let state = match &self.issue {
             Some(issue) => issue.clone(),
-            None => output::second(self.look.at) + &self.absent(),
+            None if self.waited > SLOW_AFTER => {
+                let waited = seconds(Some(self.waited.as_secs_f64()));
+                format!("slow, {waited} without an answer; this is from {}", output::second(self.look.at / 1000 * 1000))
+            }
+            None => output::second(self.look.at / 1000 * 1000) + &self.absent(),
         };
         let keys = if self.typing {
             format!(" only topics with: {}▏ Enter keeps it, Esc forgets it ", self.filter)
@@ -311,10 +235,10 @@ impl Screen {
             .title_bottom(Line::from(keys).alignment(Alignment::Left));
         let inside = block.inner(frame.area());
         frame.render_widget(block, frame.area());
-        let pauses = if matches!(self.page, Page::Topics | Page::Sinks) { self.pauses() } else { Vec::new() };
-        let below = Constraint::Length(u16::try_from(pauses.len()).unwrap_or(u16::MAX));
+        let notes = if matches!(self.page, Page::Topics | Page::Sinks) { self.notes(inside.width) } else { Vec::new() };
+        let below = Constraint::Length(u16::try_from(notes.len()).unwrap_or(u16::MAX));
         let [inside, below] = Layout::vertical([Constraint::Min(3), below]).areas(inside);
-        frame.render_widget(Paragraph::new(pauses.join("\n")), below);
+        frame.render_widget(Paragraph::new(notes), below);
         match &self.page {
             Page::Topics => self.draw_topics(frame, inside),
             Page::Nodes => frame.render_widget(self.nodes(), inside),
@@ -342,14 +266,39 @@ impl Screen {
         shown
     }
 
-    /// Why topics are paused, as far as it is known.
+    /// Which sinks are down, and then why topics are paused, as far as it is known, in lines of so many characters.
+    fn notes(&self, width: u16) -> Vec<Line<'static>> {
+        let mut down: BTreeMap<(&str, &str), Vec<&SinkIssue>> = BTreeMap::new();
+        for topic in &self.look.topics {
+            if let (Some(sink), Some(issue)) = (&topic.config.sink, &topic.sink_issue) {
+                down.entry((sink.name.as_str(), issue.state.as_str())).or_default().push(issue);
+            }
+        }
+        let said = |((sink, state), issues): (&(&str, &str), &Vec<&SinkIssue>)| {
+            let topics = output::count(issues.len() as u64, "topic");
+            let since = issues.iter().filter_map(|issue| issue.since).min();
+            let since = since.map_or_else(String::new, |since| format!(" since {}", output::moment(since)));
+            let reason = issues.iter().find_map(|issue| issue.reason.as_ref());
+            let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            format!("sink {sink} is {state} for {topics}{since}{reason}")
+        };
+        let red = Style::new().fg(Color::Red);
+        let sinks = down.iter().take(NOTES_SHOWN).map(said).map(|text| (text, red));
+        let pauses = self.pauses().into_iter().map(|text| (text, Style::new()));
+        let cut = |(text, style): (String, Style)| {
+            let lines = wrapped(&output::harmless(&text), usize::from(width.max(1)));
+            lines.into_iter().map(move |line| Line::styled(line, style))
+        };
+        sinks.chain(pauses).flat_map(cut).collect()
+    }
+
     fn pauses(&self) -> Vec<String> {
         let paused: Vec<&Topic> = self.look.topics.iter().filter(|topic| topic.config.paused).collect();
         let line = |topic: &&Topic| {
             format!("{} is paused {}", topic.name, topic.pause.as_ref().map_or_else(String::new, pause::in_words))
         };
-        let mut lines: Vec<String> = paused.iter().take(PAUSES_SHOWN).map(line).collect();
-        let more = paused.len().saturating_sub(PAUSES_SHOWN);
+        let mut lines: Vec<String> = paused.iter().take(NOTES_SHOWN).map(line).collect();
+        let more = paused.len().saturating_sub(NOTES_SHOWN);
         if more > 0 {
             lines.push(format!("{} more paused: duetime topic list", output::count(more as u64, "topic")));
         }
@@ -451,7 +400,7 @@ impl Screen {
         });
         let widths = [Constraint::Min(10)].into_iter().chain([7, 8, 12, 8, 8].map(Constraint::Length));
         let widths = widths.chain([Constraint::Min(18)]);
-        let head = Row::new(["Sink", "State", "Due", "Deliveries/s", "Call p50", "Call p99", "Not accepted"]);
+        let head = Row::new(["Sink", "State", "Due", "Deliveries/s", "Call p50", "Call p99", "Refused"]);
         Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
     }
 

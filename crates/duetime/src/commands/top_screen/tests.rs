@@ -135,7 +135,7 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
     }
     press(&mut screen, "k");
     let sinks = drawn_in(&screen, 80);
-    for name in ["State", "Due", "Deliveries/s", "Call p50", "Call p99", "Not accepted"] {
+    for name in ["State", "Due", "Deliveries/s", "Call p50", "Call p99", "Refused"] {
         assert!(sinks.contains(name), "{name}: {sinks}");
     }
     press(&mut screen, "n");
@@ -157,6 +157,31 @@ fn what_is_paused_says_why_since_when_and_by_whom_below_topics_and_sinks() {
     }
     screen.look.topics.push(topic("more", 1, None));
     assert!(drawn(&screen).contains("1 topic more paused"), "{}", drawn(&screen));
+}
+
+#[test]
+fn a_sink_that_is_down_is_said_above_pauses_and_nothing_of_it_is_cut_in_a_narrow_terminal() {
+    let mut screen = screen();
+    let reason = "a long reason ".repeat(8) + "and its last word";
+    screen.look.topics[0].pause.as_mut().unwrap().reason = Some(reason);
+    let text = drawn_in(&screen, 80);
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words}: {text}"));
+    assert!(at("sink shop is down for 3 topics since") < at("mails is paused since"), "{text}");
+    assert!(at("mails is paused since") < at("word") && at("word") < at("orders is paused since"), "{text}");
+    assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+    assert_eq!(wrapped("none-of-it-is-a-gap 1", 10), ["none-of-it", "-is-a-gap", "1"]);
+}
+
+#[test]
+fn a_node_that_answers_late_is_slow_and_what_is_shown_is_of_a_time() {
+    let mut screen = screen();
+    screen.waited = SLOW_AFTER;
+    assert!(!drawn(&screen).contains("slow"), "{}", drawn(&screen));
+    screen.waited = Duration::from_millis(5600);
+    let text = drawn(&screen);
+    assert!(text.contains("slow, 5.6 s without an answer; this is from 1970-01-01T00:00:10Z"), "{text}");
+    screen.issue = Some("the node does not answer".to_owned());
+    assert!(!drawn(&screen).contains("slow"), "{}", drawn(&screen));
 }
 
 #[test]

@@ -101,6 +101,9 @@ fn redirection(detail: &str) -> Option<(u16, String)> {
     Some((slot.parse().ok()?, to.trim().to_owned()))
 }
 
+/// What servers say, under the code ERR, of a user who may run a script, and not a command in it: up to 7.0, and later.
+const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
 /// What a refusal means: the one place that reads what a server answers, by the first word of its line.
 fn classify(code: &str, detail: &str) -> Failure {
     let text = || format!("{code} {detail}");
@@ -126,13 +129,18 @@ fn classify(code: &str, detail: &str) -> Failure {
         // A full disk or a failed snapshot: the server takes writes again when it is fixed.
         "MISCONF" => Failure::Transient { reconnect: false, text: text() },
         "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::LoginRefused),
-        "NOPERM" => Failure::Final(LinkError::NotPermitted(format!(
-            "redis does not permit this user what duetime needs ({detail}); allow it: \
-             ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
-             +config|get +client|id +client|info +client|kill +role"
-        ))),
+        "NOPERM" => not_permitted(detail),
+        "ERR" if DENIED_IN_SCRIPT.iter().any(|denied| detail.contains(denied)) => not_permitted(detail),
         _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
     }
+}
+
+fn not_permitted(detail: &str) -> Failure {
+    Failure::Final(LinkError::NotPermitted(format!(
+        "redis does not permit this user what duetime needs ({detail}); allow it: \
+         ACL SETUSER <user> ~<namespace>:* ~{{<namespace>:* &<namespace>:* +@all -@admin -@dangerous +info \
+         +config|get +client|id +client|info +client|kill +role"
+    )))
 }
 
 impl From<&ServerError> for Failure {

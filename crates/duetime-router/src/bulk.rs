@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::plans::{PLAN_BYTES_MAX, PlanStore};
-use duetime_core::{Clock, StoreError, Timestamp, TopicName};
+use duetime_core::{Clock, Draw, StoreError, Timestamp, TopicName};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
@@ -55,8 +55,21 @@ const REST: Duration = Duration::from_secs(2);
 const FAILING_MAX: u32 = 30;
 /// Between two pages at least: one in which nothing matches costs the store a look all the same.
 const LOOK_REST: Duration = Duration::from_millis(20);
+/// For how long the store may go on with a removal that its caller has given up, at the defaults of the store: see
+/// [`late_for`].
+pub const LATE_FOR: Duration = late_for(Duration::from_secs(15), Duration::from_secs(5));
+/// How far the clocks of a node and of the store may be apart, so that a call ends that much later.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
 /// How often a change of a record is tried again because the node that carries it out writes to it.
 const CHANGES_MAX: u32 = 20;
+
+/// For how long the store may go on with a removal that its caller has given up: two calls, one behind the other, each
+/// of which is repeated for `retry_for` and waits `response_timeout` for the last answer; and the clocks' difference.
+#[must_use]
+pub const fn late_for(retry_for: Duration, response_timeout: Duration) -> Duration {
+    let call = retry_for.saturating_add(response_timeout);
+    call.saturating_add(call).saturating_add(CLOCKS_APART)
+}
 
 /// What receives the messages that an action failed on.
 pub trait PlanWatcher: Send + Sync + std::fmt::Debug + 'static {
@@ -72,6 +85,40 @@ struct HeldPlan {
     failing: u32,
 }
 
+/// What the plans of a node are carried out with.
+#[derive(Clone, Debug)]
+pub struct PlanDeps {
+    /// Finds the messages, and acts on them.
+    pub router: Arc<Router>,
+    /// Where the plans are.
+    pub store: Arc<dyn PlanStore>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Receives what an action failed on.
+    pub watcher: Arc<dyn PlanWatcher>,
+    /// The name of the node.
+    pub node: String,
+    /// For how long the store may go on with a removal that its caller has given up. Default [`LATE_FOR`].
+    pub late_for: Duration,
+    /// Where random numbers come from. Default: the machine.
+    pub draw: Draw,
+}
+
+impl PlanDeps {
+    /// With the defaults.
+    #[must_use]
+    pub fn new(
+        router: Arc<Router>,
+        store: Arc<dyn PlanStore>,
+        clock: Arc<dyn Clock>,
+        watcher: Arc<dyn PlanWatcher>,
+        node: &str,
+    ) -> Self {
+        let draw = Draw::new(rand::random::<u64>);
+        Self { router, store, clock, watcher, node: node.to_owned(), late_for: LATE_FOR, draw }
+    }
+}
+
 /// The plans of an installation, at one node.
 #[derive(Debug)]
 pub struct Plans {
@@ -79,11 +126,18 @@ pub struct Plans {
     store: Arc<dyn PlanStore>,
     clock: Arc<dyn Clock>,
     watcher: Arc<dyn PlanWatcher>,
+    late_for: Duration,
+    draw: Draw,
     /// This life of this node: after a restart it is another.
     node: String,
     started: Notify,
     /// What was removed here and can be put back.
     bin: UndoBin,
+}
+
+/// A random number that is written in eight characters.
+fn short(draw: &Draw) -> u64 {
+    draw.next() >> 32
 }
 
 fn written(plan: &BulkPlan) -> String {
@@ -93,17 +147,13 @@ fn written(plan: &BulkPlan) -> String {
 }
 
 impl Plans {
-    /// Plans that are kept in `store` and carried out by `router`.
+    /// Plans that are kept in a store and carried out by a router.
     #[must_use]
-    pub fn new(
-        router: Arc<Router>,
-        store: Arc<dyn PlanStore>,
-        clock: Arc<dyn Clock>,
-        watcher: Arc<dyn PlanWatcher>,
-        node: &str,
-    ) -> Arc<Self> {
-        let node = format!("{node}/{:08x}", rand::random::<u32>());
-        Arc::new(Self { router, store, clock, watcher, node, started: Notify::new(), bin: UndoBin::default() })
+    pub fn new(deps: PlanDeps) -> Arc<Self> {
+        let PlanDeps { router, store, clock, watcher, node, late_for, draw } = deps;
+        let node = format!("{node}/{:08x}", short(&draw));
+        let (started, bin) = (Notify::new(), UndoBin::default());
+        Arc::new(Self { router, store, clock, watcher, late_for, draw, node, started, bin })
     }
 
     fn now(&self) -> i64 {
@@ -155,7 +205,7 @@ impl Plans {
         let record = self.router.current_topic(topic).await?;
         let now = self.now();
         let mut plan = BulkPlan {
-            id: format!("{:x}-{:08x}", now, rand::random::<u32>()),
+            id: format!("{:x}-{:08x}", now, short(&self.draw)),
             topic: topic.to_string(),
             life: record.routing.life(),
             action: ask.action,
@@ -312,7 +362,8 @@ impl Plans {
                     self.forget_drafts(&all).await;
                     self.bin.sweep(self.now(), |plan| all.contains_key(plan));
                     let waits = |plan: &BulkPlan| {
-                        matches!(plan.state, PlanState::Running | PlanState::Stopping) && !plan.is_held(self.now())
+                        matches!(plan.state, PlanState::Running | PlanState::Stopping)
+                            && plan.may_be_taken(&self.node, self.now())
                     };
                     for text in all.into_values() {
                         let Ok(plan) = serde_json::from_str::<BulkPlan>(&text) else { continue };
@@ -406,7 +457,7 @@ impl Plans {
     async fn take(&self, id: &str) -> Result<Option<HeldPlan>, StoreError> {
         let Some(mut held) = self.read(id).await? else { return Ok(None) };
         let now = self.now();
-        if held.plan.is_held(now) {
+        if !held.plan.may_be_taken(&self.node, now) {
             return Ok(None);
         }
         match held.plan.state {

@@ -77,6 +77,7 @@ impl Side {
                 }
                 shown
             }
+            Operation::EditDead(index, changes) => self.edit_dead(number, (*index, Role::Source), changes, now).await,
             Operation::SettleDead(index, ids, action) => {
                 let ids: Vec<MessageId> = ids.iter().map(|number| id(*number)).collect();
                 let answers =

@@ -36,6 +36,24 @@ pub(super) enum Change {
     Reschedule(usize, When),
 }
 
+/// A change of a dead letter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LetterChange {
+    pub id: usize,
+    /// Of the letter that is there, or of another death or enqueue.
+    pub whose: Whose,
+    /// Of the message that takes its place; none: it is moved out. Few, so that edits are repeated.
+    pub rewritten: Option<u64>,
+}
+
+/// Which letter is meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    This,
+    OtherDeath,
+    OtherEnqueue,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Take {
     pub limit: usize,
@@ -63,6 +81,7 @@ pub(super) enum Operation {
     /// Settles receipts, counted back from the youngest.
     Settle(u32, Vec<(usize, Settlement)>),
     SettleDead(u32, Vec<usize>, DeadAction),
+    EditDead(u32, Vec<LetterChange>),
     Look,
     /// An enqueue, edit or settlement at the source shard.
     Old(Box<Operation>),
@@ -92,6 +111,7 @@ impl Operation {
             Self::Claim(..) | Self::Settle(..) => true,
             Self::Old(operation) => operation.touches_the_present(),
             Self::SettleDead(_, _, action) => *action == DeadAction::Redrive,
+            Self::EditDead(_, edits) => edits.iter().any(|edit| edit.rewritten.is_some()),
             _ => false,
         }
     }
@@ -169,6 +189,20 @@ fn settlements() -> impl Strategy<Value = Vec<(usize, Settlement)>> {
     })
 }
 
+/// At most one of a batch becomes visible at the present moment.
+fn letter_changes() -> impl Strategy<Value = Vec<LetterChange>> {
+    let whose = || prop_oneof![4 => Just(Whose::This), 1 => Just(Whose::OtherDeath), 1 => Just(Whose::OtherEnqueue)];
+    let change = move |rewritten| {
+        (0..IDS, whose(), rewritten).prop_map(|(id, whose, rewritten)| LetterChange { id, whose, rewritten })
+    };
+    let moved = proptest::collection::vec(change(Just(None).boxed()), 0..3);
+    let rewritten = proptest::option::of(change((100u64..103).prop_map(Some).boxed()));
+    (moved, rewritten).prop_map(|(mut all, one)| {
+        all.extend(one);
+        all
+    })
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     let shard = || 0u32..super::SHARDS_MAX;
     let redrive = (shard(), (0..IDS).prop_map(|id| vec![id]), Just(DeadAction::Redrive));
@@ -181,6 +215,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (0usize..4).prop_map(Operation::ClaimAgain),
         6 => (shard(), settlements()).prop_map(|(s, b)| Operation::Settle(s, b)),
         2 => resolve_dead_letters.prop_map(|(s, ids, action)| Operation::SettleDead(s, ids, action)),
+        2 => (shard(), letter_changes()).prop_map(|(s, edits)| Operation::EditDead(s, edits)),
         1 => Just(Operation::Look),
     ];
     let plain = plain.boxed();

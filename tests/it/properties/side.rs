@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement};
+use duetime_core::store::{
+    Claim, ClaimRequest, ClaimedMessage, DeadChange, DeadEdit, Edit, Enqueue, Settle, Settled, Settlement,
+};
 use duetime_core::{
-    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Score, Shard, Store, StoredMessage, Timestamp,
+    DeliveryMode, Due, Headers, MessageId, Nonce, RetryPolicy, Role, Score, Shard, Store, StoredMessage, Timestamp,
     TopicRecord, max_attempts,
 };
 
 use super::moves::show_batch;
-use super::operation::{Change, IDS, NewMessage, Operation, Take, When};
+use super::operation::{Change, IDS, LetterChange, NewMessage, Operation, Take, When, Whose};
 
 /// How far from the case's start drawn due times lie.
 const APART_MS: i64 = 10_000_000_000;
@@ -143,10 +145,41 @@ impl Side {
                 let answers = self.store.resolve_dead_letters(&self.shard(*index), now, &ids, *action).await;
                 format!("{:?}", answers.expect("answered"))
             }
+            Operation::EditDead(index, changes) => self.edit_dead(number, (*index, Role::Home), changes, now).await,
             Operation::Look => self.look(case, now).await,
             Operation::Old(operation) => self.apply_old(case, number, operation, now).await,
             Operation::Move(index, step) => self.step(case, number, *index, step).await,
         }
+    }
+
+    /// Changes dead letters as they are there; each store has its own times of death.
+    pub(super) async fn edit_dead(
+        &self,
+        number: usize,
+        (index, role): (u32, Role),
+        changes: &[LetterChange],
+        now: Timestamp,
+    ) -> String {
+        let (shard, mut edits) = (self.shard(index), Vec::new());
+        for (n, LetterChange { id: which, whose, rewritten }) in changes.iter().enumerate() {
+            let there = self.store.get(&shard, &[id(*which)]).await.expect("answered").remove(0);
+            let (nonce, died) = there.map_or((Nonce(0), None), |there| (there.nonce, there.death));
+            let died_at = died.map_or(now, |death| death.at);
+            let (nonce, died_at) = match whose {
+                Whose::This => (nonce, died_at),
+                Whose::OtherDeath => (nonce, Timestamp::from_millis(died_at.as_millis() - 1)),
+                Whose::OtherEnqueue => (Nonce(nonce.0 ^ 1), died_at),
+            };
+            let rewrite = |nonce: u64| DeadChange::Rewrite {
+                nonce: Nonce(nonce),
+                headers: Headers::default(),
+                payload: Bytes::from(format!("rewritten {number}-{n}")),
+            };
+            let change = rewritten.map_or(DeadChange::MoveOut, rewrite);
+            edits.push(DeadEdit { id: id(*which), nonce, died_at, change });
+        }
+        let answers = self.store.edit_dead_letters_at(&shard, role, now, &edits).await.expect("answered").answers;
+        format!("{answers:?}")
     }
 
     /// The settlements of receipts that are there.

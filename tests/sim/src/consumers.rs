@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
-use duetime_core::{ClaimStore as _, Clock as _, Expiry, Receipt, RetryPolicy, Score, Shard, Timestamp, max_attempts};
+use duetime_core::{
+    ClaimStore as _, Clock as _, Expiry, Receipt, Repeat, RetryPolicy, Score, Shard, Timestamp, max_attempts,
+};
 use duetime_router::{SettleAnswer, SettleAsk};
 use duetime_testkit::at_home::SettledAtHome as _;
 use duetime_testkit::claim_request;

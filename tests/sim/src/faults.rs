@@ -43,11 +43,14 @@ pub enum Course {
     Letters,
     /// Messages are removed to be handed out while the network is cut for longer than a claim holds.
     Removed,
+    /// Bulk plans are carried out and taken back while others act on the same messages, and the network and nodes fail.
+    Undone,
 }
 
 impl Course {
     fn of(seed: u64) -> Self {
         match seed % 16 {
+            13 if seed % 32 == 13 => Self::Undone,
             5 | 13 => Self::GoesBack,
             2 => Self::Full,
             6 if seed % 32 == 6 => Self::Letters,
@@ -105,7 +108,11 @@ impl Trouble {
             let (clocks, failovers, empties) = (false, false, false);
             // Only letters are changed beside faults.
             let has_faults = trouble.course == Course::Letters;
-            let network = trouble.network && has_faults || trouble.course == Course::Removed;
+            let network = match trouble.course {
+                Course::Removed => true,
+                Course::Undone => faulty,
+                _ => trouble.network && has_faults,
+            };
             let stops = trouble.stops && has_faults;
             trouble = Self { network, stops, clocks, failovers, empties, ..trouble };
         }

@@ -26,9 +26,9 @@ const SHARDS_MAX: u64 = 4;
 const PAUSE_MS_MAX: u64 = 8;
 const CLAIMED_MAX: usize = 64;
 
-const FIRST: &str = "first";
+pub const FIRST: &str = "first";
 const EDITED: &str = "edited";
-const NEW: &str = "new";
+pub const NEW: &str = "new";
 
 /// What somebody else does with a letter at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
 
 impl Client {
     /// Has messages die, and reads their letters.
-    async fn die(&self, ids: Vec<MessageId>) -> Vec<StoredMessage> {
+    pub async fn die(&self, ids: Vec<MessageId>) -> Vec<StoredMessage> {
         for id in &ids {
             self.put(id, FIRST, Due::At(self.shared.clock.now()), OnConflict::Reject).await;
         }
@@ -228,7 +228,7 @@ impl Client {
     }
 
     /// Enqueues; false: something else is there, or is remembered.
-    async fn put(&self, id: &MessageId, text: &'static str, due: Due, on_conflict: OnConflict) -> bool {
+    pub async fn put(&self, id: &MessageId, text: &'static str, due: Due, on_conflict: OnConflict) -> bool {
         let (headers, nonce) = (Headers::default(), Nonce(self.dice().next()));
         let item = Enqueue { id: id.clone(), due, headers, payload: text.into(), on_conflict, nonce };
         let began = Instant::now();
@@ -241,7 +241,7 @@ impl Client {
         }
     }
 
-    async fn there(&self, id: &MessageId) -> Option<StoredMessage> {
+    pub async fn there(&self, id: &MessageId) -> Option<StoredMessage> {
         let began = Instant::now();
         loop {
             if let Some(Ok((_, found))) = self.door().await.router.get(&self.topic, vec![id.clone()]).await.pop() {
@@ -252,7 +252,7 @@ impl Client {
     }
 
     /// Ends whatever is there.
-    async fn end(&self, id: &MessageId) {
+    pub async fn end(&self, id: &MessageId) {
         while self.there(id).await.is_some() {
             self.take_back(id).await;
         }

@@ -36,7 +36,7 @@ mod scripts;
 mod story;
 mod sum;
 mod trace;
-
+mod undone;
 mod verdict;
 mod went_back;
 mod witness;

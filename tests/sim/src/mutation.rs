@@ -1,12 +1,12 @@
 //! Rules of the protocol that can be taken out, one at a time, to see that the simulation notices: edits of the product's
-//! own scripts, and two things that a client may leave out.
+//! own scripts, and what a client, or the node that it is of, may leave out.
 
 use duetime_small_redis::Edit;
 use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT,
-    RECALL, REFUSAL, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -43,6 +43,8 @@ const DELETION_BY_COUNTS: &str = "deletion-by-counts";
 const LATE_CALLS: &str = "late-calls";
 /// Who removes a message to hand it out acks it.
 const REMOVAL_BY_ACK: &str = "removal-by-ack";
+/// What a bulk plan removed without an answer is put back before that call is over.
+const UNDO_AT_ONCE: &str = "undo-at-once";
 /// What a client has given up is carried out when its node gets to it.
 const REQUESTS_WITHOUT_END: &str = "requests-without-end";
 
@@ -60,6 +62,13 @@ mutations! {
     ];
     REQUESTS_WITHOUT_END, "a request that its client gave up is not begun any more": [];
     REMOVAL_BY_ACK, "a removal is done by the very call that did it, and no repetition passes for it": [];
+    UNDO_AT_ONCE, "what a plan may still be removing is put back once that is over": [];
+    "restored-by-any-plan", "what a plan removed is put back by that one alone": [
+        piece(RESTORE, ".. UNDOABLE .. A[8]", ".. sub(was, -9)"),
+    ];
+    "restored-after-a-cancel", "what was cancelled after a plan removed it is not put back": [
+        piece(CANCEL, "if past[k] then unmark(gone[k], past[k]) end", ""),
+    ];
     "revivals-not-counted", "a look during which dead letters lived again says nothing": [
         piece(SCAN, "tonumber(call('HGET', M, 'revived') or 0)", "0"),
     ];
@@ -224,6 +233,10 @@ impl Mutation {
 
     pub(crate) fn is_removal_by_ack(self) -> bool {
         self.name == REMOVAL_BY_ACK
+    }
+
+    pub(crate) fn is_undo_at_once(self) -> bool {
+        self.name == UNDO_AT_ONCE
     }
 
     pub(crate) fn is_requests_without_end(self) -> bool {

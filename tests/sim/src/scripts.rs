@@ -65,6 +65,7 @@ files! {
     REFUSAL: "store-redis/lua/refusal.lua";
     RENUMBER: "store-redis/lua/renumber.lua";
     RESCHEDULE: "store-redis/lua/reschedule.lua";
+    RESTORE: "store-redis/lua/restore.lua";
     ROOM: "store-redis/lua/room.lua";
     SCAN: "store-redis/lua/scan.lua";
     SEAL: "store-redis/lua/seal.lua";

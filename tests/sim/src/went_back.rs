@@ -16,8 +16,8 @@ use crate::world::{Node, World, orders};
 
 /// Messages that are there all the time.
 const MESSAGES: usize = 80;
-/// Longest time from the begin of the change until the store goes back.
-const CHANGED_FOR_MS_MAX: u64 = 120;
+/// Longest time from the begin of the change until the store goes back: before a shard knows of it, or later.
+const CHANGED_FOR_MS_MAX: [u64; 2] = [120, 1_500];
 /// Longest time until the shard count is asked for again.
 const ASKED_AGAIN_MS_MAX: u64 = 1_500;
 /// Longest stop of the node that began the change, or cut between it and the records of the topics.
@@ -57,7 +57,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
     let snapshots = world.masters.snapshots();
     let (first, second) = (&nodes[nodes.len() - 1], &nodes[0]);
     world.request_once(first, &orders(), 7 + u32::try_from(dice.below(2)).expect("few")).await;
-    dice.pause(CHANGED_FOR_MS_MAX).await;
+    dice.pause(CHANGED_FOR_MS_MAX[usize::from(dice.permille(500))]).await;
     let until = Instant::now() + Duration::from_millis(dice.below(STOPPED_MS_MAX));
     match dice.below(10) {
         0..=3 => first.door.net.stop_until(until),

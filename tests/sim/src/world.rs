@@ -106,6 +106,8 @@ impl Steps for Dozes {
 pub struct Node {
     pub door: Door,
     pub clock: Arc<SimClock>,
+    pub store: Arc<RedisStore>,
+    pub draw: Draw,
     resizer: Resizer,
     owned: watch::Sender<Arc<OwnedShards>>,
     pub shutdown: CancellationToken,
@@ -176,7 +178,7 @@ impl World {
                 Err(_) => self.dice.pause(500).await,
             }
         };
-        let drawn = draw.clone();
+        let (drawn, own) = (draw.clone(), draw.clone());
         let mut deps = MoveDeps { draw, ..MoveDeps::new(store.clone()) };
         let router = Router::new(store.clone(), Arc::new(deps.clone()), catalog.clone(), clock.clone(), meters.clone());
         deps.grace = Duration::from_millis(self.dice.below(GRACE_MS_MAX));
@@ -200,7 +202,7 @@ impl World {
         tokio::spawn(router.consistency.clone().run(shutdown.clone()));
         tokio::spawn(Retention::new(router.clone(), owned.subscribe(), drawn).run(shutdown.clone()));
         let door = Door { routed: RoutedStore::new(router.clone()), router, catalog, net };
-        Node { door, clock, resizer, owned, shutdown }
+        Node { door, clock, store, draw: own, resizer, owned, shutdown }
     }
 
     async fn connect(&self, surroundings: Surroundings) -> Arc<RedisStore> {
@@ -317,14 +319,14 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         weather: Arc::default(),
         dozes_permille: match trouble.course {
             Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
-            Course::Revived | Course::Letters | Course::Removed => 0,
+            Course::Revived | Course::Letters | Course::Removed | Course::Undone => 0,
             Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
         },
         dice: dice.clone(),
         nodes_made: AtomicU64::new(0),
         // A topic that is adopted begins a new memory.
         remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties
-            || matches!(trouble.course, Course::Letters),
+            || matches!(trouble.course, Course::Letters | Course::Undone),
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
@@ -373,6 +375,10 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         Course::Letters => Some(crate::letters::live(&world, &nodes, &client).await),
         Course::Removed => {
             crate::removed::live(&world, &nodes, &client).await;
+            Some(last)
+        }
+        Course::Undone => {
+            crate::undone::live(&world, &nodes, &client).await;
             Some(last)
         }
     };

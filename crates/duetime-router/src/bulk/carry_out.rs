@@ -111,12 +111,13 @@ impl Plans {
         let (begun, mut outcomes, mut kept) = (Instant::now(), Vec::new(), None);
         // Part by part, as each is in memory; what takes too long is removed for good.
         while can_keep && !ids.is_empty() && begun.elapsed() <= PAGE_FOR / 3 {
-            let (room, left) = (self.bin.room(&plan.id), PAGE_FOR.saturating_sub(begun.elapsed()));
+            let (room, within) = (self.bin.room(&plan.id), PAGE_FOR.saturating_sub(begun.elapsed()));
             if room == 0 {
                 break;
             }
+            let how = page::TakeOut { room, within, late_for: self.late_for };
             let part = (&mut ids, std::mem::take(&mut letters));
-            let (some, taken) = page::take_out(&self.router, plan, record, part, (room, left)).await;
+            let (some, taken) = page::take_out(&self.router, plan, record, part, how).await;
             kept = Some(self.bin.keep(&plan.id, taken));
             outcomes.extend(some);
         }

@@ -22,9 +22,6 @@ use crate::router::{Changed, Router};
 const LAST_MS: i64 = 9_000_000_000_000;
 /// Bytes of messages that are read before they are removed, to be kept.
 const READ_BYTES: usize = 8 << 20;
-/// For how long the store may go on with a removal that its caller has given up: two calls at the defaults of
-/// `store.retry_for` and `store.response_timeout`, one behind the other, and the clocks' difference.
-const LATE: Duration = Duration::from_secs(45);
 
 /// Messages of one page, and where the next one begins; `None`: this was the last.
 pub(crate) struct PlanPage {
@@ -38,6 +35,25 @@ pub(crate) struct PlanPage {
     pub letters: Vec<StoredMessage>,
 }
 
+/// Which live messages a plan means.
+fn wanted_by(plan: &BulkPlan) -> MessageFilter {
+    let filter = &plan.filter;
+    MessageFilter {
+        state: filter.state,
+        from: Timestamp::from_millis(filter.due_from.unwrap_or(0)),
+        till: Timestamp::from_millis(filter.due_to.unwrap_or(LAST_MS).min(LAST_MS)),
+        prefix: filter.prefix.clone(),
+    }
+}
+
+/// Whether a plan means this dead letter.
+fn means_letter(plan: &BulkPlan, letter: &StoredMessage) -> bool {
+    let (filter, Some(death)) = (&plan.filter, &letter.death) else { return false };
+    death.at.as_millis() <= plan.died_until()
+        && letter.id.as_str().starts_with(&filter.prefix)
+        && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
+}
+
 /// Messages that a plan means, from `cursor` on.
 pub(crate) async fn page(
     router: &Router,
@@ -46,17 +62,11 @@ pub(crate) async fn page(
     limit: usize,
 ) -> Result<PlanPage, RouteError> {
     let topic = TopicName::new(&plan.topic).map_err(|error| StoreError::Damaged(error.to_string()))?;
-    let filter = &plan.filter;
     if plan.action.is_of_dead() {
         let from = cursor.map(|at| DeadCursor { shard: at.shard, from: at.score });
         let page = router.dead.page(&topic, from, limit).await?;
-        let is_meant = |message: &StoredMessage| {
-            let Some(death) = &message.death else { return false };
-            death.at.as_millis() <= plan.died_until()
-                && message.id.as_str().starts_with(&filter.prefix)
-                && filter.reason.as_ref().is_none_or(|reason| normalised(&death.reason) == *reason)
-        };
-        let meant: Vec<StoredMessage> = page.messages.into_iter().map(|(_, one)| one).filter(is_meant).collect();
+        let letters = page.messages.into_iter().map(|(_, one)| one);
+        let meant: Vec<StoredMessage> = letters.filter(|letter| means_letter(plan, letter)).collect();
         return Ok(PlanPage {
             redriven_before: meant.iter().filter(|message| message.redrives > 0).count() as u64,
             last_death: meant.iter().filter_map(|message| Some(message.death.as_ref()?.at.as_millis())).max(),
@@ -65,18 +75,12 @@ pub(crate) async fn page(
             next: page.next.map(|at| PlanCursor { shard: at.shard, score: at.from, tie: None }),
         });
     }
-    let wanted = MessageFilter {
-        state: filter.state,
-        from: Timestamp::from_millis(filter.due_from.unwrap_or(0)),
-        till: Timestamp::from_millis(filter.due_to.unwrap_or(LAST_MS).min(LAST_MS)),
-        prefix: filter.prefix.clone(),
-    };
     let from = cursor.map(|at| MessageCursor {
         shard: at.shard,
         epoch: plan.epoch,
         after: at.score.zip(at.tie).map(|(score, tie)| ListPlace { score, tie }),
     });
-    let page = router.live.page(&topic, &wanted, from, limit).await?;
+    let page = router.live.page(&topic, &wanted_by(plan), from, limit).await?;
     let smear = router.topic(&topic).await?.config.smear;
     // What a page put later is met again by a page behind it, and what is in flight in each pass.
     let is_there = |one: &Listed| plan.due().is_some_and(|due| one.visible_at == due.plus(offset(&one.id, smear)));
@@ -160,54 +164,95 @@ async fn read_whole(
     (asked, found)
 }
 
+/// How much may be kept of a part of a page, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakeOut {
+    /// About so many bytes.
+    pub room: usize,
+    /// What is not removed by then counts as failed.
+    pub within: Duration,
+    /// For how long the store may go on with a removal that its caller has given up.
+    pub late_for: Duration,
+}
+
+/// Whether the plan means this message, as it was read by itself at `now`.
+fn means(plan: &BulkPlan, message: &StoredMessage, now: Timestamp) -> bool {
+    if plan.action.is_of_dead() || message.death.is_some() {
+        return plan.action.is_of_dead() && means_letter(plan, message);
+    }
+    let state = match message.version() {
+        Some(version) => ListedState::of(version.score, now),
+        None => ListedState::InFlight,
+    };
+    wanted_by(plan).means(&message.id, state, message.visible_at)
+}
+
 /// [`act`] of a cancel or purge that can be taken back; with what was removed so, or perhaps was: the store did not answer,
-/// and whoever puts it back finds out. What changed since it was read, or is claimed, is removed all the same, for good.
-/// Keeps about `room` bytes, and [`READ_BYTES`] at most: the ids for which there was none stay in `ids`.
+/// and whoever puts it back finds out. What changed since it was read is read once more, and left alone if the plan
+/// does not mean it any more. What is claimed, or changes again, is removed all the same, for good. Keeps about `room`
+/// bytes, and [`READ_BYTES`] at most: the ids for which there was none stay in `ids`.
 pub(crate) async fn take_out(
     router: &Router,
     plan: &BulkPlan,
     record: &TopicRecord,
     (ids, letters): (&mut Vec<MessageId>, Vec<StoredMessage>),
-    (room, within): (usize, Duration),
+    TakeOut { room, within, late_for }: TakeOut,
 ) -> (Vec<(MessageId, ItemOutcome)>, Vec<TakenMessage>) {
     let (begun, topic) = (Instant::now(), &record.name);
-    let (asked, mut wanted) = match plan.action.is_of_dead() {
+    let part = || within.saturating_sub(begun.elapsed()) / 3;
+    let (mut asked, mut found) = match plan.action.is_of_dead() {
         true => (std::mem::take(ids), letters.into_iter().map(|letter| (letter.id.clone(), letter)).collect()),
-        false => read_whole(router, record, ids, (room.min(READ_BYTES), within / 3)).await,
+        false => read_whole(router, record, ids, (room.min(READ_BYTES), part())).await,
     };
-    let (mut plain, mut edits, mut removed) = (Vec::new(), Vec::new(), Vec::new());
-    for id in asked {
-        match wanted.remove(&id).and_then(|message| Frozen::taken_out(message, plan.removes_as())) {
-            Some((edit, message)) => {
-                edits.push(edit);
-                removed.push(message);
+    let (mut plain, mut outcomes, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    for is_last in [false, true] {
+        let (mut edits, mut removed, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+        for id in asked {
+            match found.remove(&id).and_then(|message| Frozen::taken_out(message, plan.removes_as())) {
+                Some((edit, message)) => {
+                    edits.push(edit);
+                    removed.push(message);
+                }
+                None => plain.push(id),
             }
-            None => plain.push(id),
         }
-    }
-    let count = edits.len();
-    let answers = timeout(within / 3, router.edit_in(topic, Some(plan.life), edits)).await;
-    let answers = match answers {
-        Ok(answers) => answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect(),
-        Err(late) => vec![Err(late.to_string()); count],
-    };
-    let (mut outcomes, mut taken) = (Vec::new(), Vec::new());
-    for (message, answer) in removed.into_iter().zip(answers) {
-        let id = message.id.clone();
-        let outcome = match answer.map(|changed| changed.edited) {
-            Ok(Edited::Changed) => {
-                plain.push(id);
-                continue;
-            }
-            Ok(edited) => ItemOutcome::of(edited),
-            Err(error) => ItemOutcome::Failed(error),
+        let answers = match timeout(part(), router.edit_in(topic, Some(plan.life), edits)).await {
+            Ok(answers) => answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect(),
+            Err(late) => vec![Err(late.to_string()); removed.len()],
         };
-        if outcome != ItemOutcome::Unchanged {
-            let (shard, epoch) = (record.routing.home(topic, &id).index, record.routing.epoch);
-            let unsure_until = matches!(outcome, ItemOutcome::Failed(_)).then(|| Instant::now() + LATE);
-            taken.push(TakenMessage { shard, epoch, tried: false, unsure_until, message });
+        for (message, answer) in removed.into_iter().zip(answers) {
+            let id = message.id.clone();
+            let outcome = match answer.map(|changed| changed.edited) {
+                Ok(Edited::Changed) if is_last => {
+                    plain.push(id);
+                    continue;
+                }
+                Ok(Edited::Changed) => {
+                    changed.push(id);
+                    continue;
+                }
+                Ok(edited) => ItemOutcome::of(edited),
+                Err(error) => ItemOutcome::Failed(error),
+            };
+            if outcome != ItemOutcome::Unchanged {
+                let (shard, epoch) = (record.routing.home(topic, &id).index, record.routing.epoch);
+                let unsure_until = matches!(outcome, ItemOutcome::Failed(_)).then(|| Instant::now() + late_for);
+                taken.push(TakenMessage { shard, epoch, tried: false, unsure_until, message });
+            }
+            outcomes.push((id, outcome));
         }
-        outcomes.push((id, outcome));
+        if changed.is_empty() {
+            break;
+        }
+        (asked, found) = read_whole(router, record, &mut changed, (usize::MAX, part())).await;
+        let now = router.dispatcher.context.clock.now();
+        asked.retain(|id| {
+            let is_meant = found.get(id).is_none_or(|message| means(plan, message, now));
+            if !is_meant {
+                outcomes.push((id.clone(), ItemOutcome::Unchanged));
+            }
+            is_meant
+        });
     }
     if !plain.is_empty() {
         outcomes.extend(act(router, plan, topic, plain, within.saturating_sub(begun.elapsed())).await);

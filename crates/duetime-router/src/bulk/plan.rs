@@ -455,7 +455,8 @@ impl BulkPlan {
         self.per_second = how.per_second.unwrap_or(self.per_second);
         (self.state, self.ended_at, self.trouble) = (PlanState::Running, None, None);
         self.started_at = Some(self.started_at.unwrap_or(now));
-        (self.node, self.held_until) = (None, 0);
+        // The node that keeps what it removed so far goes first, if there is one.
+        (self.node, self.held_until) = (None, now);
         self.number += 1;
         Ok(())
     }

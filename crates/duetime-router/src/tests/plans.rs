@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::bulk::plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanCounts, PlanStart, PlanState};
-use crate::bulk::{PlanWatcher, Plans};
+use crate::bulk::{PlanDeps, PlanWatcher, Plans};
 
 /// Fails one operation on one shard, or on none, so many times after so many calls: before it is made, or after it.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ async fn purged(fixture: &Fixture, at_most: u64, failing: Failing) -> BulkPlan {
     let moves = Arc::new(MoveDeps::new(store.clone()));
     let (clock, meters) = (fixture.clock.clone(), Arc::new(Meters::new()));
     let router = Router::new(store.clone(), moves, fixture.catalog.clone(), clock.clone(), meters);
-    let plans = Plans::new(router, store, clock, Arc::new(Nobody), "node");
+    let plans = Plans::new(PlanDeps::new(router, store, clock, Arc::new(Nobody), "node"));
     let (action, filter) = (BulkAction::Purge, BulkFilter::default());
     let ask = PlanAsk { action, to: None, filter, per_second: 100, by: None, undoable: false };
     let plan = plans.create(&fixture.topic, ask).await.unwrap();
@@ -143,7 +143,8 @@ async fn what_falls_due_at_once_within_a_smear_is_met_once() {
     // Some are put later than they were.
     fixture.catalog.put(&fixture.topic, &change(r#"{"smear":"1h"}"#)).await.unwrap();
     let store = fixture.store.clone();
-    let plans = Plans::new(fixture.router.clone(), store, fixture.clock.clone(), Arc::new(Nobody), "node");
+    let (router, clock) = (fixture.router.clone(), fixture.clock.clone());
+    let plans = Plans::new(PlanDeps::new(router, store, clock, Arc::new(Nobody), "node"));
     let (action, filter) = (BulkAction::DueNow, BulkFilter::default());
     let ask = PlanAsk { action, to: None, filter, per_second: 20, by: None, undoable: false };
     let plan = plans.create(&fixture.topic, ask).await.unwrap();
@@ -186,7 +187,8 @@ async fn a_topic_that_was_made_again_has_no_plans_of_its_former_life() {
     let op = Failing { op: "none", shard: None, passes: 0.into(), fails: 0.into(), is_done: false };
     purged(&fixture, 10, op).await;
     let store = fixture.store.clone();
-    let plans = Plans::new(fixture.router.clone(), store, fixture.clock.clone(), Arc::new(Nobody), "node");
+    let (router, clock) = (fixture.router.clone(), fixture.clock.clone());
+    let plans = Plans::new(PlanDeps::new(router, store, clock, Arc::new(Nobody), "node"));
     assert_eq!(plans.of_topic(&fixture.topic).await.unwrap().len(), 1);
     assert!(fixture.catalog.delete(&fixture.topic, duetime_core::Deletion::Force).await.unwrap());
     fixture.catalog.put(&fixture.topic, &change(r#"{"shards":1}"#)).await.unwrap();

@@ -2,14 +2,16 @@
 
 use duetime_core::resize_store::Frozen;
 use duetime_core::{MessageState, MessageStore as _, Role};
+use duetime_testkit::TokioClock;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::plans::{Failing, Nobody, die};
 use super::*;
-use crate::bulk::Plans;
+use crate::bulk::page::{TakeOut, take_out};
 use crate::bulk::plan::undo::{PlanUndo, UndoState};
-use crate::bulk::plan::{BulkAction, BulkFilter, BulkPlan, PlanAsk, PlanStart, PlanState};
+use crate::bulk::plan::{BulkAction, BulkFilter, BulkPlan, ItemOutcome, PlanAsk, PlanStart, PlanState};
+use crate::bulk::{LATE_FOR, PlanDeps, Plans};
 
 const LATER: Duration = Duration::from_secs(3600);
 
@@ -17,12 +19,27 @@ fn never() -> Failing {
     Failing { op: "none", shard: None, passes: 0.into(), fails: 0.into(), is_done: false }
 }
 
-fn node(fixture: &Fixture, failing: Failing) -> Arc<Plans> {
+/// What plans are carried out with over a store that fails so.
+fn deps(fixture: &Fixture, failing: Failing) -> PlanDeps {
     let store = Layered::new(fixture.small.shared(), Arc::new(failing));
     let moves = Arc::new(MoveDeps::new(store.clone()));
     let (clock, meters) = (fixture.clock.clone(), Arc::new(Meters::new()));
     let router = Router::new(store.clone(), moves, fixture.catalog.clone(), clock.clone(), meters);
-    Plans::new(router, store, clock, Arc::new(Nobody), "node")
+    PlanDeps::new(router, store, clock, Arc::new(Nobody), "node")
+}
+
+fn node(fixture: &Fixture, failing: Failing) -> Arc<Plans> {
+    Plans::new(deps(fixture, failing))
+}
+
+/// Two nodes whose clocks go on, the first over a store that fails so.
+fn two_nodes(fixture: &Fixture, failing: Failing) -> (Running, Running) {
+    let clock = TokioClock::at(fixture.clock.now());
+    let named = |name: &str, failing| {
+        let deps = deps(fixture, failing);
+        Running::start(Plans::new(PlanDeps { node: name.to_owned(), clock: clock.clone(), ..deps }))
+    };
+    (named("first", failing), named("second", never()))
 }
 
 /// A node that runs, and ends with its process.
@@ -44,13 +61,18 @@ impl Running {
         }
     }
 
-    /// Plans this, and carries it out.
-    async fn removed(&self, fixture: &Fixture, action: BulkAction) -> BulkPlan {
+    /// Plans this, at so many a second, and starts it.
+    async fn started(&self, fixture: &Fixture, action: BulkAction, per_second: u32) -> BulkPlan {
         let filter = BulkFilter::default();
-        let ask = PlanAsk { action, to: None, filter, per_second: 1000, by: None, undoable: true };
+        let ask = PlanAsk { action, to: None, filter, per_second, by: None, undoable: true };
         let plan = self.0.create(&fixture.topic, ask).await.unwrap();
         let how = PlanStart { at_most: Some(plan.expected), per_second: None };
-        self.0.start(&fixture.topic, &plan.id, how).await.unwrap();
+        self.0.start(&fixture.topic, &plan.id, how).await.unwrap()
+    }
+
+    /// Plans this, and carries it out.
+    async fn removed(&self, fixture: &Fixture, action: BulkAction) -> BulkPlan {
+        let plan = self.started(fixture, action, 1000).await;
         self.seen(fixture, &plan.id, |plan| plan.state.has_ended()).await
     }
 
@@ -216,4 +238,166 @@ async fn only_a_topic_that_remembers_for_ten_minutes_has_its_plans_taken_back() 
     assert_eq!((plan.counts.done, plan.undo.as_ref().unwrap().kept), (10, 0));
     let refused = node.0.undo(&fixture.topic, &plan.id, None).await.unwrap_err().to_string();
     assert!(refused.contains("nothing that it removed was kept"), "{refused}");
+}
+
+/// Which node keeps what a plan removed, how many of how many.
+fn keeps(plan: &BulkPlan) -> (&str, u64, u64) {
+    let undo = plan.undo.as_ref().unwrap();
+    (undo.node.split('/').next().unwrap(), undo.kept, plan.counts.done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_held_while_the_store_does_not_list_its_messages() {
+    let fixture = Fixture::remembering(1).await;
+    fill(&fixture, 0..40).await;
+    // The count, and two pages; then for longer than a plan is held, and left to the node that keeps.
+    let op = Failing { op: "list_messages", shard: None, passes: 3.into(), fails: 60.into(), is_done: false };
+    let (first, second) = two_nodes(&fixture, op);
+    let plan = first.started(&fixture, BulkAction::Cancel, 10).await;
+    let plan = second.seen(&fixture, &plan.id, |plan| plan.state.has_ended()).await;
+    assert_eq!((keeps(&plan), plan.state), (("first", 40, 40), PlanState::Done), "{plan:?}");
+    let undo = second.taken_back(&fixture, &plan).await;
+    assert_eq!(counts(&undo), (UndoState::Done, 40, [40, 0, 0]), "{undo:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_goes_on_with_the_plan_of_which_it_keeps_something() {
+    let fixture = Fixture::remembering(1).await;
+    fill(&fixture, 0..40).await;
+    // Made, started, taken and a page announced; then for longer than a plan is held.
+    let op = Failing { op: "change_plan", shard: None, passes: 4.into(), fails: 30.into(), is_done: false };
+    let (first, second) = two_nodes(&fixture, op);
+    let plan = first.started(&fixture, BulkAction::Cancel, 10).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let seen = second.0.get(&fixture.topic, &plan.id).await.unwrap();
+    assert_eq!((seen.state, seen.acted_on()), (PlanState::Running, 10), "it was away: {seen:?}");
+    let plan = second.seen(&fixture, &plan.id, |plan| plan.state.has_ended()).await;
+    assert_eq!(keeps(&plan), ("first", 40, 40), "{plan:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_goes_on_at_another_node_once_the_one_that_keeps_something_is_away_for_a_minute() {
+    let fixture = Fixture::remembering(1).await;
+    fill(&fixture, 0..40).await;
+    let (first, second) = two_nodes(&fixture, never());
+    let plan = first.started(&fixture, BulkAction::Cancel, 10).await;
+    second.seen(&fixture, &plan.id, |plan| plan.undo.as_ref().unwrap().kept == 20).await;
+    drop(first);
+    let (begun, plan) = (tokio::time::Instant::now(), plan.id);
+    let plan = second.seen(&fixture, &plan, |plan| plan.state.has_ended()).await;
+    assert!(begun.elapsed() < Duration::from_secs(90), "{:?}", begun.elapsed());
+    let (node, kept, done) = keeps(&plan);
+    assert!(node == "second" && kept > 0 && kept < done, "{plan:?}");
+    let undo = second.taken_back(&fixture, &plan).await;
+    assert_eq!(counts(&undo), (UndoState::Done, kept, [kept, 0, 0]), "{undo:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_started_again_goes_on_where_what_it_removed_is_kept() {
+    let fixture = Fixture::remembering(1).await;
+    fill(&fixture, 0..40).await;
+    let (first, second) = two_nodes(&fixture, never());
+    let plan = first.started(&fixture, BulkAction::Cancel, 10).await;
+    first.seen(&fixture, &plan.id, |plan| plan.undo.as_ref().unwrap().kept > 0).await;
+    first.0.stop(&fixture.topic, &plan.id).await.unwrap();
+    first.seen(&fixture, &plan.id, |plan| plan.state == PlanState::Stopped).await;
+    // By the node that is told of it.
+    second.0.start(&fixture.topic, &plan.id, PlanStart::default()).await.unwrap();
+    let plan = second.seen(&fixture, &plan.id, |plan| plan.state.has_ended()).await;
+    assert_eq!(keeps(&plan), ("first", 40, 40), "{plan:?}");
+}
+
+/// Reschedules a message before the first removal of any, once, or before each.
+#[derive(Debug)]
+struct Meddling {
+    fixture: Arc<Fixture>,
+    to: Duration,
+    times: std::sync::atomic::AtomicU32,
+}
+
+impl StoreLayer for Meddling {
+    async fn around<T: Send>(
+        &self,
+        call: Call<'_>,
+        made: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if call.op == "edit"
+            && self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+        {
+            let by = self.to + Duration::from_secs(u64::from(self.times.load(Ordering::SeqCst)));
+            let later = Edit::Reschedule(id("3"), Due::At(self.fixture.clock.now().plus(by)));
+            self.fixture.router.edit(&self.fixture.topic, vec![later]).await.remove(0).unwrap();
+        }
+        made.await
+    }
+}
+
+/// Cancels what is due within two hours; one message is rescheduled meanwhile, to so late, so many times.
+async fn cancelled_meanwhile(to: Duration, times: u32) -> (BulkPlan, Option<UndoState>, u64) {
+    let fixture = Arc::new(Fixture::remembering(1).await);
+    fill(&fixture, 0..10).await;
+    let meddling = Meddling { fixture: fixture.clone(), to, times: times.into() };
+    let store = Layered::new(fixture.small.shared(), Arc::new(meddling));
+    let moves = Arc::new(MoveDeps::new(store.clone()));
+    let (clock, meters) = (fixture.clock.clone(), Arc::new(Meters::new()));
+    let router = Router::new(store.clone(), moves, fixture.catalog.clone(), clock.clone(), meters);
+    let node = Running::start(Plans::new(PlanDeps::new(router, store, clock, Arc::new(Nobody), "node")));
+    let due_to = Some(fixture.clock.now().plus(2 * LATER).as_millis());
+    let filter = BulkFilter { due_to, ..BulkFilter::default() };
+    let ask = PlanAsk { action: BulkAction::Cancel, to: None, filter, per_second: 1000, by: None, undoable: true };
+    let plan = node.0.create(&fixture.topic, ask).await.unwrap();
+    node.0.start(&fixture.topic, &plan.id, PlanStart { at_most: Some(10), per_second: None }).await.unwrap();
+    let plan = node.seen(&fixture, &plan.id, |plan| plan.state.has_ended()).await;
+    let undo = node.taken_back(&fixture, &plan).await;
+    (plan, Some(undo.state), scheduled(&fixture).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_before_it_is_removed_is_removed_and_kept_as_it_is_by_then() {
+    let (plan, state, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 1).await;
+    assert_eq!((keeps(&plan), plan.counts.unchanged), (("node", 10, 10), 0), "{plan:?}");
+    assert_eq!((state, there), (Some(UndoState::Done), 10));
+    // What changes twice is removed all the same, for good.
+    let (plan, _, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 2).await;
+    assert_eq!((keeps(&plan), there), (("node", 9, 10), 9), "{plan:?}");
+    // What the plan does not mean any more stays.
+    let (plan, _, there) = cancelled_meanwhile(3 * LATER, 1).await;
+    assert_eq!((keeps(&plan), plan.counts.unchanged, there), (("node", 9, 9), 1, 10), "{plan:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_read_at_once_than_may_be_kept_in_memory_for_a_page() {
+    let fixture = Fixture::remembering(1).await;
+    fixture
+        .catalog
+        .put(&fixture.topic, &change(r#"{"shards":1,"remember":"1h","max_payload":1048576}"#))
+        .await
+        .unwrap();
+    let large = |n: u32| Enqueue { payload: vec![0; 64 << 10].into(), due: Due::In(LATER), ..message(&n.to_string()) };
+    for first in [0, 64, 128, 192] {
+        assert!(fixture.enqueue((first..first + 64).map(large).collect()).await.iter().all(Result::is_ok));
+    }
+    let calls = Arc::new(Failing { op: "get", shard: None, passes: u32::MAX.into(), fails: 0.into(), is_done: false });
+    let store = Layered::new(fixture.small.shared(), calls.clone());
+    let moves = Arc::new(MoveDeps::new(store.clone()));
+    let (clock, meters) = (fixture.clock.clone(), Arc::new(Meters::new()));
+    let router = Router::new(store.clone(), moves, fixture.catalog.clone(), clock.clone(), meters);
+    let plans = Plans::new(PlanDeps::new(router.clone(), store, clock, Arc::new(Nobody), "node"));
+    let (action, filter) = (BulkAction::Cancel, BulkFilter::default());
+    let ask = PlanAsk { action, to: None, filter, per_second: 1000, by: None, undoable: true };
+    let plan = plans.create(&fixture.topic, ask).await.unwrap();
+    let record = fixture.catalog.get(&fixture.topic).unwrap();
+    let mut ids: Vec<MessageId> = (0..256).map(|n| id(&n.to_string())).collect();
+    let how = TakeOut { room: usize::MAX, within: Duration::from_secs(10), late_for: LATE_FOR };
+    let (outcomes, taken) = take_out(&router, &plan, &record, (&mut ids, Vec::new()), how).await;
+    assert!(outcomes.iter().all(|(_, outcome)| *outcome == ItemOutcome::Done));
+    // 8 MiB of 64 KiB each, eight at a time, as if each were of the largest size.
+    let reads = u32::MAX - calls.passes.load(Ordering::SeqCst);
+    assert_eq!((outcomes.len(), taken.len(), ids.len(), reads), (128, 128, 128, 16));
+}
+
+#[test]
+fn what_has_no_answer_waits_for_as_long_as_the_store_may_go_on_with_it() {
+    let secs = Duration::from_secs;
+    assert_eq!((LATE_FOR, crate::late_for(secs(60), secs(10))), (secs(45), secs(145)));
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 pub const UNDO_MS: i64 = 10 * 60 * 1000;
 /// A node that puts messages back writes to the plan at least so often; if not, it has ended.
 pub(crate) const UNDO_LOST_MS: i64 = 60_000;
+/// A plan that no node works on is left for this time to the one that keeps what it removed so far; then another goes
+/// on with it, and that is lost.
+pub(crate) const KEEPER_FIRST_MS: i64 = 60_000;
 /// Minutes for which is counted how many of them will be due.
 pub(crate) const MINUTES: usize = 11;
 pub(crate) const MINUTE_MS: i64 = 60_000;

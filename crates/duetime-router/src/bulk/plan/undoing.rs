@@ -2,7 +2,7 @@
 
 use duetime_core::Memory;
 
-use super::undo::{MINUTE_MS, MINUTES, PlanUndo, UNDO_MS, UndoState, node_name};
+use super::undo::{KEEPER_FIRST_MS, MINUTE_MS, MINUTES, PlanUndo, UNDO_MS, UndoState, node_name};
 use super::{BulkPlan, PlanState};
 
 /// Whether what ends is remembered for long enough: a message that is put back is told by that from one that ended since.
@@ -20,6 +20,25 @@ impl BulkPlan {
     /// Whether what it removes is kept.
     pub(crate) fn keeps(&self) -> bool {
         self.undo.as_ref().is_some_and(|undo| undo.state == UndoState::Keeping)
+    }
+
+    /// Whether `node` may take it over at `now`: no node works on it, and the one that keeps what it removed so far, if
+    /// that is another, had [`KEEPER_FIRST_MS`] to go on with it. One that is to stop is not gone on with.
+    pub(crate) fn may_be_taken(&self, node: &str, now: i64) -> bool {
+        let is_held = self.is_held(now);
+        if is_held || self.state == PlanState::Stopping {
+            return !is_held;
+        }
+        let is_kept = |undo: &&PlanUndo| match undo.state {
+            UndoState::Keeping => true,
+            UndoState::Possible => now < undo.until,
+            _ => false,
+        };
+        // What was kept of its last page may not be written yet; the next life of that node keeps nothing.
+        let has_some = |undo: &PlanUndo| undo.kept > 0 || self.open > 0;
+        let is_other = |undo: &PlanUndo| has_some(undo) && node_name(&undo.node) != node_name(node);
+        let waits = self.undo.as_ref().filter(is_kept).is_some_and(is_other);
+        !waits || self.held_until + KEEPER_FIRST_MS <= now
     }
 
     /// `node` carries it out from now on: what another one kept is lost.

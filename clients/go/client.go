@@ -104,12 +104,17 @@ func (c *Client) Topics(ctx context.Context) ([]*TopicInfo, error) {
 
 // ClaimAny claims up to max due messages of the first of several topics that has any. Which topic is asked first is
 // drawn by the weights, 1 to 1000. It waits up to wait (60 s at most) for the first message to fall due in any of them.
-// With a visibility of zero that of the topic counts. Ack at the topic that the answer names.
+// With a visibility of zero that of each message counts, else that of the topic. Ack at the topic that the answer names,
+// or with a later claim from it: the receipts of ack are acked first, as Topic.Claim does, each in that of the topics that
+// it is of.
 func (c *Client) ClaimAny(
-	ctx context.Context, topics map[string]int, max int, wait, visibility time.Duration,
+	ctx context.Context, topics map[string]int, max int, wait, visibility time.Duration, ack ...string,
 ) (ClaimedAny, error) {
 	asked := claimFields("", max, wait, visibility)
 	asked["topics"] = topics
+	if len(ack) > 0 {
+		asked["ack"] = ack
+	}
 	body, err := encode(asked)
 	if err != nil {
 		return ClaimedAny{}, err
@@ -123,11 +128,11 @@ func (c *Client) ClaimAny(
 	if err != nil {
 		return ClaimedAny{}, err
 	}
-	claimed := ClaimedAny{Topic: found.Topic, Failed: found.Failed}
-	for _, m := range found.Messages {
-		claimed.Messages = append(claimed.Messages, m.claimed())
+	if len(found.Results) != len(ack) {
+		return ClaimedAny{}, foreign(0, answered.headers, answered.body)
 	}
-	return claimed, nil
+	one := answerClaim{Messages: found.Messages, Results: found.Results, Error: found.Error}.claimed(answered.headers)
+	return ClaimedAny{found.Topic, one.Messages, found.Failed, one.Results, one.Err}, nil
 }
 
 func claimFields(consumer string, max int, wait, visibility time.Duration) map[string]any {
@@ -353,7 +358,7 @@ func (t *Topic) Reschedule(ctx context.Context, id string, delay time.Duration, 
 }
 
 // Claim claims up to max due messages, and waits up to wait (60 s at most) for the first to fall due. With a visibility
-// of zero the topic's own counts.
+// of zero that of each message counts, else that of the topic.
 //
 // The receipts of ack are acked first, see Claimed.Results; if one of them is neither SettleOK nor SettleAlready, the
 // claim does not wait. An ack that failed is not tried again here, and neither is a claim that failed after the acks
@@ -408,7 +413,7 @@ func (t *Topic) Nack(ctx context.Context, receipts []string, n Nack) ([]Result[S
 	return t.settle(ctx, request{path: "/nack"}, receipts, nackFields(n))
 }
 
-// Extend asks for more time, from now on; zero: the topic's own. It answers new receipts: use these from
+// Extend asks for more time, from now on; zero: that of each message, else that of the topic. It answers new receipts: use these from
 // then on.
 func (t *Topic) Extend(ctx context.Context, receipts []string, visibility time.Duration) ([]Result[Settled], error) {
 	more := map[string]any{}

@@ -211,7 +211,15 @@ func TestAClaimOverSeveralTopicsSaysWhoseMessagesItHasAndWhichTopicsFailed(t *te
 	var receipts []string
 	var failed []ClaimFailure
 	for len(receipts) < 2 || len(failed) == 0 {
-		claimed := must(client.ClaimAny(ctx, topics, 1, 100*time.Millisecond, 5*time.Minute))
+		done := receipts
+		if len(done) > 1 {
+			done = done[len(done)-1:]
+		}
+		claimed := must(client.ClaimAny(ctx, topics, 1, 100*time.Millisecond, 5*time.Minute, done...))
+		equal(t, len(claimed.Results), len(done))
+		for _, one := range claimed.Results {
+			equal(t, one.Value.Outcome == SettleOK || one.Value.Outcome == SettleAlready, true)
+		}
 		for _, m := range claimed.Messages {
 			equal(t, claimed.Topic, r.topic.Name)
 			receipts = append(receipts, m.Receipt)
@@ -220,9 +228,20 @@ func TestAClaimOverSeveralTopicsSaysWhoseMessagesItHasAndWhichTopicsFailed(t *te
 	}
 	equal(t, failed[0].Code, "unknown_topic")
 	equal(t, failed[0].Retryable, false)
+	must(client.ClaimAny(ctx, topics, 1, 0, 0, receipts...))
 	for _, one := range must(r.topic.Ack(ctx, receipts)) {
-		equal(t, one.Value.Outcome, SettleOK)
+		equal(t, one.Value.Outcome, SettleAlready)
 	}
+}
+
+func TestAClaimThatAsksForNoTimeHidesAMessageForAsLongAsItSays(t *testing.T) {
+	r := made(t, 0, nil)
+	must(r.beside.Enqueue(ctx, NewMessage{ID: "film", VisibilityTimeout: 2 * time.Hour}))
+	equal(t, must(r.beside.Get(ctx, "film")).VisibilityTimeout, "2h")
+	claimed := must(r.beside.Claim(ctx, 1, 10*time.Second, 0))
+	equal(t, claimed.Messages[0].Deadline.After(time.Now().Add(time.Hour)), true)
+	must(r.beside.Extend(ctx, []string{claimed.Messages[0].Receipt}, 0))
+	equal(t, must(r.beside.Get(ctx, "film")).VisibleAt.After(time.Now().Add(time.Hour)), true)
 }
 
 func TestAnAckThatComesAfterACancelSaysSo(t *testing.T) {

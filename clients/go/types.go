@@ -87,6 +87,8 @@ type NewMessage struct {
 	ExpiresAt time.Time
 	// MaxAttempts is how many times it is delivered before it is a dead letter, 1 to 99; zero: as its topic says.
 	MaxAttempts int
+	// VisibilityTimeout is how long a claim that asks for none hides it, 100 ms to 24 h; zero: as long as its topic says.
+	VisibilityTimeout time.Duration
 }
 
 // Became is what became of a message that is gone, as a topic with remember knows.
@@ -204,11 +206,13 @@ type Message struct {
 	Attempts  int
 	// MaxAttempts is how many times it is delivered before it is a dead letter; zero: as its topic says.
 	MaxAttempts int
-	Redrives    int
-	Shard       int
-	Payload     []byte
-	Headers     map[string]string
-	Death       *Death
+	// VisibilityTimeout is how long a claim hides it, as 5m; empty: as its topic says.
+	VisibilityTimeout string
+	Redrives          int
+	Shard             int
+	Payload           []byte
+	Headers           map[string]string
+	Death             *Death
 }
 
 // Claimed is what a claim brought, and what became of the receipts that were acked before it.
@@ -227,6 +231,10 @@ type ClaimedAny struct {
 	Messages []ClaimedMessage
 	// Failed are the topics that could not be claimed from, though others could.
 	Failed []ClaimFailure
+	// Results has one for each receipt of ack, in order.
+	Results []Result[Settled]
+	// Err is why nothing could be claimed after the acks, an *APIError; nil if it could.
+	Err error
 }
 
 // ClaimFailure is a topic that could not be claimed from.

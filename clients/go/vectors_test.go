@@ -76,6 +76,9 @@ func newMessage(args object) NewMessage {
 	if n, ok := args["max_attempts"].(float64); ok {
 		m.MaxAttempts = int(n)
 	}
+	if n, ok := args["own_visibility_ms"].(float64); ok {
+		m.VisibilityTimeout = time.Duration(n) * time.Millisecond
+	}
 	if payload, ok := args["payload_base64"].(string); ok {
 		m.Payload = must(base64.StdEncoding.DecodeString(payload))
 	} else if payload, ok := args["payload_text"]; ok {

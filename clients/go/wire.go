@@ -132,6 +132,9 @@ func lineOf(m NewMessage) (line, error) {
 	if m.MaxAttempts != 0 {
 		fields["max_attempts"] = m.MaxAttempts
 	}
+	if m.VisibilityTimeout != 0 {
+		fields["visibility_timeout"] = millis(m.VisibilityTimeout)
+	}
 	if m.Replace && m.OnConflict != "" {
 		return line{}, errors.New("duetime: Replace and OnConflict are both given; give one of them")
 	}
@@ -292,6 +295,7 @@ type answerMessage struct {
 	Attempt       int               `json:"attempt"`
 	Attempts      int               `json:"attempts"`
 	MaxAttempts   int               `json:"max_attempts"`
+	Visibility    string            `json:"visibility_timeout"`
 	Redrives      int               `json:"redrives"`
 	Shard         int               `json:"shard"`
 	DeliveryID    string            `json:"delivery_id"`
@@ -318,7 +322,7 @@ func (a answerMessage) message() *Message {
 	m := &Message{
 		ID: a.ID, State: a.State, DueAt: a.DueAt.time(), VisibleAt: a.VisibleAt.time(), Attempts: a.Attempts,
 		Version: a.Version, ExpiresAt: a.ExpiresAt.time(), MaxAttempts: a.MaxAttempts, Redrives: a.Redrives, Shard: a.Shard,
-		Payload: a.payload(), Headers: a.Headers,
+		Payload: a.payload(), Headers: a.Headers, VisibilityTimeout: a.Visibility,
 	}
 	if a.Death != nil {
 		m.Death = &Death{At: a.Death.At.time(), Reason: a.Death.Reason}
@@ -343,6 +347,8 @@ type answerClaimAny struct {
 	Topic    string          `json:"topic"`
 	Messages []answerMessage `json:"messages"`
 	Failed   []ClaimFailure  `json:"failed"`
+	Results  []answerItem    `json:"results"`
+	Error    *problemBody    `json:"error"`
 }
 
 // isThere is true of a claim that brought none, too: it says so.

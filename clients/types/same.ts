@@ -46,7 +46,8 @@ type InRaw = keyof Made<"TopicSettings"> | "pause" | "sink_issue" | "unreachable
 /** Of a union the fields of both parts: either `delay` or `dueAt`. */
 type MessageFields = Pick<
   client.NewMessage,
-  "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt" | "maxAttempts"
+  | "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt" | "maxAttempts"
+  | "visibilityTimeout"
 >;
 /** Of a cancel by `if_version`, which the client does not send. */
 type Changed = "changed";

@@ -18,7 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MESSAGES: usize = 800;
 const CONSUMERS: usize = 3;
 
-async fn nothing_is_lost(node: &Node) {
+#[tokio::test(flavor = "multi_thread")]
+async fn at_most_once_loses_nothing_while_consumers_ask_many_shards() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "").await;
     let (client, topic) = (crate::test_node::client(), format!("{}/v1/topics/once", node.url()));
     let settings = json!({"shards": 12, "delivery": "at-most-once"});
     assert_eq!(client.put(&topic).json(&settings).send().await.unwrap().status(), StatusCode::CREATED);
@@ -46,17 +49,6 @@ async fn nothing_is_lost(node: &Node) {
     futures::future::join_all((0..CONSUMERS).map(consume)).await;
     let taken = taken.lock();
     assert_eq!((taken.0.len(), taken.1), (MESSAGES, MESSAGES), "each is delivered, and once");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn at_most_once_loses_nothing_while_consumers_ask_many_shards_of_the_embedded_store() {
-    nothing_is_lost(&Node::start_embedded(PROGRAM, "").await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn at_most_once_loses_nothing_while_consumers_ask_many_shards_of_redis() {
-    let redis = RedisServer::start().await;
-    nothing_is_lost(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }
 
 /// What a claim by `node` brings within `wait`: ids.

@@ -93,6 +93,7 @@ async fn a_producer_on_redis_stores_nothing_that_a_node_refuses() {
         (expires("c", Expiry::After(century)), "expires", "10 years"),
         (check("c").max_attempts(0), "max_attempts", "1 to 99"),
         (check("c").max_attempts(100), "max_attempts", "1 to 99"),
+        (check("c").visibility_timeout(Duration::from_millis(99)), "visibility_timeout", "100ms to 24h"),
     ];
     for (message, blamed, why) in refused {
         let error = direct.enqueue("orders", &[message]).await.remove(0).unwrap_err();
@@ -100,12 +101,13 @@ async fn a_producer_on_redis_stores_nothing_that_a_node_refuses() {
         assert!(*field == blamed && detail.contains(why), "{error}");
     }
     let rounded = expires("d", Expiry::After(Duration::from_nanos(1))).max_attempts(7);
+    let rounded = rounded.visibility_timeout(Duration::from_micros(1_500_500));
     direct.enqueue("orders", &[rounded]).await.remove(0).unwrap();
     let stored = direct.message("orders", "d").await.unwrap().unwrap();
     assert_eq!(Expiry::of(&stored.headers), Some(Expiry::After(Duration::from_millis(1))));
     assert_eq!(max_attempts::of(&stored.headers), Some(7));
     let read = done(&node, Method::GET, "orders/messages/d", &Value::Null).await;
-    assert_eq!(read["max_attempts"], 7, "{read}");
+    assert_eq!((&read["max_attempts"], &read["visibility_timeout"]), (&json!(7), &json!("1s 501ms")), "{read}");
     assert_eq!(done(&node, Method::GET, "orders", &Value::Null).await["scheduled"], 2);
 }
 

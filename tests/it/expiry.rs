@@ -1,10 +1,9 @@
-//! Messages that expire, through the API, on both stores.
+//! Messages that expire, through the API.
 
 use std::time::Duration;
 
 use duetime_core::Clock as _;
 use duetime_testkit::WallClock;
-use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,7 +12,9 @@ use crate::test_node::{TestNode, ask, done};
 
 const SOON: Duration = Duration::from_secs(3);
 
-async fn tells_what_expired(node: &Node) {
+#[tokio::test]
+async fn offers_expire_and_are_remembered_as_that() {
+    let node = &TestNode::new("").await;
     let topic = json!({"shards": 2, "remember": "1h", "paused": true});
     done(node, Method::PUT, "offers", &topic).await;
     // Later than the request is read, however slow the machine is.
@@ -52,15 +53,4 @@ async fn tells_what_expired(node: &Node) {
     let again = json!([{"id": "at", "delay": "1h"}]);
     let answer = done(node, Method::POST, "offers/messages", &again).await;
     assert_eq!(answer["results"][0]["outcome"], "duplicate", "its id is remembered: {answer}");
-}
-
-#[tokio::test]
-async fn offers_expire_in_the_embedded_store() {
-    tells_what_expired(&*TestNode::new("").await).await;
-}
-
-#[tokio::test]
-async fn offers_expire_on_redis() {
-    let redis = RedisServer::start().await;
-    tells_what_expired(&TestNode::sharing(1, &redis, "").await[0]).await;
 }

@@ -30,6 +30,7 @@ mod metrics;
 mod million;
 mod monitoring;
 mod openapi;
+mod own_visibility;
 mod ownership;
 mod pause;
 mod properties;

@@ -191,7 +191,9 @@ async fn the_numbers_are_what_happened() {
 }
 
 /// What became of one message of a topic with one shard: enqueued, read and cancelled, another one claimed and acked.
-async fn count_store_calls(node: &Node) {
+#[tokio::test]
+async fn a_call_of_the_store_is_counted_once() {
+    let node = &Node::start_embedded(PROGRAM, "").await;
     let of_topic = format!("{}/v1/topics/counted", node.url());
     let made = client().put(&of_topic).json(&json!({"shards": 1})).send().await.unwrap();
     assert_eq!(made.status(), 201);
@@ -216,17 +218,6 @@ async fn count_store_calls(node: &Node) {
     assert!(receipt.is_string(), "{claimed}");
     done(node, Method::POST, "counted/ack", &json!({"receipts": [receipt]})).await;
     assert_eq!(calls().await, [2.0, 1.0, 1.0, 1.0, 1.0]);
-}
-
-#[tokio::test]
-async fn a_call_of_the_embedded_store_is_counted_once() {
-    count_store_calls(&Node::start_embedded(PROGRAM, "").await).await;
-}
-
-#[tokio::test]
-async fn a_call_of_redis_is_counted_once() {
-    let redis = RedisServer::start().await;
-    count_store_calls(&Node::start(PROGRAM, &redis.url(), "").await).await;
 }
 
 async fn until_served(node: &Node, line: &str) {

@@ -1,4 +1,4 @@
-//! Dead letters that their topic keeps no longer, through the API, on both stores, while the shard count changes.
+//! Dead letters that their topic keeps no longer, through the API, while the shard count changes.
 
 use std::time::Duration;
 
@@ -39,7 +39,10 @@ async fn has(nodes: &[TestNode], dead: usize, scheduled: usize) {
     }
 }
 
-async fn removes_what_is_kept_no_longer(nodes: &[TestNode]) {
+#[tokio::test]
+async fn dead_letters_end_whichever_of_two_nodes_looks() {
+    let redis = RedisServer::start().await;
+    let nodes = &TestNode::sharing(2, &redis, "").await;
     let node = &nodes[0];
     done(node, Method::PUT, "gone", &json!({"shards": 3, "remember": "1h", "paused": false})).await;
     die(node, &["a", "b", "c", "d", "e"]).await;
@@ -68,15 +71,4 @@ async fn removes_what_is_kept_no_longer(nodes: &[TestNode]) {
     };
     let counted = until(PATIENCE, "all that ended are counted", counted).await;
     assert!((counted - 4.0).abs() < 0.5, "each is counted once: {counted}");
-}
-
-#[tokio::test]
-async fn dead_letters_end_in_the_embedded_store() {
-    removes_what_is_kept_no_longer(&[TestNode::new("").await]).await;
-}
-
-#[tokio::test]
-async fn dead_letters_end_on_redis_whichever_of_two_nodes_looks() {
-    let redis = RedisServer::start().await;
-    removes_what_is_kept_no_longer(&TestNode::sharing(2, &redis, "").await).await;
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use duetime_testkit::wait::{Because, let_pass};
 use serde_json::json;
 
+#[cfg(feature = "kafka")]
+use crate::sink_kafka::Broker;
 use crate::targets::{Hook, Nats, Rabbit, Streams, Target, all_of};
 use crate::test_node::{TestNode, ids};
 
@@ -76,5 +78,13 @@ async fn a_nats_server_that_is_away_loses_no_message() {
 async fn a_rabbitmq_broker_that_is_away_loses_no_message() {
     for warm in [0, BEFORE] {
         loses_nothing(Rabbit::start().await, warm, cut, heal).await;
+    }
+}
+
+#[cfg(feature = "kafka")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_broker_that_is_away_loses_no_message() {
+    for warm in [0, BEFORE] {
+        loses_nothing(Broker::start().await, warm, cut, heal).await;
     }
 }

@@ -3,7 +3,6 @@
 mod errors;
 mod gate;
 mod login;
-mod outage;
 mod poison;
 mod reader;
 mod tansu;
@@ -24,6 +23,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use serde_json::json;
 
 use self::reader::Reader;
+pub(crate) use self::tansu::Broker;
 use crate::bound_sink::bind;
 use crate::test_node::{TestNode, ids};
 

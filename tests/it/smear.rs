@@ -1,10 +1,9 @@
-//! A herd at one moment is spread over the `smear` of its topic, over HTTP and on both stores: never early, within
+//! A herd at one moment is spread over the `smear` of its topic, over HTTP: never early, within
 //! the bound, said in the answer, and the same when it is asked again.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use duetime_testkit::servers::RedisServer;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -28,7 +27,9 @@ fn spread(answers: &[Value], asked: i64, outcome: &str) -> HashMap<String, i64> 
     answers.iter().map(offset).collect()
 }
 
-async fn is_spread(node: &TestNode) {
+#[tokio::test]
+async fn a_herd_is_spread_over_the_smear_of_its_topic() {
+    let node = &TestNode::new("").await;
     let (status, refused) = node.topic("orders", json!({"shards": 4, "smear": "61m"})).await;
     assert_eq!((status, &refused["code"]), (StatusCode::BAD_REQUEST, &json!("invalid_topic_settings")), "{refused}");
     assert_eq!(
@@ -81,15 +82,4 @@ async fn is_spread(node: &TestNode) {
     assert_eq!(none["smear"], Value::Null, "{none}");
     let (_, plain) = node.post("/v1/topics/orders/messages", json!({"id": "plain", "due_at": asked})).await;
     assert_eq!((&plain["due_at"], &plain["smeared_ms"]), (&json!(asked), &Value::Null));
-}
-
-#[tokio::test]
-async fn a_herd_is_spread_over_the_smear_of_its_topic_on_the_embedded_store() {
-    is_spread(&TestNode::new("").await).await;
-}
-
-#[tokio::test]
-async fn a_herd_is_spread_over_the_smear_of_its_topic_on_redis() {
-    let redis = RedisServer::start().await;
-    is_spread(&TestNode::on(&redis.url(), "").await).await;
 }

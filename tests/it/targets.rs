@@ -39,6 +39,12 @@ pub(crate) trait Target: Send {
 
     fn proxy(&self) -> &Proxy;
 
+    /// Time-outs with which a sink for it works: a connection that is made anew, and an answer.
+    fn answers_within(&self) -> Duration {
+        Duration::from_millis(400)
+    }
+
+    /// Reads all that arrived, not while the network fails.
     async fn arrived(&mut self) -> Vec<Arrived>;
 }
 

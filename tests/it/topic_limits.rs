@@ -1,4 +1,4 @@
-//! The most messages of a topic, over HTTP: on both stores, and by two nodes at once.
+//! The most messages of a topic, over HTTP, and by two nodes at once.
 
 use std::time::Duration;
 
@@ -22,7 +22,9 @@ fn full(answer: &Value) -> bool {
     answer["error"]["code"] == "topic_full"
 }
 
-async fn fills_up(node: &TestNode) {
+#[tokio::test]
+async fn a_full_topic_refuses_what_is_new_and_harms_no_other() {
+    let node = &TestNode::new("").await;
     for topic in ["small", "other"] {
         assert_eq!(node.topic(topic, json!({"shards": 4})).await.0, StatusCode::CREATED);
     }
@@ -55,17 +57,6 @@ async fn fills_up(node: &TestNode) {
     assert_eq!((taken, &view["scheduled"]), (3, &json!(10)), "{view}");
     let metrics = node.metrics().await;
     assert!(metrics.contains("duetime_messages_total{event=\"refused\",topic=\"small\"}"), "it is counted");
-}
-
-#[tokio::test]
-async fn a_full_topic_refuses_what_is_new_and_harms_no_other_on_the_embedded_store() {
-    fills_up(&TestNode::new("").await).await;
-}
-
-#[tokio::test]
-async fn a_full_topic_refuses_what_is_new_and_harms_no_other_on_redis() {
-    let redis = RedisServer::start().await;
-    fills_up(&TestNode::on(&redis.url(), "").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

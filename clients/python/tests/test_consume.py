@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -234,13 +235,32 @@ def test_a_claim_over_several_topics_says_whose_messages_it_has_and_which_topics
     messages: list[duetime.ClaimedMessage] = []
     failed: list[duetime.ClaimFailure] = []
     while len(messages) < 2 or not failed:
-        claimed = rig.node.claim_any(topics, 1, wait=0.1, visibility="5m", consumer="worker-1")
+        ack = [message.receipt for message in messages[-1:]]
+        claimed = rig.node.claim_any(topics, 1, wait=0.1, visibility="5m", ack=ack, consumer="worker-1")
+        outcomes = [one.outcome for one in claimed.results]  # type: ignore[union-attr]
+        assert len(outcomes) == len(ack) and set(outcomes) <= {"ok", "already"}
         assert claimed.topic in (rig.name, None)
         messages += claimed.messages
         failed += claimed.failed
     assert {one.code for one in failed} == {"unknown_topic"} and not failed[0].retryable
+    acked = rig.node.claim_any(topics, ack=[messages[-1].receipt, "nobody's"])
+    assert isinstance(acked.results[1], duetime.ItemError) and acked.results[1].code == "invalid_receipt"
     settled = rig.topic.ack([message.receipt for message in messages])
-    assert [one.outcome for one in settled] == ["ok", "ok"]  # type: ignore[union-attr]
+    assert [one.outcome for one in settled] == ["already", "already"]  # type: ignore[union-attr]
+
+
+def test_a_claim_that_asks_for_no_time_hides_a_message_for_as_long_as_it_says(rig: Rig) -> None:
+    rig.create()
+    rig.beside.enqueue("film", id="film", visibility_timeout=timedelta(hours=2))
+    found = rig.beside.get("film")
+    assert found is not None and found.visibility_timeout == "2h"
+    [message] = rig.beside.claim(wait=10)
+    assert message.deadline is not None
+    assert message.deadline > datetime.now(timezone.utc) + timedelta(hours=1)
+    [extended] = rig.beside.extend([message.receipt])
+    assert isinstance(extended, duetime.Settled)
+    found = rig.beside.get("film")
+    assert found is not None and found.visible_at > datetime.now(timezone.utc) + timedelta(hours=1)
 
 
 @both

@@ -55,6 +55,8 @@ KEPT = ("id", "headers", "on_conflict", "max_attempts")
 
 def options(args: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {name: args[name] for name in KEPT if name in args}
+    if "own_visibility_ms" in args:
+        kept["visibility_timeout"] = timedelta(milliseconds=args["own_visibility_ms"])
     return {**kept, **when(args), **expiry(args)}
 
 

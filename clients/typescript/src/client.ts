@@ -81,18 +81,31 @@ export class Duetime {
   /**
    * Claims up to `max` due messages of the first of several topics that has any. Which topic is asked first is drawn by
    * the weights, 1 to 1000. Waits up to `waitMs` (60 s at most) for the first message to fall due in any of them. Ack
-   * at the topic that the answer names.
+   * at the topic that the answer names, or with a later claim from it: the receipts of `ack` are acked first, as
+   * `Topic.claim` does, each in that of the topics that it is of.
    */
   async claimAny(
     topics: Readonly<Record<string, number>>,
     max = 1,
-    options: { waitMs?: number; visibilityMs?: number; consumer?: string | undefined } = {},
+    options: {
+      waitMs?: number;
+      visibilityMs?: number;
+      ack?: readonly Receipt[];
+      consumer?: string | undefined;
+    } = {},
   ): Promise<ClaimedAny> {
     const { waitMs = 0, visibilityMs, consumer } = options;
+    const ack = wire.listOf("ack", options.ack ?? []);
     const visibility = visibilityMs === undefined ? {} : { visibility_timeout: `${visibilityMs}ms` };
-    const body = JSON.stringify({ topics, max, wait: `${waitMs}ms`, ...visibility, consumer });
-    const request = { method: "POST", path: "/v1/claim", body, waitMs };
-    return wire.claimAny(await this.#transport.json(request, "messages"));
+    const asked = { topics, max, wait: `${waitMs}ms`, ...visibility, ...(ack.length > 0 && { ack }), consumer };
+    const request = { method: "POST", path: "/v1/claim", body: JSON.stringify(asked), waitMs };
+    const { text, headers } = await this.#transport.request(request);
+    const claimed = wire.claimAny(wire.read(text, headers, "messages"), headers);
+    if (claimed.results.length !== ack.length) {
+      const said = `${request.path} did not answer one result for each of ${ack.length} receipts`;
+      throw new ForeignAnswer(said, wire.requestIdOf(headers));
+    }
+    return claimed;
   }
 }
 

@@ -118,6 +118,8 @@ export type MessageOptions = Due & {
   onConflict?: "reject" | "replace" | "earliest" | "latest" | "return";
   /** How many times it is delivered before it is a dead letter, 1 to 99; absent: as its topic says. */
   maxAttempts?: number;
+  /** How long a claim that asks for none hides it, 100 ms to 24 h; absent: as long as its topic says. */
+  visibilityTimeout?: Duration;
 } & Expiry;
 
 /**
@@ -239,6 +241,8 @@ export interface Message {
   readonly attempts: number;
   /** How many times it is delivered before it is a dead letter; absent: as its topic says. */
   readonly maxAttempts?: number;
+  /** How long a claim hides it; absent: as its topic says. */
+  readonly visibilityTimeout?: string;
   readonly redrives: number;
   readonly shard: number;
   readonly payload: Payload;
@@ -288,6 +292,10 @@ export interface ClaimedAny {
   readonly messages: readonly ClaimedMessage[];
   /** Topics that could not be claimed from, though others could. */
   readonly failed: readonly ClaimFailure[];
+  /** For each receipt of `ack`, in order. */
+  readonly results: readonly (Settled | ItemError)[];
+  /** Why nothing could be claimed after the acks. */
+  readonly error?: ApiError;
 }
 
 /** A topic: its settings as they apply, and its counts. */

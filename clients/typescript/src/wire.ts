@@ -128,7 +128,7 @@ function payloadFields(payload: unknown): Json {
 
 /** The message as JSON on one line. */
 export function messageLine(message: NewMessage, id: string): string {
-  const { headers, onConflict, maxAttempts } = message;
+  const { headers, onConflict, maxAttempts, visibilityTimeout } = message;
   return JSON.stringify({
     id,
     ...dueFields(message),
@@ -137,6 +137,7 @@ export function messageLine(message: NewMessage, id: string): string {
     ...(onConflict && { on_conflict: onConflict }),
     ...expiryFields(message),
     ...(maxAttempts !== undefined && { max_attempts: maxAttempts }),
+    ...(visibilityTimeout !== undefined && { visibility_timeout: visibilityTimeout }),
   });
 }
 
@@ -294,6 +295,7 @@ export function message(found: Json): Message {
     expiresAt: time(found.expires_at),
     attempts: found.attempts,
     maxAttempts: found.max_attempts,
+    visibilityTimeout: found.visibility_timeout,
     redrives: found.redrives,
     shard: found.shard,
     payload: payloadOf(found),
@@ -326,8 +328,10 @@ export function claim(found: Json, headers: Headers): Claimed {
   return Object.assign(found.messages.map(claimed), { results, ...error });
 }
 
-export function claimAny(found: Json): ClaimedAny {
-  return present<ClaimedAny>({ topic: found.topic, messages: found.messages.map(claimed), failed: found.failed });
+export function claimAny(found: Json, headers: Headers): ClaimedAny {
+  const ofOne = claim(found, headers);
+  const { results, error } = ofOne;
+  return present<ClaimedAny>({ topic: found.topic, messages: [...ofOne], failed: found.failed, results, error });
 }
 
 export function topicInfo(found: Json): TopicInfo {

@@ -223,17 +223,38 @@ test("a claim over several topics says whose messages it has and which topics fa
   const claimedReceipts: Receipt[] = [];
   const failed: ClaimFailure[] = [];
   while (claimedReceipts.length < 2 || failed.length === 0) {
-    const claimed = await rig.node.claimAny(topics, 1, { waitMs: 100, visibilityMs: 300_000, consumer: "worker-1" });
+    const ack = claimedReceipts.slice(-1);
+    const claimed = await rig.node.claimAny(topics, 1, {
+      waitMs: 100,
+      visibilityMs: 300_000,
+      ack,
+      consumer: "worker-1",
+    });
+    assert.ok(claimed.results.every((one) => "outcome" in one && ["ok", "already"].includes(one.outcome)));
+    assert.equal(claimed.results.length, ack.length);
     assert.ok(claimed.topic === rig.name || claimed.topic === undefined);
     claimedReceipts.push(...claimed.messages.map((message) => message.receipt));
     failed.push(...claimed.failed);
   }
   assert.deepEqual([failed[0]?.code, failed[0]?.retryable], ["unknown_topic", false]);
+  await rig.node.claimAny(topics, 1, { ack: claimedReceipts });
   const settled = await rig.topic.ack(claimedReceipts);
   assert.deepEqual(
     settled.map((one) => "outcome" in one && one.outcome),
-    ["ok", "ok"],
+    ["already", "already"],
   );
+});
+
+test("a claim that asks for no time hides a message for as long as it says", async () => {
+  const rig = await made(0);
+  await rig.beside.enqueue("film", { id: "film", visibilityTimeout: "2h" });
+  assert.equal((await rig.beside.get("film"))?.visibilityTimeout, "2h");
+  const [message] = await rig.beside.claim(1, { waitMs: 10_000 });
+  const anHour = 3_600_000;
+  assert.ok(message?.deadline && message.deadline.getTime() > Date.now() + anHour);
+  await rig.beside.extend([message.receipt]);
+  const found = await rig.beside.get("film");
+  assert.ok(found && found.visibleAt.getTime() > Date.now() + anHour);
 });
 
 test("an ack that comes after a cancel says so", async () => {

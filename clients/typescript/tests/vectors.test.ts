@@ -33,6 +33,7 @@ const options = (args: Json): duetime.MessageOptions => ({
   ...when(args),
   ...expiry(args),
   ...(args.max_attempts !== undefined && { maxAttempts: args.max_attempts }),
+  ...(args.own_visibility_ms && { visibilityTimeout: `${args.own_visibility_ms}ms` as duetime.Duration }),
 });
 
 async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unknown> {
@@ -240,6 +241,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       expiresAt: true,
       attempts: true,
       maxAttempts: true,
+      visibilityTimeout: true,
       redrives: true,
       shard: true,
       payload: true,

@@ -7,13 +7,15 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_core::{PREVIOUS, Timestamp, TopicConfig};
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::became::Became;
 use crate::error::Problem;
 use crate::pause::TopicPause;
-use crate::sink::SinkIssue;
+use crate::sink_issue::SinkIssue;
 
 /// A topic: its settings as they apply, and its counts.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Topic {
     /// Its name.
@@ -22,7 +24,6 @@ pub struct Topic {
     #[serde(flatten)]
     pub config: TopicConfig,
     /// Why it is paused, where it is and that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<TopicPause>,
     /// How many shards it has.
     #[serde(default)]
@@ -46,13 +47,11 @@ pub struct Topic {
     #[serde(default)]
     pub dead: u64,
     /// When the first message that is due fell due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_due_at: Option<i64>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unreachable_shards: usize,
     /// Why nothing is delivered to its sink, as the answering node sees it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink_issue: Option<SinkIssue>,
 }
 
@@ -94,22 +93,22 @@ impl<T> Answer<T> {
 }
 
 /// An item that was refused or failed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Refused {
     /// Its id, where it could be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Why.
     pub error: ItemProblem,
 }
 
 /// Why one item of many was refused or failed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ItemProblem {
     /// Stable word for programs.
     pub code: String,
     /// The field to blame.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// What is wrong and what to do, for people.
     pub detail: String,
@@ -120,7 +119,6 @@ pub struct ItemProblem {
     #[serde(default)]
     pub index: u64,
     /// Which line it was, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// The id of the request that it was in.
     #[serde(skip)]
@@ -141,6 +139,7 @@ impl std::fmt::Display for ItemProblem {
 }
 
 /// What became of one enqueue.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     /// The message.
@@ -148,24 +147,19 @@ pub struct Placed {
     /// `scheduled`, `replaced`, `kept`, `duplicate` or `cancelled_before`.
     pub outcome: String,
     /// Its due time, milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
     /// It was replaced while somebody held it, who may be delivering what it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_flight: bool,
     /// How many milliseconds the due time that was asked for was past already; absent: it was not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// How many milliseconds later than asked for it falls due, where its topic has a `smear`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smeared_ms: Option<u64>,
     /// What became of the message that had this id, where it is gone and its topic remembers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub became: Option<Became>,
     /// An earlier try of this call may have been carried out: a `duplicate` may be this very message. Said by the client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -185,30 +179,24 @@ impl Placed {
 }
 
 /// What became of one cancel, reschedule or settlement.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// `cancelled`, `rescheduled`, `in_flight`, `dead`, `unknown`, `ok`, `already`, `expired`, `gone` …
     pub outcome: String,
     /// Of a cancel, what became of the message before, where its topic remembers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub became: Option<Became>,
     /// The due time it has now. After a reschedule only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
     /// How many milliseconds later than asked for that is, where its topic has a `smear`. After a reschedule only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smeared_ms: Option<u64>,
     /// How many milliseconds the due time that was asked for was past already. After a reschedule only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// Of a cancel: an earlier try of this call may have been carried out, so with `unknown` it may have cancelled the
     /// message. Said by the client.
@@ -226,6 +214,7 @@ pub struct Death {
 }
 
 /// A message as its shard holds it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Message {
     /// Its id.
@@ -238,42 +227,37 @@ pub struct Message {
     #[serde(default)]
     pub visible_at: i64,
     /// Until when it may be handed over; absent: it does not expire.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
     /// How many times it was claimed.
     pub attempts: u8,
     /// How many times it is delivered before it is a dead letter, where it says so itself; `None`: as its topic says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u8>,
+    /// How long a claim of it hides it, where it says so itself, as `5m`; `None`: as its topic says.
+    pub visibility_timeout: Option<String>,
     /// How many times it was redriven; a redrive sets `attempts` back.
     #[serde(default)]
     pub redrives: u16,
     /// The payload, if it is UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// The payload, if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// The headers of the enqueue.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// How many milliseconds the due time that was asked for was past already; absent: it was not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// What it is now, for [`cancel_if`](crate::Client::cancel_if); absent while it is claimed, and of a dead letter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Of a dead letter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub death: Option<Death>,
     /// What it was before somebody edited it; absent: nobody did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Previous>,
 }
 
 /// What a message was before it was edited, as a dead letter that was redriven with another payload.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Previous {
     /// Milliseconds since the Unix epoch.
@@ -281,10 +265,8 @@ pub struct Previous {
     /// Bytes of the former payload.
     pub bytes: u64,
     /// The former payload, if it is UTF-8 and not longer than 8 KiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// The former payload, if it is not UTF-8 and not longer than 8 KiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
 }
 
@@ -302,23 +284,20 @@ impl Previous {
 }
 
 /// Where a message is and what happens to it next.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Explained {
     /// The message.
     pub id: String,
     /// How many milliseconds the due time that was asked for was past already; absent: it was not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by_ms: Option<u64>,
     /// Its home.
     pub shard: u32,
     /// The cluster slot of its home, where the store is Redis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u16>,
     /// The ZSET in Redis, where the store is that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The file of the embedded store, where the store is that and the token has the scope `admin`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// `scheduled`, `in_flight` or `dead`.
     pub state: String,
@@ -333,20 +312,23 @@ pub struct Explained {
     pub redrives: u16,
     /// How often it may be.
     pub max_attempts: u8,
+    /// How long its next claim hides it, where that asks for no other, as `30s`; `None`: the node is of an earlier version.
+    pub visibility_timeout: Option<String>,
+    /// Who says so: `message` or `topic`.
+    pub visibility_from: Option<String>,
     /// In words.
     pub next: String,
 }
 
 /// A claimed message.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClaimedMessage {
     /// Its id.
     pub id: String,
     /// The payload, if it is UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// The payload, if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// The headers of the enqueue.
     #[serde(default)]
@@ -360,16 +342,15 @@ pub struct ClaimedMessage {
     pub delivery_id: String,
     /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
     /// settled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<i64>,
     /// The span that handling it belongs to, as W3C Trace Context writes it; absent where none was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// Proof of the claim.
     pub receipt: String,
 }
 
 /// What a claim brought.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Claimed {
     /// What was due; empty: nothing fell due.
@@ -378,7 +359,6 @@ pub struct Claimed {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<Answer<Outcome>>,
     /// Why nothing could be claimed after the acks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
 
@@ -431,16 +411,17 @@ fn bytes_of(text: Option<&str>, base64: Option<&str>) -> Vec<u8> {
 }
 
 /// One page of dead letters.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadPage {
     /// Shard by shard, oldest first.
     pub messages: Vec<Message>,
     /// Names the next page; absent: this was the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
 /// What a redrive or purge did.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadDone {
     /// Dead letters acted on.
@@ -449,23 +430,20 @@ pub struct DeadDone {
     #[serde(default)]
     pub more: bool,
     /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// For each id, in order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<Vec<DeadOutcome>>,
 }
 
 /// What became of one dead letter.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadOutcome {
     /// The message, where its id could be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// `redriven`, `purged`, `unknown`, `refused`, `failed`, `duplicate` or `changed`.
     pub outcome: String,
     /// Why it was refused, why nothing was done or more than was asked for, or why it failed: then it may be sent
     /// again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -1,8 +1,10 @@
 //! What became of a message that is gone.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// What became of a message that is gone, as a topic with `remember` knows.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Became {
     /// `delivered`, `cancelled`, `cancelled_in_flight`, `dead`, `expired`, `cancelled_before` or `moved`.
@@ -11,15 +13,11 @@ pub struct Became {
     #[serde(default)]
     pub at: i64,
     /// How often it was tried; absent where there was no message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u8>,
     /// The due time it had, milliseconds since the Unix epoch, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
     /// How many milliseconds after its due time it was delivered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by_ms: Option<u64>,
     /// The version that moved. Of `moved` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

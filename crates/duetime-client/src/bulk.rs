@@ -3,35 +3,30 @@
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_with::skip_serializing_none;
 
 use crate::call::{Client, part};
 use crate::error::ClientError;
 
 /// What is to be done to which messages. Absent fields are left out.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BulkAsk {
     /// `redrive`, `purge`, `cancel`, `due_now` or `reschedule`.
     pub action: String,
     /// Live messages: `scheduled`, `due`, `in_flight` or `retrying`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Live messages: visible from this moment on, milliseconds since the Unix epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_from: Option<i64>,
     /// Live messages: visible before this moment.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_to: Option<i64>,
     /// How their ids begin.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// Dead letters: their reason, as the groups have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The new due time of a `reschedule`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<i64>,
     /// Most messages a second.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<u32>,
     /// Of a `cancel` or a `purge`: what it removes is kept, so that [`Client::undo_bulk`] can put it back, where the topic
     /// remembers for ten minutes or more.
@@ -40,22 +35,20 @@ pub struct BulkAsk {
 }
 
 /// What can be put back of what a plan removed, or what was.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BulkUndo {
     /// `impossible`, `keeping`, `possible`, `asked`, `running`, `done`, `over` or `lost`.
     pub state: String,
     /// Why it would be refused at present.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
     /// The node that keeps the messages, once one has begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Messages that it keeps, or kept until they were put back.
     pub kept: u64,
     /// Of these at most so many are due by now, or within the minute.
     pub due_at_once: u64,
     /// Until when it can be asked for, milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
     /// There again, as they were.
     pub restored: u64,
@@ -64,7 +57,6 @@ pub struct BulkUndo {
     /// The store did not answer: there again or not.
     pub unknown: u64,
     /// The token that asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
@@ -115,6 +107,7 @@ pub struct BulkFailure {
 }
 
 /// A bulk action.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BulkPlan {
     /// Its name.
@@ -130,12 +123,10 @@ pub struct BulkPlan {
     /// Messages that matched when it was planned.
     pub expected: u64,
     /// Of dead letters: how many of these were redriven before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redriven_before: Option<u64>,
     /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
     pub count_complete: bool,
     /// The most messages that it may act on, as who started it agreed to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u64>,
     /// Some of their ids.
     pub samples: Vec<String>,
@@ -144,18 +135,14 @@ pub struct BulkPlan {
     /// The first that it failed on.
     pub failures: Vec<BulkFailure>,
     /// Why it does not get on, or failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<String>,
     /// The node that carries it out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The token that planned it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// When it was planned, milliseconds since the Unix epoch.
     pub created_at: i64,
     /// Of a plan that is undoable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<BulkUndo>,
 }
 
@@ -168,13 +155,12 @@ impl BulkPlan {
 }
 
 /// What who starts a plan agrees to.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct BulkStart {
     /// The most messages that it may act on; a plan that was never started wants it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u64>,
     /// At most so many a second; as planned if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<u32>,
 }
 
@@ -189,65 +175,37 @@ fn path(topic: &str, rest: &str) -> String {
 
 impl Client {
     /// Counts what matches, and keeps the plan.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn plan_bulk(&self, topic: &str, ask: &BulkAsk) -> Result<BulkPlan, ClientError> {
         self.call(self.request(Method::POST, &path(topic, ""))?.timeout(self.answer_max).json(ask)).await
     }
 
     /// The plans of a topic, the newest first.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn bulk_plans(&self, topic: &str) -> Result<Vec<BulkPlan>, ClientError> {
         Ok(self.get::<Plans>(&path(topic, "")).await?.plans)
     }
 
     /// One plan.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn bulk_plan(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
         self.get(&path(topic, &format!("/{}", part(id)))).await
     }
 
     /// Starts a plan, or goes on with one that was stopped.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn start_bulk(&self, topic: &str, id: &str, how: BulkStart) -> Result<BulkPlan, ClientError> {
         self.send_json(Method::POST, &path(topic, &format!("/{}/start", part(id))), &how).await
     }
 
     /// Stops a plan.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn stop_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
         self.send_json(Method::POST, &path(topic, &format!("/{}/stop", part(id))), &json!({})).await
     }
 
     /// Puts back what a plan removed that was undoable, where nothing else happened to it. The node that keeps it does it, so
     /// look at the plan for how far it is.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn undo_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
         self.send_json(Method::POST, &path(topic, &format!("/{}/undo", part(id))), &json!({})).await
     }
 
     /// Forgets a plan that does not run.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn forget_bulk(&self, topic: &str, id: &str) -> Result<BulkPlan, ClientError> {
         let path = path(topic, &format!("/{}", part(id)));
         self.call(self.request(Method::DELETE, &path)?.timeout(self.answer_max)).await

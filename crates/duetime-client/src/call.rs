@@ -63,6 +63,14 @@ const REQUEST_ID_BYTES_MAX: usize = 64;
 type Inject = Arc<dyn Fn(&mut HeaderMap) + Send + Sync>;
 
 /// A client of one node. Cheap to clone; clones share their connections.
+///
+/// # Errors
+///
+/// Each call can fail with each [`ClientError`] but those of [`Client::new`]. What is not there is
+/// [`ClientError::Refused`] with the code `unknown_topic`, `unknown_message`, `unknown_sink` or another `unknown_…`; a
+/// setting or a value that the node does not take is refused with a code of its own. A call about several messages fails
+/// as a whole or not at all: what is wrong with one of them is in its [`Answer`](crate::Answer). A method has a section
+/// on errors only where there is more to say.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,

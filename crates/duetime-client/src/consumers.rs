@@ -10,6 +10,7 @@ use crate::message::millis;
 use crate::recent::NodeAnswer;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Longest reason that a node takes.
 const REASON_CHARS_MAX: usize = 400;
@@ -21,7 +22,7 @@ pub struct Claim {
     pub max: usize,
     /// How long to wait for something due, 60 s at most.
     pub wait: Duration,
-    /// How long they stay hidden; `None`: as the topic says.
+    /// How long they stay hidden; `None`: as each message says, else the topic.
     pub visibility: Option<Duration>,
     /// Receipts of earlier claims whose messages are done: they are acked before anything is claimed. If one of them is
     /// neither `ok` nor `already`, the claim does not wait.
@@ -53,15 +54,20 @@ impl Claim {
 }
 
 /// What a claim over several topics brought, all of one of them.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClaimedAny {
     /// Whose messages these are, and where they are settled; `None`: nothing fell due in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// The messages.
     pub messages: Vec<ClaimedMessage>,
     /// Topics that could not be claimed from, though others could.
     pub failed: Vec<ClaimFailure>,
+    /// What became of each receipt of [`Claim::ack`], in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Answer<Outcome>>,
+    /// Why nothing could be claimed after the acks.
+    pub error: Option<Problem>,
 }
 
 /// A topic that could not be claimed from.
@@ -78,6 +84,7 @@ pub struct ClaimFailure {
 }
 
 /// A consumer that names itself, as a node sees it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Consumer {
     /// Its name.
@@ -89,11 +96,11 @@ pub struct Consumer {
     /// Messages that it claimed at the node and that nobody settled there.
     pub held: usize,
     /// When the last of their visibility timeouts ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until: Option<i64>,
 }
 
 /// Who claims from a topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Consumers {
     /// `node`: of the node that answers.
@@ -101,7 +108,6 @@ pub struct Consumers {
     /// The node that answers.
     pub node: String,
     /// Of all nodes together: which there are, and whether they have answered. Absent: it is one node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     pub consumers: Vec<Consumer>,
@@ -118,56 +124,51 @@ pub struct Nack {
     pub dead: bool,
 }
 
+/// Says in each refusal of which request it is.
+fn name_request(results: &mut [Answer<Outcome>], request_id: Option<&str>) {
+    for answer in results {
+        if let Answer::Refused(refused) = answer {
+            refused.error.request_id = request_id.map(Box::from);
+        }
+    }
+}
+
 impl Client {
     /// Acks what is done, then takes messages that are due, or waits for some. An ack that failed is not tried again here,
     /// and neither is a claim that failed after the acks ([`Claimed::error`]).
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn claim(&self, topic: &str, ask: &Claim) -> Result<Claimed, ClientError> {
         let path = format!("/v1/topics/{}/claim", part(topic));
         let request = self.request(Method::POST, &path)?.timeout(self.answer_max + ask.wait).json(&ask.body());
         let told = self.call_told::<Claimed>(request).await?;
-        let (retry_after, request_id) = (told.retry_after, told.request_id);
         let mut claimed = told.answer;
-        for answer in &mut claimed.results {
-            if let Answer::Refused(refused) = answer {
-                refused.error.request_id = request_id.as_deref().map(Box::from);
-            }
-        }
+        name_request(&mut claimed.results, told.request_id.as_deref());
+        let (retry_after, request_id) = (told.retry_after, told.request_id);
         claimed.error = claimed.error.map(|problem| Problem { retry_after, request_id, ..problem });
         Ok(claimed)
     }
 
     /// Takes messages that are due in the first of several topics that has any, or waits for some. Which topic is asked
-    /// first is drawn by their weights, 1 to 1,000; 16 topics at most. It takes no acks.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
+    /// first is drawn by their weights, 1 to 1,000; 16 topics at most. Acks what is done before, each receipt in that of
+    /// these topics that it is of, as [`claim`](Self::claim) does.
     pub async fn claim_any(&self, topics: &[(&str, u32)], ask: &Claim) -> Result<ClaimedAny, ClientError> {
         let topics: BTreeMap<&str, u32> = topics.iter().copied().collect();
         let mut body = ask.body();
         body["topics"] = serde_json::json!(topics);
         let request = self.request(Method::POST, "/v1/claim")?.timeout(self.answer_max + ask.wait).json(&body);
-        self.call(request).await
+        let told = self.call_told::<ClaimedAny>(request).await?;
+        let mut claimed = told.answer;
+        name_request(&mut claimed.results, told.request_id.as_deref());
+        let (retry_after, request_id) = (told.retry_after, told.request_id);
+        claimed.error = claimed.error.map(|problem| Problem { retry_after, request_id, ..problem });
+        Ok(claimed)
     }
 
     /// Who claims from a topic at the node that answers.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn consumers(&self, topic: &str) -> Result<Consumers, ClientError> {
         self.get(&format!("/v1/topics/{}/consumers", part(topic))).await
     }
 
     /// The same as all nodes have seen them, each consumer once: see [`Consumers::nodes`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cluster_consumers(&self, topic: &str) -> Result<Consumers, ClientError> {
         self.get(&format!("/v1/topics/{}/consumers?scope=cluster", part(topic))).await
     }
@@ -192,19 +193,11 @@ impl Client {
     }
 
     /// Done: `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn ack(&self, topic: &str, receipts: &[String]) -> Result<Vec<Answer<Outcome>>, ClientError> {
         self.settle(topic, "ack", receipts, Vec::new()).await
     }
 
     /// Not done; see [`Nack`]: `ok`, `already`, `cancelled`, `expired` or `gone` for each receipt, in order.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn nack(
         &self,
         topic: &str,
@@ -221,19 +214,11 @@ impl Client {
 
     /// Not begun: due again at once, without costing an attempt; `ok`, `already`, `cancelled`, `expired` or `gone` for
     /// each receipt, in order.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn release(&self, topic: &str, receipts: &[String]) -> Result<Vec<Answer<Outcome>>, ClientError> {
         self.settle(topic, "release", receipts, Vec::new()).await
     }
 
     /// More time: `ok` with a new receipt, `cancelled`, `expired` or `gone` for each receipt, in order.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn extend(
         &self,
         topic: &str,

@@ -2,6 +2,7 @@
 
 use reqwest::Method;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use crate::answers::{DeadDone, DeadPage};
 use crate::call::{Client, part, value};
@@ -19,18 +20,16 @@ pub enum DeadChoice {
 }
 
 /// Dead letters that are redriven elsewhere, or as something else.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeadResend {
     /// Their ids, at most [`DeadResend::IDS_MAX`].
     pub ids: Vec<String>,
     /// The topic that they are scheduled in; `None`: their own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// What is delivered instead of the payload of the one letter in `ids`, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// When the one letter in `ids` died, milliseconds since the Unix epoch: one that died at another time is left.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub died_at: Option<i64>,
 }
 
@@ -41,19 +40,11 @@ impl DeadResend {
 
 impl Client {
     /// One page of dead letters, from `cursor` (the `next` of the page before) on.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn dead(&self, topic: &str, cursor: Option<&str>, limit: usize) -> Result<DeadPage, ClientError> {
         self.dead_of(topic, None, cursor, limit).await
     }
 
     /// The same, only those of `reason`, as a group has it. A page may have few, or none, and a `next` all the same.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn dead_of(
         &self,
         topic: &str,
@@ -65,10 +56,6 @@ impl Client {
     }
 
     /// One page of dead letters as lines of JSON, all or those of `reason`, as a group has it.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn dead_lines(
         &self,
         topic: &str,
@@ -80,10 +67,6 @@ impl Client {
     }
 
     /// Dead letters by reason, each with up to `samples` ids.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn dead_groups(
         &self,
         topic: &str,
@@ -99,30 +82,18 @@ impl Client {
     }
 
     /// Schedules dead letters at once with all attempts given back.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn redrive(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
         self.resolve_dead_letters(Method::POST, &format!("/v1/topics/{}/dead/redrive", part(topic)), which).await
     }
 
     /// Schedules dead letters in another topic, under their ids, or one of them with another payload; see
     /// [`DeadResend`]. A request that is repeated schedules none twice.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn resend(&self, topic: &str, resend: &DeadResend) -> Result<DeadDone, ClientError> {
         let path = format!("/v1/topics/{}/dead/redrive", part(topic));
         self.call(self.request(Method::POST, &path)?.timeout(self.answer_max * 2).json(resend)).await
     }
 
     /// Removes dead letters for good.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn purge(&self, topic: &str, which: &DeadChoice) -> Result<DeadDone, ClientError> {
         self.resolve_dead_letters(Method::DELETE, &format!("/v1/topics/{}/dead", part(topic)), which).await
     }

@@ -1,6 +1,7 @@
 //! Dead letters by reason, as a node answers them.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// Dead letters of one reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +27,7 @@ pub struct DeadGroup {
 }
 
 /// Dead letters by reason.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadGroups {
     /// The largest first.
@@ -35,7 +37,6 @@ pub struct DeadGroups {
     /// True if these are all dead letters there are.
     pub complete: bool,
     /// Where to read on; `None`: these were the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 

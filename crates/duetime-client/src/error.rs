@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::became::Became;
 
 /// A refusal of the node: RFC 9457 problem details.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The HTTP status.
@@ -22,7 +24,6 @@ pub struct Problem {
     #[serde(default)]
     pub detail: String,
     /// The field to blame.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// The same request may be done later, without anybody doing anything else: as the node says, or, where the answer
     /// does not, by its status.
@@ -35,7 +36,6 @@ pub struct Problem {
     #[serde(skip)]
     pub request_id: Option<String>,
     /// What became of the message that is not there, where its topic remembers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub became: Option<Became>,
 }
 

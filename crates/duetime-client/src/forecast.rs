@@ -1,6 +1,7 @@
 //! What falls due when, as a node answers it. Fields that a newer node adds are ignored.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::answers::is_none;
 
@@ -10,6 +11,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// One bucket of a forecast.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bucket {
     /// Where it begins, milliseconds since the Unix epoch.
@@ -19,10 +21,8 @@ pub struct Bucket {
     /// Messages that fall due in it.
     pub count: u64,
     /// What waits and falls due in it is more than can be delivered in it; absent: that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_capacity: Option<bool>,
     /// How late its last message will be; absent: in time, as far as that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_late_ms: Option<u64>,
 }
 
@@ -42,6 +42,7 @@ pub struct Herd {
 }
 
 /// How many messages fall due when.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Forecast {
     /// When it was counted, milliseconds since the Unix epoch.
@@ -56,10 +57,8 @@ pub struct Forecast {
     /// In order.
     pub buckets: Vec<Bucket>,
     /// Messages a second that can be delivered; absent: that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
     /// Absent: all will be in time, or the capacity is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub herd: Option<Herd>,
     /// Shards that are not in the counts, because their server does not answer.
     #[serde(default, skip_serializing_if = "is_none")]

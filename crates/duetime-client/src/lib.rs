@@ -27,6 +27,7 @@ mod pause;
 mod recent;
 mod shards;
 mod sink;
+mod sink_issue;
 mod topics;
 mod verify;
 
@@ -58,7 +59,6 @@ pub use recent::{
     AuditFilter, AuditLine, AuditLog, Me, NodeAnswer, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
 };
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
-pub use sink::{
-    NodeSinkIssue, Outage, Outages, Probed, Scanner, SinkIssue, SinkTopic, SinkTopicError, SinkTopics, SinkView,
-};
+pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkView};
+pub use sink_issue::{NodeSinkIssue, SinkIssue};
 pub use verify::{TOLERANCE, VerifyError, verify};

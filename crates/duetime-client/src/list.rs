@@ -1,6 +1,7 @@
 //! Live messages, listed by state, time and beginning of their id, and messages found by their id in all topics.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::call::{Client, part, value};
 use crate::error::ClientError;
@@ -35,6 +36,7 @@ pub struct Listed {
 }
 
 /// One page of a list.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListPage {
     /// Shard by shard, by time in each.
@@ -48,7 +50,6 @@ pub struct ListPage {
     /// The shard count changes: some may be missing, or come twice.
     pub changing: bool,
     /// Names the next page, also where this one is empty; absent: this was the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
@@ -81,6 +82,7 @@ pub struct FindFailure {
 }
 
 /// One page of topics that were searched.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FoundPage {
     /// By topic.
@@ -92,16 +94,11 @@ pub struct FoundPage {
     /// Topics that the token is for.
     pub topics: usize,
     /// Names the next page, also where this one is empty; absent: this was the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
 impl Client {
     /// One page of live messages without their payloads, from `cursor` (the `next` of the page before) on.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn list(
         &self,
         topic: &str,
@@ -113,10 +110,6 @@ impl Client {
     }
 
     /// The same with payloads and headers, as lines of JSON.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn list_lines(
         &self,
         topic: &str,
@@ -128,10 +121,6 @@ impl Client {
     }
 
     /// Messages with exactly this id in the topics of one page, from `cursor` (the `next` of the page before) on.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn find(&self, id: &str, cursor: Option<&str>) -> Result<FoundPage, ClientError> {
         let cursor = cursor.map(|cursor| format!("&cursor={}", value(cursor))).unwrap_or_default();
         self.get(&format!("/v1/find?id={}{cursor}", value(id))).await

@@ -25,6 +25,8 @@ pub struct NewMessage {
     pub expires: Option<Expiry>,
     /// How many times it is delivered before it is a dead letter, 1 to 99; `None`: as many as its topic says.
     pub max_attempts: Option<u8>,
+    /// How long a claim of it by a consumer hides it, 100 ms to 24 h; `None`: as long as its topic says.
+    pub visibility_timeout: Option<Duration>,
 }
 
 impl NewMessage {
@@ -39,6 +41,7 @@ impl NewMessage {
             on_conflict: OnConflict::Reject,
             expires: None,
             max_attempts: None,
+            visibility_timeout: None,
         }
     }
 
@@ -60,6 +63,13 @@ impl NewMessage {
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u8) -> Self {
         self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// The same, hidden for so long by a claim of a consumer that asks for no other, 100 ms to 24 h.
+    #[must_use]
+    pub fn visibility_timeout(mut self, visibility_timeout: Duration) -> Self {
+        self.visibility_timeout = Some(visibility_timeout);
         self
     }
 
@@ -105,6 +115,9 @@ impl Serialize for NewMessage {
         }
         if let Some(most) = self.max_attempts {
             map.serialize_entry("max_attempts", &most)?;
+        }
+        if let Some(visibility) = self.visibility_timeout {
+            map.serialize_entry("visibility_timeout", &millis(visibility))?;
         }
         map.end()
     }
@@ -162,5 +175,7 @@ mod tests {
         let text = serde_json::to_string(&message).unwrap();
         let wanted = r#"{"id":"a","due_at":5,"payload_base64":"/wA=","headers":{"k":"v"},"on_conflict":"replace"}"#;
         assert_eq!(text, wanted);
+        let text = serde_json::to_string(&NewMessage::new("").visibility_timeout(Duration::from_secs(5))).unwrap();
+        assert_eq!(text, r#"{"payload":"","visibility_timeout":"5000ms"}"#);
     }
 }

@@ -18,10 +18,6 @@ pub(crate) struct Results<T> {
 
 impl Client {
     /// Schedules one message. `duplicate` is an outcome, not an error; see also [`Placed::repeated`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn enqueue(&self, topic: &str, message: &NewMessage) -> Result<Placed, ClientError> {
         let path = format!("/v1/topics/{}/messages", part(topic));
         let named = self.named(message);
@@ -39,10 +35,6 @@ impl Client {
     }
 
     /// Schedules many in one request, and answers in order.
-    ///
-    /// # Errors
-    ///
-    /// The request as a whole; what is wrong with one item is in its answer.
     pub async fn enqueue_many(&self, topic: &str, messages: &[NewMessage]) -> Result<Vec<Answer<Placed>>, ClientError> {
         let path = format!("/v1/topics/{}/messages", part(topic));
         let messages: Vec<Cow<'_, NewMessage>> = messages.iter().map(|message| self.named(message)).collect();
@@ -56,29 +48,17 @@ impl Client {
     }
 
     /// Reads a message.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses with the code `unknown_message` when it is not there.
     pub async fn message(&self, topic: &str, id: &str) -> Result<Message, ClientError> {
         let path = format!("/v1/topics/{}/messages/{}", part(topic), part(id));
         self.call_again(self.request(Method::GET, &path)?.timeout(self.answer_max)).await
     }
 
     /// Where a message is and what happens to it next.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses with the code `unknown_message` when it is not there.
     pub async fn explain(&self, topic: &str, id: &str) -> Result<Explained, ClientError> {
         self.get(&format!("/v1/topics/{}/messages/{}/explain", part(topic), part(id))).await
     }
 
     /// Cancels one message: `cancelled`, `in_flight` or `unknown`; see also [`Outcome::repeated`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cancel(&self, topic: &str, id: &str) -> Result<Outcome, ClientError> {
         self.cancel_at(&format!("/v1/topics/{}/messages/{}", part(topic), part(id))).await
     }
@@ -98,20 +78,12 @@ impl Client {
     }
 
     /// Cancels a message if it is still this [`version`](Message::version): also `changed`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cancel_if(&self, topic: &str, id: &str, version: &str) -> Result<Outcome, ClientError> {
         let (topic, id, version) = (part(topic), part(id), value(version));
         self.cancel_at(&format!("/v1/topics/{topic}/messages/{id}?if_version={version}")).await
     }
 
     /// Takes messages out that are still these versions, as ones that live elsewhere from now on; answers in order.
-    ///
-    /// # Errors
-    ///
-    /// The request as a whole; what is wrong with one id is in its answer.
     pub async fn take_moved(
         &self,
         topic: &str,
@@ -128,10 +100,6 @@ impl Client {
     }
 
     /// Cancels many in one request, and answers in order.
-    ///
-    /// # Errors
-    ///
-    /// The request as a whole; what is wrong with one id is in its answer.
     pub async fn cancel_many(&self, topic: &str, ids: &[String]) -> Result<Vec<Answer<Outcome>>, ClientError> {
         let path = format!("/v1/topics/{}/cancel", part(topic));
         let request = |places: &[usize]| {
@@ -143,10 +111,6 @@ impl Client {
     }
 
     /// Gives a message another due time: `rescheduled`, `in_flight`, `dead` or `unknown`.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn reschedule(&self, topic: &str, id: &str, due: Due) -> Result<Outcome, ClientError> {
         let path = format!("/v1/topics/{}/messages/{}", part(topic), part(id));
         let body = match due {

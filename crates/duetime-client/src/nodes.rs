@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::recent::NodeAnswer;
 
 /// Who has a node leave its shards to others.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeDrain {
     /// The name of the token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Since when, milliseconds since the Unix epoch.
     pub at: i64,
@@ -74,18 +75,19 @@ pub struct NodeIssue {
 }
 
 /// What nodes know to be wrong.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Issues {
     /// The node that answers.
     pub node: String,
     /// Of all nodes: which there are, and whether they have answered. Absent: it is one node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// By node.
     pub issues: Vec<NodeIssue>,
 }
 
 /// One node.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
     /// Its name.
@@ -93,10 +95,8 @@ pub struct NodeView {
     /// `serving`, `draining` or `unhealthy`.
     pub state: String,
     /// Why it is unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<String>,
     /// An operator drains it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<NodeDrain>,
     /// Where it listens.
     #[serde(default)]
@@ -115,25 +115,22 @@ pub struct NodeView {
     #[serde(default)]
     pub topics: BTreeMap<String, u64>,
     /// How it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vitals: Option<NodeVitals>,
 }
 
 /// How a node does, as it measured it itself.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeVitals {
     /// When, milliseconds since the Unix epoch.
     pub at: i64,
     /// Messages it claimed a minute; absent where the token may not see it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_per_minute: Option<u64>,
     /// Memory that it holds, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// So far the store's clock is ahead of its own, in milliseconds.
     #[serde(default)]
     pub clock_skew_ms: i64,
     /// Since when it has had its lease.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_since: Option<i64>,
 }

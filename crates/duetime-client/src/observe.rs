@@ -14,29 +14,17 @@ use crate::recent::{AuditFilter, AuditLog, Me, Rates};
 
 impl Client {
     /// All nodes.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn nodes(&self) -> Result<Vec<NodeView>, ClientError> {
         self.all_nodes().await.map(|all| all.nodes)
     }
 
     /// All nodes, and those that went in the last day.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn all_nodes(&self) -> Result<Nodes, ClientError> {
         self.get("/v1/nodes").await
     }
 
     /// What all nodes know to be wrong, as far as they answer: see [`Issues::nodes`]. None for a token that is not for all
     /// topics.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cluster_issues(&self) -> Result<Issues, ClientError> {
         self.get("/v1/issues?scope=cluster").await
     }
@@ -79,28 +67,16 @@ impl Client {
     }
 
     /// What this client's token is for.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn me(&self) -> Result<Me, ClientError> {
         self.get("/v1/me").await
     }
 
     /// Rates and lateness of the last minute, at the node that answers.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn rates(&self) -> Result<Rates, ClientError> {
         self.get("/v1/rates").await
     }
 
     /// The same of all nodes together, as far as they answer: see [`Rates::nodes`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cluster_rates(&self) -> Result<Rates, ClientError> {
         self.get("/v1/rates?scope=cluster").await
     }
@@ -153,10 +129,6 @@ impl Client {
     }
 
     /// Prometheus text.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let whole =
             self.whole(self.send(self.request(Method::GET, "/metrics")?.timeout(self.answer_max)).await?).await?;

@@ -1,38 +1,33 @@
 //! What a node reports of the last minutes and of its callers. Fields that a newer node adds are ignored.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+use crate::sink_issue::NodeSinkIssue;
 
 /// The caller's token.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Me {
     /// Its name; absent: the node asks for no token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `view`, `produce`, `consume`, `admin`.
     pub scopes: Vec<String>,
     /// On which topics; absent: on all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topics: Option<Vec<String>>,
     /// Which sinks it may give to topics, pause and look at; absent: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sinks: Option<Vec<String>>,
     /// Most requests a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<f64>,
     /// Most messages enqueued a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<f64>,
     /// Most topics among those it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_topic_bytes: Option<u64>,
     /// Most shards of such a topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_topic_shards: Option<u32>,
     /// The node that answers.
     #[serde(default)]
@@ -59,6 +54,7 @@ pub struct RateStep {
 }
 
 /// One topic at one node.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TopicRates {
     /// The topic.
@@ -80,10 +76,8 @@ pub struct TopicRates {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_rest: bool,
     /// Half of the deliveries were later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p50_ms: Option<f64>,
     /// One of a hundred was later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_ms: Option<f64>,
     /// Deliveries in the time that the percentiles are of.
     #[serde(default)]
@@ -98,11 +92,13 @@ pub struct TopicRates {
     #[serde(default)]
     pub late_total: u64,
     /// Messages a second that the node was able to deliver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<f64>,
     /// Step by step, the oldest first.
     #[serde(default)]
     pub steps: Vec<RateStep>,
+    /// Why nothing is delivered to its sink, by the nodes that say so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sink_issues: Vec<NodeSinkIssue>,
 }
 
 /// Messages that a sink did not accept.
@@ -118,6 +114,7 @@ pub struct NotAccepted {
 }
 
 /// One sink at one node.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SinkRates {
     /// Its name.
@@ -128,10 +125,8 @@ pub struct SinkRates {
     /// Deliveries of a batch a second.
     pub calls: f64,
     /// Half of them took longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_p50_ms: Option<f64>,
     /// One of a hundred took longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_p99_ms: Option<f64>,
     /// By kind.
     #[serde(default)]
@@ -139,6 +134,7 @@ pub struct SinkRates {
 }
 
 /// A node, and whether its figures are in an answer about several.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAnswer {
     /// Its name.
@@ -146,17 +142,16 @@ pub struct NodeAnswer {
     /// False: it has not answered, and its figures are missing.
     pub answered: bool,
     /// Why not, as the end of a sentence that begins with its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// Rates of the last minute.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rates {
     /// The node that answers.
     pub node: String,
     /// Of all nodes together: which there are, and whether they have answered. Absent: it is one node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// By name.
     pub topics: Vec<TopicRates>,
@@ -166,16 +161,18 @@ pub struct Rates {
 }
 
 /// One request that changed something, or tried to.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AuditLine {
     /// The node that has it, in a log of all nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// When it came, RFC 3339.
     pub time: String,
     /// The token's name.
+    #[serialize_always]
     pub who: Option<String>,
     /// Address and port of the connection.
+    #[serialize_always]
     pub from: Option<String>,
     /// What was asked for, in a word of the reference; empty from a node of before.
     #[serde(default)]
@@ -186,16 +183,12 @@ pub struct AuditLine {
     /// Method and route.
     pub action: String,
     /// The topic it was about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// The message it was about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The sink, where it was about all topics of one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<String>,
     /// Why, as whoever asked said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Items it was about.
     pub count: u64,
@@ -206,7 +199,6 @@ pub struct AuditLine {
     /// Of HTTP; 0: the client went away.
     pub status: u64,
     /// The trace that the client named in `traceparent`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
 }
 
@@ -232,12 +224,12 @@ pub struct AuditFilter {
 }
 
 /// The last entries of a node's audit log, the newest first.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AuditLog {
     /// The node that answers.
     pub node: String,
     /// As that of [`Rates`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// The newest first.
     pub entries: Vec<AuditLine>,

@@ -2,20 +2,19 @@
 
 use duetime_core::ShardCount;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// One shard.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShardView {
     /// Its number.
     pub index: u32,
     /// Its cluster slot, where the store is Redis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<u16>,
     /// The key of its stream, where the store is Redis and the topic's sink delivers in place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
     /// The node that scans it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// As of the topic.
     pub scheduled: u64,
@@ -28,7 +27,6 @@ pub struct ShardView {
     #[serde(default)]
     pub dead: u64,
     /// When the first message that is due fell due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_due_at: Option<i64>,
     /// Its server does not answer, and its counts are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -51,6 +49,7 @@ fn none_there(messages: &u64) -> bool {
 }
 
 /// A resize under way.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resize {
     /// Shards before.
@@ -62,20 +61,17 @@ pub struct Resize {
     /// Messages still to be moved.
     pub remaining: u64,
     /// The next request, which starts after this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<u32>,
     /// Messages moved a second lately.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
     /// Seconds until nothing remains, at that rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<f64>,
     /// Why it does not go on at present.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
 }
 
 /// The shards of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shards {
     /// As configured.
@@ -91,7 +87,6 @@ pub struct Shards {
     #[serde(default)]
     pub epoch: u64,
     /// The seed of the hash that names the shard of an id; absent: the token may not change the topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// How nodes share the shards: `solo`, `round-robin` or `etcd`.
     #[serde(default)]
@@ -103,10 +98,8 @@ pub struct Shards {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired_streams: Vec<String>,
     /// Absent: none is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
     /// What another number would move, where that was asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<ResizePreview>,
 }
 

@@ -1,37 +1,14 @@
 //! What a node answers of a topic's sink. Fields that a newer node adds are ignored.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::pause::TopicPause;
 use crate::recent::NodeAnswer;
-
-/// Why messages of a topic are not delivered to its sink.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkIssue {
-    /// `down`, or `refused`: the node cannot use it as it is configured.
-    pub state: String,
-    /// What was said last; absent where the token may not see it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Since when it is down, milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<i64>,
-    /// When it is tried next; absent while it is being tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_try: Option<i64>,
-}
-
-/// The same, of the node that says so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeSinkIssue {
-    /// The node: each finds out for itself.
-    pub node: String,
-    /// What it says.
-    #[serde(flatten)]
-    pub issue: SinkIssue,
-}
+use crate::sink_issue::{NodeSinkIssue, SinkIssue};
 
 /// A node that scans shards of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scanner {
     /// Its name.
@@ -39,20 +16,19 @@ pub struct Scanner {
     /// Where it listens.
     pub address: String,
     /// How many shards of the topic it scans; absent where that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<u32>,
 }
 
 /// A topic's sink as the answering node sees it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkView {
     /// As the topic names it.
     pub sink: String,
     /// Its type.
-    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Absent: nothing is wrong as far as this node knows; of all nodes the worst of their issues.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<SinkIssue>,
     /// The same by node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -61,17 +37,14 @@ pub struct SinkView {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// Why, as far as that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<TopicPause>,
     /// Messages of the topic whose time has come.
     pub due: u64,
     /// How long all that takes once the sink accepts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up_ms: Option<u64>,
     /// The node that answers.
     pub node: String,
     /// Of all nodes: which there are, and whether they have answered. Absent: it is one node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// Shards of the topic that it scans, or all nodes together.
     pub shards_scanned: u32,
@@ -91,6 +64,7 @@ pub struct Probed {
 }
 
 /// A time in which a node took the sink of a topic to be down.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outage {
     /// The topic.
@@ -100,31 +74,27 @@ pub struct Outage {
     /// Milliseconds since the Unix epoch.
     pub since: i64,
     /// Absent: it lasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
     /// How it ended: `accepted`, `nothing_due` or `dropped`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
     /// What was said first.
     pub reason: String,
     /// What was said last, where that is something else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<String>,
     /// How often it was tried meanwhile and was down still.
     #[serde(default)]
     pub probes: u64,
     /// The node that took it to be down, in an answer about several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
 /// When a node took sinks to be down.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outages {
     /// The node that answers.
     pub node: String,
     /// As that of [`Rates`](crate::Rates).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeAnswer>>,
     /// The latest first.
     pub outages: Vec<Outage>,
@@ -140,18 +110,16 @@ pub struct SinkTopicError {
 }
 
 /// What became of one topic of a sink.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkTopic {
     /// Its name.
     pub topic: String,
     /// `paused`, `resumed` or `left`; absent: it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// Why it was left as it was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Why it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<SinkTopicError>,
 }
 

@@ -20,10 +20,6 @@ fn why(reason: Option<&str>) -> Value {
 
 impl Client {
     /// Every topic with its counts.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`]; so with all calls.
     pub async fn topics(&self) -> Result<Vec<Topic>, ClientError> {
         #[derive(Deserialize)]
         struct All {
@@ -33,20 +29,12 @@ impl Client {
     }
 
     /// One topic.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses with the code `unknown_topic` when there is none.
     pub async fn topic(&self, name: &str) -> Result<Topic, ClientError> {
         self.get(&format!("/v1/topics/{}", part(name))).await
     }
 
     /// Creates a topic or changes the given settings of the one that is there; true: it was created by this request. Where
     /// an earlier try lost its answer, that one may have done it.
-    ///
-    /// # Errors
-    ///
-    /// A setting is refused.
     pub async fn put_topic(&self, name: &str, change: &Map<String, Value>) -> Result<(Topic, bool), ClientError> {
         let path = format!("/v1/topics/{}", part(name));
         let request = self.request(Method::PUT, &path)?.timeout(self.answer_max).json(change);
@@ -67,37 +55,21 @@ impl Client {
     }
 
     /// Pauses a topic. Without a `reason`, one that is paused keeps the reason it has.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses with the code `unknown_topic` when there is none.
     pub async fn pause_topic(&self, name: &str, reason: Option<&str>) -> Result<Topic, ClientError> {
         self.send_json(Method::POST, &format!("/v1/topics/{}/pause", part(name)), &why(reason)).await
     }
 
     /// Resumes a topic, however it was paused.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::pause_topic`].
     pub async fn resume_topic(&self, name: &str) -> Result<Topic, ClientError> {
         self.send_json(Method::POST, &format!("/v1/topics/{}/resume", part(name)), &why(None)).await
     }
 
     /// Pauses the topics that deliver through a sink.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses with the code `unknown_sink` when there is none.
     pub async fn pause_sink(&self, sink: &str, reason: Option<&str>) -> Result<SinkTopics, ClientError> {
         self.send_json(Method::POST, &format!("/v1/sinks/{}/pause", part(sink)), &why(reason)).await
     }
 
     /// Resumes the topics that were paused through a sink.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::pause_sink`].
     pub async fn resume_sink(&self, sink: &str) -> Result<SinkTopics, ClientError> {
         self.send_json(Method::POST, &format!("/v1/sinks/{}/resume", part(sink)), &why(None)).await
     }
@@ -125,28 +97,16 @@ impl Client {
     }
 
     /// The shards of a topic.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn shards(&self, topic: &str) -> Result<Shards, ClientError> {
         self.get(&format!("/v1/topics/{}/shards", part(topic))).await
     }
 
     /// The shards of a topic, and what another number of them (or `auto`) would move.
-    ///
-    /// # Errors
-    ///
-    /// The node refuses what is no number of shards.
     pub async fn preview_shards(&self, topic: &str, to: &str) -> Result<Shards, ClientError> {
         self.get(&format!("/v1/topics/{}/shards?to={}", part(topic), value(to))).await
     }
 
     /// Asks for another number of shards: a number or `"auto"`.
-    ///
-    /// # Errors
-    ///
-    /// The node cannot resize.
     pub async fn set_shards(&self, topic: &str, shards: &Value) -> Result<Shards, ClientError> {
         let path = format!("/v1/topics/{}/shards", part(topic));
         self.send_json(Method::PUT, &path, &serde_json::json!({ "shards": shards })).await
@@ -162,10 +122,6 @@ impl Client {
     }
 
     /// The same as all nodes see it, as far as they answer: see [`SinkView::nodes`].
-    ///
-    /// # Errors
-    ///
-    /// As above.
     pub async fn cluster_sink(&self, topic: &str) -> Result<SinkView, ClientError> {
         self.get(&format!("/v1/topics/{}/sink?scope=cluster", part(topic))).await
     }
@@ -174,37 +130,25 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As above; and `not_owner` when other nodes scan the topic's shards.
+    /// As [`Client::sink`]; and `not_owner` when other nodes scan the topic's shards.
     pub async fn probe_sink(&self, topic: &str) -> Result<Probed, ClientError> {
         let path = format!("/v1/topics/{}/sink/probe", part(topic));
         self.send_json(Method::POST, &path, &serde_json::json!({})).await
     }
 
     /// When the node took sinks to be down, the latest first; of `topic`, or of all.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn outages(&self, topic: Option<&str>) -> Result<Outages, ClientError> {
         let wanted = topic.map(|topic| format!("?topic={}", part(topic))).unwrap_or_default();
         self.get(&format!("/v1/outages{wanted}")).await
     }
 
     /// The same of all nodes, as far as they answer: see [`Outages::nodes`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn cluster_outages(&self, topic: Option<&str>) -> Result<Outages, ClientError> {
         let wanted = topic.map(|topic| format!("&topic={}", part(topic))).unwrap_or_default();
         self.get(&format!("/v1/outages?scope=cluster{wanted}")).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.
-    ///
-    /// # Errors
-    ///
-    /// See [`ClientError`].
     pub async fn forecast(&self, topic: &str, bucket: Duration, buckets: usize) -> Result<Forecast, ClientError> {
         let (topic, bucket) = (part(topic), millis(bucket));
         self.get(&format!("/v1/topics/{topic}/forecast?bucket={bucket}&buckets={buckets}")).await

@@ -30,10 +30,6 @@ pub enum VerifyError {
 ///
 /// The body is the bytes as they came; the secrets are one `whsec_…`, or several while they are changed. The signature
 /// covers the delivery id, the time and the body; the `duetime-*` headers are not signed.
-///
-/// # Errors
-///
-/// See [`VerifyError`].
 #[expect(clippy::disallowed_methods, reason = "a signature is compared with the machine's own time")]
 pub fn verify(body: &[u8], headers: &HeaderMap, secrets: &[&str]) -> Result<String, VerifyError> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -18,7 +18,7 @@ pub struct ClaimAsk {
     pub max: usize,
     /// How long to wait for something due.
     pub wait: Duration,
-    /// `None`: the topic's own.
+    /// `None`: that of each message, else the topic's.
     pub visibility: Option<Duration>,
     /// Takes from a topic that delivers at most once too, which removes what it hands out. Where not, a claim from such
     /// a one fails, also if it became one while the claim waited.

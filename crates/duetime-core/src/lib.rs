@@ -26,6 +26,7 @@ pub mod memory;
 pub mod message;
 pub mod names;
 mod on_conflict;
+pub mod own_visibility;
 pub mod ownership;
 mod pause;
 pub mod plans;
@@ -65,7 +66,9 @@ pub use in_place::{InPlace, StreamTransfer, Streamed};
 pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};
 pub use memory::{Memory, Outcome};
-pub use message::{Due, EXPIRES, Headers, MAX_ATTEMPTS, MessageState, Nonce, PREVIOUS, StoredMessage, Version};
+pub use message::{
+    Due, EXPIRES, Headers, MAX_ATTEMPTS, MessageState, Nonce, PREVIOUS, StoredMessage, VISIBILITY, Version,
+};
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use on_conflict::OnConflict;
 pub use ownership::{ClusterNodes, Drain, GoneNode, Member, MemberState, OwnedShards, Ownership, Vitals};

@@ -17,10 +17,12 @@ pub const MAX_ATTEMPTS: &str = "duetime-max-attempts";
 /// The header that keeps an [`Expiry`](crate::Expiry): milliseconds since the Unix epoch, or, after a `+`, after the due
 /// time.
 pub const EXPIRES: &str = "duetime-expires";
+/// The header that keeps how long a claim hides the message, see [`crate::own_visibility`]: milliseconds.
+pub const VISIBILITY: &str = "duetime-visibility";
 /// The header that keeps a [`Previous`](crate::Previous): the payload that the message had before somebody edited it.
 pub const PREVIOUS: &str = "duetime-previous";
 /// What a message says of how Duetime treats it: kept among its headers, and shown to nobody who is handed it.
-const KEPT: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, PREVIOUS];
+const KEPT: [&str; 4] = [EXPIRES, MAX_ATTEMPTS, VISIBILITY, PREVIOUS];
 
 /// Header names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

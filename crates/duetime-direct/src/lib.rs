@@ -25,7 +25,9 @@ use std::time::Duration;
 
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::units::{check_delay, check_due_at};
-use duetime_core::{Clock, Draw, Headers, MessageId, Nonce, Timestamp, TopicName, TopicRecord, max_attempts};
+use duetime_core::{
+    Clock, Draw, Headers, MessageId, Nonce, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
+};
 use duetime_metrics::Meters;
 use duetime_request::RequestDeadline;
 use duetime_resize::MoveDeps;
@@ -180,6 +182,11 @@ impl Direct {
             Ok(Some(most)) => max_attempts::kept_in(most, &headers),
             Ok(None) => headers,
             Err(error) => return Err(invalid("max_attempts", error)),
+        };
+        let headers = match message.visibility_timeout.map(own_visibility::check).transpose() {
+            Ok(Some(visibility)) => own_visibility::kept_in(visibility, &headers),
+            Ok(None) => headers,
+            Err(error) => return Err(invalid("visibility_timeout", error)),
         };
         Ok(Enqueue {
             id,

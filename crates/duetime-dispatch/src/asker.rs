@@ -139,7 +139,10 @@ impl Asker {
                 if had_some && in_time.is_empty() {
                     return Err(too_late());
                 }
-                let ready = join_all(in_time.into_iter().map(ConsumerBatch::ready_to_go)).await.into_iter().flatten();
+                // What is ready is not kept by a server that does not answer.
+                let patience = self.held_max.min(CLAIM_WITHIN);
+                let ready = join_all(in_time.into_iter().map(|given| given.ready_to_go(patience))).await;
+                let ready = ready.into_iter().flatten().filter(|given| !given.is_too_late());
                 Ok(ready.filter(|given| !given.messages().is_empty()).map(ConsumerBatch::into_answer).collect())
             }
         }

@@ -4,6 +4,9 @@
 //! messages are a [`ConsumerBatch`], which is released at no cost of an attempt unless it goes into an answer. With
 //! at-most-once delivery too: messages are removed from their shard just before the answer, and only what that removed is
 //! answered. So no removed message is ever put back, after a cancel may have been answered.
+//!
+//! A claim hides all that it takes for one visibility timeout. Where the consumer asked for none, a message with one of
+//! its own is extended to that just before the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use duetime_core::store::{ClaimRequest, ClaimedMessage, Settle, Settled, Settlement};
 use duetime_core::{
     ClaimedBatch, DeliveryMode, HeldBudget, LeaseClass, Receipt, ReleaseAction, RetryPolicy, Shard, StoreError,
-    Timestamp,
+    Timestamp, own_visibility,
 };
 use duetime_metrics::Event;
 use tokio::sync::oneshot;
@@ -38,10 +41,14 @@ pub(crate) struct ConsumerBatch {
     shard: Shard,
     messages: Vec<ClaimedMessage>,
     guard: Option<InFlightGuard>,
+    /// The consumer asked for a visibility timeout: no message has another.
+    is_asked: bool,
     /// The store's time, at or after `sent`, by the earlier and the later clock.
     now: Timestamp,
     later: Timestamp,
     sent: Instant,
+    /// When those with a visibility timeout of their own were extended to that: the claim counts from then on for them.
+    extended_at: Option<Instant>,
 }
 
 impl ConsumerBatch {
@@ -61,23 +68,91 @@ impl ConsumerBatch {
     /// True if so little is left of the claim that no consumer may start with its messages: another may have had them by
     /// now, and a cancel of them may have been answered.
     pub(crate) fn is_too_late(&self) -> bool {
-        let deadline = self.messages.iter().map(|message| deadline_of(message.score, self.later, self.sent)).min();
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        deadline.is_some_and(|deadline| left(deadline) * LEFT_SHARE < deadline.duration_since(self.sent))
+        let held = |message: &ClaimedMessage| match self.extended_at.zip(self.own_visibility(message)) {
+            Some((since, visibility)) => (since, since + visibility),
+            None => (self.sent, deadline_of(message.score, self.later, self.sent)),
+        };
+        // What was removed nobody else can have.
+        let messages = self.messages.iter().filter(|message| message.score != Receipt::SETTLED);
+        let is_too_late = |(since, deadline): (Instant, Instant)| {
+            deadline.saturating_duration_since(Instant::now()) * LEFT_SHARE < deadline.duration_since(since)
+        };
+        messages.map(held).any(is_too_late)
     }
 
-    /// With at-most-once delivery, removes the messages from the shard, in the background; else they stay claimed. `None`:
-    /// the node stops.
-    pub(crate) async fn ready_to_go(self) -> Option<Self> {
-        if !self.work.at_most_once() {
+    /// The visibility timeout of the message's own, where that counts.
+    fn own_visibility(&self, message: &ClaimedMessage) -> Option<Duration> {
+        own_visibility::of(&message.headers).filter(|_| !self.is_asked)
+    }
+
+    /// With at-most-once delivery, removes the messages from the shard, in the background; else they stay claimed, those
+    /// with a visibility timeout of their own for as long as that. `None`: the node stops, or the store did not say within
+    /// `patience` that they are; what it says later is released.
+    pub(crate) async fn ready_to_go(self, patience: Duration) -> Option<Self> {
+        let is_removed = self.work.at_most_once();
+        if !is_removed && self.own_visibilities().is_empty() {
             return Some(self);
         }
-        let (to, removed) = oneshot::channel();
+        let (to, ready) = oneshot::channel();
         self.tracker.clone().spawn(async move {
-            // The caller may have gone: what was removed is dropped, and counted.
-            let _ = to.send(self.removed().await);
+            // The caller may have gone: what was removed is dropped, and counted; what was extended is released by the
+            // score that it has now.
+            let _ = to.send(if is_removed { self.removed().await } else { self.extended().await });
         });
-        removed.await.ok()
+        if is_removed { ready.await.ok() } else { tokio::time::timeout(patience, ready).await.ok()?.ok() }
+    }
+
+    /// The messages with a visibility timeout of their own that counts, by their places.
+    fn own_visibilities(&self) -> Vec<(usize, Duration)> {
+        let messages = self.messages.iter().enumerate();
+        messages.filter_map(|(at, message)| Some((at, self.own_visibility(message)?))).collect()
+    }
+
+    /// Hides each message with a visibility timeout of its own for that. Those whose claim is over by now are left out,
+    /// and so are all of which that is not known or too little is left: those are released.
+    async fn extended(mut self) -> Self {
+        let own = self.own_visibilities();
+        let extend = |(at, visibility): &(usize, Duration)| {
+            let ClaimedMessage { id, score, .. } = &self.messages[*at];
+            let action = Settlement::Extend(*visibility, LeaseClass::for_visibility(*visibility));
+            Settle { id: id.clone(), score: *score, action }
+        };
+        let batch: Vec<Settle> = own.iter().map(extend).collect();
+        let sent = Instant::now();
+        let settled = self.work.settle(&self.shard, self.work.clock.now(), &batch).await;
+        let took = sent.elapsed();
+        if let Err(error) = &settled {
+            self.work.health.failed(error);
+        }
+        let (mut back, mut earliest) = (Vec::new(), None);
+        let mut messages: Vec<Option<ClaimedMessage>> =
+            std::mem::take(&mut self.messages).into_iter().map(Some).collect();
+        for (n, (at, visibility)) in own.into_iter().enumerate() {
+            let answer = settled.as_ref().ok().map(|settled| settled[n]);
+            let message = messages[at].take().expect("each has one place");
+            match answer {
+                Some(Settled::Extended(score)) => {
+                    let message = ClaimedMessage { score, ..message };
+                    earliest = earliest.into_iter().chain([score.visible_at()]).min();
+                    if visibility.saturating_sub(took) * LEFT_SHARE < visibility {
+                        back.push(message);
+                    } else {
+                        messages[at] = Some(message);
+                    }
+                }
+                // It was cancelled, or another has it.
+                Some(_) => {}
+                // If it was extended all the same, its release does nothing, and it comes again when that ends.
+                None => back.push(message),
+            }
+        }
+        self.messages = messages.into_iter().flatten().collect();
+        self.extended_at = Some(sent);
+        if let Some(at) = earliest {
+            self.work.schedule.hint(self.shard.index, at);
+        }
+        release_in_background(self.work.clone(), &self.tracker, self.shard.index, back, None);
+        self
     }
 
     /// Removes the messages, but for those that another consumer holds by now, or that were cancelled.
@@ -110,7 +185,8 @@ impl ConsumerBatch {
         let messages = self.messages.split_off(count);
         let guard = self.guard.as_mut().map(|guard| guard.split(messages.len(), messages.iter().map(bytes_of).sum()));
         let (work, tracker, shard) = (self.work.clone(), self.tracker.clone(), self.shard.clone());
-        Some(Self { work, tracker, shard, messages, guard, now: self.now, later: self.later, sent: self.sent })
+        let Self { is_asked, now, later, sent, extended_at, .. } = *self;
+        Some(Self { work, tracker, shard, messages, guard, is_asked, now, later, sent, extended_at })
     }
 
     /// Turns the batch into an answer, whose messages the consumer settles once it is sent.
@@ -211,7 +287,7 @@ async fn claim(
     mut permit: Permit,
     visibility: Option<Duration>,
 ) -> Result<Brought, StoreError> {
-    let tokens = permit.messages();
+    let (tokens, is_asked) = (permit.messages(), visibility.is_some());
     // A claim whose answer was lost was another consumer's: its messages are released and claimed again.
     // A claim from before the topic lost its sink may remove what it brings.
     let repeat = taken.repeat.take().filter(|repeat| repeat.delivery == DeliveryMode::AtLeastOnce);
@@ -238,7 +314,8 @@ async fn claim(
     permit.set(brought, bytes);
     let (shard, was_unfit) = (taken.shard.clone(), taken.was_unfit);
     let guard = Some(InFlightGuard::new(work.schedule.clone(), shard.index, permit));
-    let batch = ConsumerBatch { work, tracker, shard, messages, guard, now, later, sent };
+    let extended_at = None;
+    let batch = ConsumerBatch { work, tracker, shard, messages, guard, is_asked, now, later, sent, extended_at };
     Ok(match brought {
         0 if was_unfit => Brought::Unfit,
         0 => Brought::Nothing,

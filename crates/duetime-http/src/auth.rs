@@ -75,42 +75,32 @@ pub struct TokenConfig {
     pub name: String,
     /// The secret, 16 bytes or more: a string, `{ file = "PATH" }` or `{ env = "NAME" }`. Give one of
     /// this, `secret_file` and `hash`.
-    #[serde(default)]
     pub secret: Option<SecretSource>,
     /// A file that holds the secret; white space around it is not part of it.
-    #[serde(default)]
     pub secret_file: Option<PathBuf>,
     /// The hash of the secret as `duetime token new` prints it: `sha256:` and 64 hexadecimal digits.
-    #[serde(default)]
     pub hash: Option<String>,
     /// What its holder may do.
     pub scopes: Vec<Scope>,
     /// On which topics: names, or beginnings of names followed by `*`. Default: all.
-    #[serde(default)]
     pub topics: Option<Vec<String>>,
     /// Which sinks it may give to topics, pause and look at: names, or beginnings of names followed by `*`.
     /// Default: all, of a token with `topics` none.
-    #[serde(default)]
     pub sinks: Option<Vec<String>>,
     /// Most requests a second; more are answered 429. Default: no limit.
-    #[serde(default)]
     pub requests_per_second: Option<f64>,
     /// Most messages enqueued a second; more are answered 429, and a stream is read more slowly.
     /// Default: no limit.
-    #[serde(default)]
     pub messages_per_second: Option<f64>,
     /// Most topics that there may be among those it is for when it makes another one. Default: no limit.
-    #[serde(default)]
     pub max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes, and what such a topic has by default. Default: no
     /// limit.
-    #[serde(default)]
     pub max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic, in the same way, 256KiB or more. Default: no limit.
     #[serde(default, with = "duetime_core::units::maybe_size")]
     pub max_topic_bytes: Option<u64>,
     /// Most shards of such a topic; `"auto"` counts as its maximum. Default: no limit.
-    #[serde(default)]
     pub max_topic_shards: Option<u32>,
 }
 

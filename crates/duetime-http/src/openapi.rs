@@ -7,12 +7,16 @@ use std::sync::OnceLock;
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, Schema, ServerBuilder};
+use utoipa::openapi::{
+    AllOf, Array, ContentBuilder, Object, OneOf, OpenApi, Ref, RefOr, Response, Schema, ServerBuilder,
+};
 use utoipa::{Modify, ToSchema as _};
 
 use crate::json::bounded_vec::ARRAY_ITEMS_MAX;
 use crate::json::problem::{PROBLEM_JSON, Problem};
+use crate::json::setting_schema;
 use crate::routes;
 use crate::server::state::Document;
 
@@ -26,16 +30,50 @@ fn make_problem((status, answer): (&String, &mut RefOr<Response>)) {
     }
 }
 
-/// A body that may be left out is not `null` either: `required` says what it is.
-fn without_null(body: &mut RefOr<RequestBody>) {
+/// What may be left out is not `null` either: `required` says what it is.
+fn without_null(schema: &mut RefOr<Schema>) {
+    match schema {
+        RefOr::T(Schema::OneOf(either)) => {
+            let null = SchemaType::from(Type::Null);
+            either.items.retain(|part| !matches!(part, RefOr::T(Schema::Object(part)) if part.schema_type == null));
+            if let [RefOr::Ref(only)] = &either.items[..] {
+                *schema = only.clone().into();
+            }
+        }
+        RefOr::T(Schema::Object(Object { schema_type, .. }) | Schema::Array(Array { schema_type, .. })) => {
+            if let SchemaType::Array(types) = schema_type
+                && let [only, Type::Null] = &types[..]
+            {
+                *schema_type = only.clone().into();
+            }
+        }
+        RefOr::T(_) | RefOr::Ref(_) => {}
+    }
+}
+
+/// Says of no property that it may be null, but of those that may: `null` gives a setting its default.
+fn without_nulls(component: &str, schema: &mut RefOr<Schema>) {
+    let may_be_null = |property: &str| {
+        setting_schema::is_of_client(component)
+            || matches!((component, property), ("AuditLine", "who" | "from") | ("Pause", "reason"))
+    };
+    match schema {
+        RefOr::T(Schema::Object(object)) => {
+            let properties = object.properties.iter_mut().filter(|(name, _)| !may_be_null(name));
+            properties.for_each(|(_, property)| without_null(property));
+        }
+        RefOr::T(Schema::OneOf(OneOf { items, .. }) | Schema::AllOf(AllOf { items, .. })) => {
+            items.iter_mut().for_each(|part| without_nulls(component, part));
+        }
+        RefOr::T(_) | RefOr::Ref(_) => {}
+    }
+}
+
+fn body_without_null(body: &mut RefOr<RequestBody>) {
     let RefOr::T(body) = body else { return };
     for content in body.content.values_mut() {
-        let RefOr::T(content) = content else { continue };
-        if let Some(RefOr::T(Schema::OneOf(either))) = &mut content.schema {
-            either.items.retain(|part| matches!(part, RefOr::Ref(_)));
-            if let [RefOr::Ref(only)] = &either.items[..] {
-                content.schema = Some(only.clone().into());
-            }
+        if let RefOr::T(content) = content {
+            content.schema.iter_mut().for_each(without_null);
         }
     }
 }
@@ -88,6 +126,7 @@ impl Modify for CommonAnswers {
                 }
             }
         }
+        components.schemas.iter_mut().for_each(|(name, schema)| without_nulls(name, schema));
         let token = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         components.add_security_scheme("token", token);
         for (path, item) in &mut api.paths.paths {
@@ -95,7 +134,7 @@ impl Modify for CommonAnswers {
             let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete].map(|entry| (entry, true));
             for (entry, writes) in reads.into_iter().chain(writes) {
                 let Some(operation) = entry else { continue };
-                operation.request_body.iter_mut().for_each(without_null);
+                operation.request_body.iter_mut().for_each(body_without_null);
                 add_answers(path, writes, operation);
                 operation.responses.responses.iter_mut().for_each(make_problem);
             }

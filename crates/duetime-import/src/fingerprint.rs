@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use duetime_client::NewMessage;
-use duetime_core::{Due, Headers, Timestamp, max_attempts};
+use duetime_core::{Due, Headers, Timestamp, max_attempts, own_visibility};
 use sha2::{Digest as _, Sha256};
 
 /// What a request adds to the headers of a message, so that what was enqueued does not have it yet.
 const OF_REQUEST: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The headers of a message by name, as a topic keeps them: with its expiry and its attempts, without the trace of a
+/// The headers of a message by name, as a topic keeps them: with its expiry, its attempts and its visibility timeout, without the trace of a
 /// request.
 pub fn headers(message: &NewMessage) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     let is_of_request = |name: &str| OF_REQUEST.iter().any(|other| name.eq_ignore_ascii_case(other));
@@ -20,6 +20,8 @@ pub fn headers(message: &NewMessage) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     let expiry = message.expires.map(|expiry| expiry.check(Timestamp::ZERO).unwrap_or(expiry));
     let kept = expiry.map(|expiry| expiry.kept_in(&Headers::default())).into_iter();
     let kept = kept.chain(message.max_attempts.map(|most| max_attempts::kept_in(most, &Headers::default())));
+    let visibility = message.visibility_timeout.map(|asked| own_visibility::check(asked).unwrap_or(asked));
+    let kept = kept.chain(visibility.map(|own| own_visibility::kept_in(own, &Headers::default())));
     for one in kept {
         all.extend(one.iter().map(|(name, value)| (name.to_owned().into(), value.to_owned().into())));
     }
@@ -108,8 +110,9 @@ mod tests {
         }
         let mut asked = of(&[]);
         asked.max_attempts = Some(3);
+        asked.visibility_timeout = Some(std::time::Duration::from_micros(200_500));
         asked.expires = Some(duetime_core::Expiry::After(std::time::Duration::from_micros(1_500)));
-        let there = of(&[("duetime-max-attempts", "3"), ("duetime-expires", "+2")]);
+        let there = of(&[("duetime-max-attempts", "3"), ("duetime-expires", "+2"), ("duetime-visibility", "201")]);
         assert_eq!((headers(&asked), hash(&asked)), (headers(&there), hash(&there)));
     }
 

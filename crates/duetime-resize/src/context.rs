@@ -21,19 +21,35 @@ use crate::throttle::Throttle;
 /// How often a request is tried again because somebody else changed the record in between.
 const CONFLICTS_MAX: u32 = 16;
 
+/// What a resizer is made of.
+#[derive(Debug)]
+pub struct ResizeDeps {
+    /// The store, and what every step needs.
+    pub deps: MoveDeps,
+    /// Who decides on routing records.
+    pub authority: Arc<dyn RoutingAuthority>,
+    /// The records of the topics.
+    pub records: Arc<dyn TopicStore>,
+    /// How much is in the shards.
+    pub counts: Arc<dyn ScheduleStore>,
+    /// The topics, now and as they change.
+    pub topics: watch::Receiver<Arc<Topics>>,
+    /// The shards this node scans: it moves those first.
+    pub owned: watch::Receiver<Arc<OwnedShards>>,
+    /// How many nodes share the shards.
+    pub nodes: watch::Receiver<u32>,
+    /// This node's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where everything is counted.
+    pub meters: Arc<Meters>,
+    /// Bounds.
+    pub config: ResizeConfig,
+}
+
 /// What the loops share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub deps: MoveDeps,
-    pub authority: Arc<dyn RoutingAuthority>,
-    pub records: Arc<dyn TopicStore>,
-    pub counts: Arc<dyn ScheduleStore>,
-    pub topics: watch::Receiver<Arc<Topics>>,
-    pub owned: watch::Receiver<Arc<OwnedShards>>,
-    pub nodes: watch::Receiver<u32>,
-    pub clock: Arc<dyn Clock>,
-    pub meters: Arc<Meters>,
-    pub config: ResizeConfig,
+    pub given: ResizeDeps,
     pub throttle: Throttle,
     /// Notified when this node has changed a routing record: the topics must be read again.
     pub changed: Arc<Notify>,
@@ -45,7 +61,7 @@ pub(crate) struct Context {
 impl Context {
     /// The topic's record of its routing, from who decides.
     pub(crate) async fn present(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError> {
-        let record = self.authority.routing(topic).await.map_err(ResizeError::AuthorityAway)?;
+        let record = self.given.authority.routing(topic).await.map_err(ResizeError::AuthorityAway)?;
         record.ok_or_else(|| ResizeError::UnknownTopic(topic.clone()))
     }
 
@@ -64,7 +80,7 @@ impl Context {
                 return Ok(seen);
             }
             let new = RoutingRecord { desired, ..seen.clone() };
-            match self.authority.swap_routing(topic, &seen, &new).await {
+            match self.given.authority.swap_routing(topic, &seen, &new).await {
                 Ok(()) => {
                     self.changed.notify_one();
                     return Ok(new);
@@ -85,7 +101,7 @@ impl Context {
     ) -> Result<RoutingRecord, StoreError> {
         // Above every epoch that any shard has ever heard of, retired ones among them.
         let max_shards_ever = self.record(topic).await?.map_or(0, |record| record.max_shards_ever());
-        let found = self.deps.store.inspect(topic, 0..max_shards_ever.max(shards)).await?;
+        let found = self.given.deps.store.inspect(topic, 0..max_shards_ever.max(shards)).await?;
         // A forgotten change may have moved messages to shards that nobody would look into.
         let forgotten = found.iter().flatten().filter(|shard| shard.routing.epoch > seen.routing.epoch);
         if forgotten.map(|shard| shard.routing.reach()).any(|reach| reach > max_shards_ever) {
@@ -94,22 +110,22 @@ impl Context {
         let highest = found.iter().flatten().map(|shard| shard.routing.epoch).max().unwrap_or(0);
         let routing = Routing {
             epoch: highest.max(seen.routing.epoch) + 1,
-            change_id: ChangeId(self.deps.draw.next()),
+            change_id: ChangeId(self.given.deps.draw.next()),
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
             seed: seen.routing.seed,
         };
         let new = RoutingRecord { routing, desired: None, earlier: seen.earlier.clone() };
-        match self.authority.swap_routing(topic, seen, &new).await {
+        match self.given.authority.swap_routing(topic, seen, &new).await {
             Ok(()) => {}
             // The answer to an earlier sending of this very swap may have been lost.
-            Err(StoreError::Conflict) if self.authority.routing(topic).await?.as_ref() == Some(&new) => {}
+            Err(StoreError::Conflict) if self.given.authority.routing(topic).await?.as_ref() == Some(&new) => {}
             Err(error) => return Err(error),
         }
         info!(%topic, from = new.routing.previous, to = shards, epoch = new.routing.epoch, "shard count is changing");
         self.changed.notify_one();
-        self.deps.steps.reached(Step::Begun).await;
+        self.given.deps.steps.reached(Step::Begun).await;
         Ok(new)
     }
 
@@ -117,7 +133,7 @@ impl Context {
     pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
         let taken_up = if seen.routing.shards == shards {
             let without = RoutingRecord { desired: None, ..seen.clone() };
-            self.authority.swap_routing(topic, seen, &without).await
+            self.given.authority.swap_routing(topic, seen, &without).await
         } else {
             self.begin(topic, seen, shards).await.map(drop)
         };
@@ -130,16 +146,16 @@ impl Context {
     /// Says that the change is done; false: it is not the present one any more.
     pub(crate) async fn commit(&self, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
         for _ in 0..CONFLICTS_MAX {
-            let Some(seen) = self.authority.routing(topic).await? else { return Ok(false) };
+            let Some(seen) = self.given.authority.routing(topic).await? else { return Ok(false) };
             if seen.routing != *routing {
                 return Ok(false);
             }
-            let new = seen.committed(self.clock.now());
-            match self.authority.swap_routing(topic, &seen, &new).await {
+            let new = seen.committed(self.given.clock.now());
+            match self.given.authority.swap_routing(topic, &seen, &new).await {
                 Ok(()) => {
                     info!(%topic, shards = routing.shards, epoch = routing.epoch, "shard count has changed");
                     self.changed.notify_one();
-                    self.deps.steps.reached(Step::Committed).await;
+                    self.given.deps.steps.reached(Step::Committed).await;
                     return Ok(true);
                 }
                 Err(StoreError::Conflict) => {}
@@ -151,6 +167,6 @@ impl Context {
 
     /// The topic's whole record, from the store.
     pub(crate) async fn record(&self, topic: &TopicName) -> Result<Option<TopicRecord>, StoreError> {
-        Ok(self.records.topics().await?.into_iter().find(|record| record.name == *topic))
+        Ok(self.given.records.topics().await?.into_iter().find(|record| record.name == *topic))
     }
 }

@@ -9,20 +9,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duetime_core::{
-    Clock, OwnedShards, ResizeError, ResizeProgress, Resizing, RoutingAuthority, RoutingRecord, ScheduleStore,
-    ShardCount, StoreError, TopicName, TopicRecord, TopicStore, Topics,
+    ResizeError, ResizeProgress, Resizing, RoutingRecord, ShardCount, StoreError, TopicName, TopicRecord,
 };
-use duetime_metrics::Meters;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::auto::Auto;
-use crate::config::ResizeConfig;
-use crate::context::Context;
+use crate::context::{Context, ResizeDeps};
 use crate::progress::Tracks;
-use crate::steps::MoveDeps;
 use crate::throttle::Throttle;
 use crate::{drive, measure, scrubber};
 
@@ -32,31 +28,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// Time for this node's picture of the topics to follow a change that ended.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a resizer is made of.
-#[derive(Debug)]
-pub struct ResizeDeps {
-    /// The store, and what every step needs.
-    pub deps: MoveDeps,
-    /// Who decides on routing records.
-    pub authority: Arc<dyn RoutingAuthority>,
-    /// The records of the topics.
-    pub records: Arc<dyn TopicStore>,
-    /// How much is in the shards.
-    pub counts: Arc<dyn ScheduleStore>,
-    /// The topics, now and as they change.
-    pub topics: watch::Receiver<Arc<Topics>>,
-    /// The shards this node scans: it moves those first.
-    pub owned: watch::Receiver<Arc<OwnedShards>>,
-    /// How many nodes share the shards.
-    pub nodes: watch::Receiver<u32>,
-    /// This node's clock.
-    pub clock: Arc<dyn Clock>,
-    /// Where everything is counted.
-    pub meters: Arc<Meters>,
-    /// Bounds.
-    pub config: ResizeConfig,
-}
-
 /// Changes numbers of shards. See the crate.
 #[derive(Clone, Debug)]
 pub struct Resizer(Arc<Context>);
@@ -64,20 +35,10 @@ pub struct Resizer(Arc<Context>);
 impl Resizer {
     /// A resizer that does nothing by itself until [`Resizer::run`].
     #[must_use]
-    pub fn new(parts: ResizeDeps) -> Self {
-        let ResizeDeps { deps, authority, records, counts, topics, owned, nodes, clock, meters, config } = parts;
+    pub fn new(given: ResizeDeps) -> Self {
         Self(Arc::new(Context {
-            throttle: Throttle::new(config.messages_per_second),
-            deps,
-            authority,
-            records,
-            counts,
-            topics,
-            owned,
-            nodes,
-            clock,
-            meters,
-            config,
+            throttle: Throttle::new(given.config.messages_per_second),
+            given,
             changed: Arc::default(),
             requested: Notify::new(),
             tracks: Tracks::default(),
@@ -96,7 +57,7 @@ impl Resizer {
         let context = &self.0;
         let mut drives: JoinSet<TopicName> = JoinSet::new();
         let mut driven: HashSet<TopicName> = HashSet::new();
-        let (mut topics, mut auto) = (context.topics.clone(), Auto::default());
+        let (mut topics, mut auto) = (context.given.topics.clone(), Auto::default());
         let (scrub, mut scrubs) = (scrubber::scrub(context.clone(), shutdown.clone()), true);
         tokio::pin!(scrub);
         loop {
@@ -141,10 +102,10 @@ impl Resizer {
 /// those settings: a node that stalled in between may know a request that another has superseded.
 async fn follow(context: &Context, known: &TopicRecord, auto: &mut Auto) {
     let mut wanted = |record: &TopicRecord| {
-        let (present, nodes) = (record.routing.shards, *context.nodes.borrow());
+        let (present, nodes) = (record.routing.shards, *context.given.nodes.borrow());
         let wanted = match record.config.shards {
             ShardCount::Fixed(shards) => Some(shards),
-            ShardCount::Auto => auto.wants(&record.name, present, nodes, &context.config),
+            ShardCount::Auto => auto.wants(&record.name, present, nodes, &context.given.config),
         };
         let busy = record.routing.is_moving() || record.desired.is_some();
         wanted.filter(|shards| *shards != present && !busy)
@@ -169,8 +130,8 @@ impl Resizing for Resizer {
     }
 
     fn meaning(&self, shards: ShardCount) -> (u32, u32) {
-        let config = &self.0.config;
-        (shards.resolve(*self.0.nodes.borrow(), config.auto()), config.messages_per_second)
+        let config = &self.0.given.config;
+        (shards.resolve(*self.0.given.nodes.borrow(), config.auto()), config.messages_per_second)
     }
 
     async fn ask(&self, topic: &TopicName, shards: ShardCount) -> Result<RoutingRecord, ResizeError> {

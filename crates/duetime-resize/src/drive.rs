@@ -49,7 +49,9 @@ pub(crate) async fn drive(context: &Context, topic: &TopicName) {
                 context.tracks.unblocked(topic);
             }
             // The topic was deleted meanwhile, or is about to be made.
-            Err(StoreError::UnknownShard(_)) if matches!(context.authority.routing(topic).await, Ok(None)) => break,
+            Err(StoreError::UnknownShard(_)) if matches!(context.given.authority.routing(topic).await, Ok(None)) => {
+                break;
+            }
             Err(reason) => {
                 failures = failures.saturating_add(1);
                 complain(topic, &reason, failures);
@@ -59,7 +61,7 @@ pub(crate) async fn drive(context: &Context, topic: &TopicName) {
         }
     }
     context.tracks.ended(topic);
-    context.meters.topic(topic).resize_remaining.set(0);
+    context.given.meters.topic(topic).resize_remaining.set(0);
 }
 
 fn complain(topic: &TopicName, reason: &StoreError, failures: u32) {
@@ -73,10 +75,10 @@ fn complain(topic: &TopicName, reason: &StoreError, failures: u32) {
 }
 
 async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreError> {
-    let Some(record) = context.authority.routing(topic).await? else { return Ok(Went::Ended) };
+    let Some(record) = context.given.authority.routing(topic).await? else { return Ok(Went::Ended) };
     if record.routing.is_moving() {
         // Answered when replicated: no shard learns of a change that a failover of the authority undoes.
-        context.authority.swap_routing(topic, &record, &record).await?;
+        context.given.authority.swap_routing(topic, &record, &record).await?;
         carry_on(context, topic, &record.routing).await?;
         return Ok(Went::On);
     }
@@ -89,22 +91,22 @@ async fn drive_once(context: &Context, topic: &TopicName) -> Result<Went, StoreE
 /// One change from the fence to the commit, unless it is the present one no more.
 async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
     context.tracks.began(topic, routing);
-    match fence_all(&*context.deps.store, topic, routing).await {
+    match fence_all(&*context.given.deps.store, topic, routing).await {
         // Of a change that was forgotten: the store went back since its record was read.
         Err(StoreError::Damaged(_)) if !is_present(context, topic, routing).await? => return Ok(()),
         fenced => fenced?,
     }
-    context.deps.steps.reached(Step::Fenced).await;
+    context.given.deps.steps.reached(Step::Fenced).await;
     // Batches that were frozen under an earlier record may go to what is a source shard now: they
     // arrive before the first look, so that it sees them.
     each(context, 0..routing.previous, |from| async move {
-        let moved = finish(&context.deps, topic, routing, from, None).await?;
+        let moved = finish(&context.given.deps, topic, routing, from, None).await?;
         mover::count(context, topic, moved);
         Ok(())
     })
     .await?;
     let (mine, others): (Vec<u32>, Vec<u32>) = {
-        let owned = context.owned.borrow();
+        let owned = context.given.owned.borrow();
         (0..routing.previous).partition(|index| owned.has(topic, *index))
     };
     let begun = Instant::now();
@@ -130,7 +132,7 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         let impatient = waited.1.elapsed() >= PATIENCE;
         // In round-robin shards go from hand to hand: what is held here at this moment counts.
         let due: Vec<u32> = {
-            let owned = context.owned.borrow();
+            let owned = context.given.owned.borrow();
             dirty.iter().filter(|index| impatient || owned.has(topic, **index)).copied().collect()
         };
         clear_all(context, topic, routing, &due, begun).await?;
@@ -141,15 +143,15 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         return Ok(());
     }
     let ever = context.record(topic).await?.map_or(0, |record| record.max_shards_ever());
-    let found = context.deps.store.inspect(topic, 0..ever).await?;
+    let found = context.given.deps.store.inspect(topic, 0..ever).await?;
     if bring_strays_home(context, topic, routing, &found).await? {
         return Ok(());
     }
-    raise_above_sources(&*context.deps.store, topic, routing, &found).await?;
-    context.deps.steps.reached(Step::Verified).await;
+    raise_above_sources(&*context.given.deps.store, topic, routing, &found).await?;
+    context.given.deps.steps.reached(Step::Verified).await;
     if context.commit(topic, routing).await? {
         let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
-        if let Err(error) = fence_all(&*context.deps.store, topic, &stable).await {
+        if let Err(error) = fence_all(&*context.given.deps.store, topic, &stable).await {
             debug!(%topic, %error, "not every shard knows that the change is done, and need not know");
         }
     }
@@ -158,7 +160,7 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
 
 /// Whether the authority has this very record.
 async fn is_present(context: &Context, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
-    Ok(context.authority.routing(topic).await?.is_some_and(|record| record.routing == *routing))
+    Ok(context.given.authority.routing(topic).await?.is_some_and(|record| record.routing == *routing))
 }
 
 /// Finishes what is on its way to shards that the topic will not have, wherever it is; whether there was any. After the
@@ -174,7 +176,7 @@ async fn bring_strays_home(
         (0..).zip(found).filter(|(_, shard)| shard.as_ref().is_some_and(is_stray)).map(|(index, _)| index).collect();
     for index in &strays {
         // A retired shard may never have heard of this record.
-        context.deps.store.fence(topic, *index, routing, &DeadlineFloor::default()).await?;
+        context.given.deps.store.fence(topic, *index, routing, &DeadlineFloor::default()).await?;
         mover::clear(context, topic, routing, *index, Duration::ZERO).await?;
     }
     Ok(!strays.is_empty())
@@ -187,7 +189,7 @@ async fn clear_all(
     shards: &[u32],
     begun: Instant,
 ) -> Result<(), StoreError> {
-    let leave = if begun.elapsed() < LEAVE_FOR { context.config.leave_due_within } else { Duration::ZERO };
+    let leave = if begun.elapsed() < LEAVE_FOR { context.given.config.leave_due_within } else { Duration::ZERO };
     each(context, shards.iter().copied(), |from| async move {
         mover::clear(context, topic, routing, from, leave).await?;
         Ok(())
@@ -200,7 +202,7 @@ async fn each<F: Future<Output = Result<(), StoreError>>>(
     shards: impl IntoIterator<Item = u32>,
     act: impl Fn(u32) -> F,
 ) -> Result<(), StoreError> {
-    let at_once = context.config.shards_at_once.max(1);
+    let at_once = context.given.config.shards_at_once.max(1);
     futures::stream::iter(shards).map(act).buffer_unordered(at_once).try_for_each(|()| async { Ok(()) }).await
 }
 

@@ -33,5 +33,6 @@ mod verifier;
 mod tests;
 
 pub use config::ResizeConfig;
-pub use controller::{ResizeDeps, Resizer};
+pub use context::ResizeDeps;
+pub use controller::Resizer;
 pub use steps::{MoveDeps, NoSteps, Step, Steps};

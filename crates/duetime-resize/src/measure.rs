@@ -17,7 +17,7 @@ pub(crate) async fn progress_of(
     }
     let shards: Vec<Shard> = record.routing.all(topic).collect();
     let surveys: Option<Vec<ShardCounts>> =
-        context.counts.counts(&shards, context.clock.now()).await?.into_iter().collect();
+        context.given.counts.counts(&shards, context.given.clock.now()).await?.into_iter().collect();
     let silent = || StoreError::Unavailable { doing: "count messages", source: "a server does not answer".into() };
     let surveys = surveys.ok_or_else(silent)?;
     Ok(Some(context.tracks.progress(topic, record, &surveys)))
@@ -31,7 +31,7 @@ pub(crate) async fn measure(context: &Context, topics: &Topics) {
             // It is asked again a second later.
             Err(_) => continue,
         };
-        let gauge = &context.meters.topic(&record.name).resize_remaining;
+        let gauge = &context.given.meters.topic(&record.name).resize_remaining;
         gauge.set(i64::try_from(remaining.unwrap_or(0)).unwrap_or(i64::MAX));
         if let Some(remaining) = remaining {
             context.tracks.sample(&record.name, &record.routing, remaining);

@@ -46,10 +46,10 @@ pub(crate) async fn clear(
 ) -> Result<Pass, StoreError> {
     let source = routing.shard(topic, from);
     let mut pass = Pass::default();
-    pass.moved += count(context, topic, finish(&context.deps, topic, routing, from, None).await?);
+    pass.moved += count(context, topic, finish(&context.given.deps, topic, routing, from, None).await?);
     let (mut gathered, mut cursor) = (BTreeMap::new(), None);
     loop {
-        let page = context.deps.store.scan(&source, cursor.as_ref(), PAGE).await?;
+        let page = context.given.deps.store.scan(&source, cursor.as_ref(), PAGE).await?;
         pass.left += gather(context, &mut gathered, topic, routing, from, page.found, leave);
         cursor = page.next;
         while let Some((to, ids)) = next_batch(&mut gathered, cursor.is_none()) {
@@ -71,7 +71,7 @@ fn gather(
     found: Vec<Scanned>,
     leave: Duration,
 ) -> u64 {
-    let (seed, now) = (routing.seed(topic), context.clock.now());
+    let (seed, now) = (routing.seed(topic), context.given.clock.now());
     let mut left = 0;
     for scanned in found {
         let home = shard_of(&scanned.id, seed, routing.shards);
@@ -100,21 +100,21 @@ async fn move_to(
     let mut moved = 0;
     while !ids.is_empty() {
         context.throttle.take(ids.len()).await;
-        context.deps.store.check_room(&routing.shard(topic, to)).await?;
-        let nonce = context.deps.draw.next();
-        let Some(batch) = context.deps.store.freeze_batch(&source, to, &ids, nonce).await? else { break };
-        context.deps.steps.reached(Step::Taken).await;
+        context.given.deps.store.check_room(&routing.shard(topic, to)).await?;
+        let nonce = context.given.deps.draw.next();
+        let Some(batch) = context.given.deps.store.freeze_batch(&source, to, &ids, nonce).await? else { break };
+        context.given.deps.steps.reached(Step::Taken).await;
         if batch.name.nonce == nonce {
             let taken: HashSet<&MessageId> = batch.messages.iter().map(|frozen| &frozen.id).collect();
             ids.retain(|id| !taken.contains(id));
         }
-        moved += count(context, topic, finish(&context.deps, topic, routing, from, Some(batch)).await?);
+        moved += count(context, topic, finish(&context.given.deps, topic, routing, from, Some(batch)).await?);
     }
     Ok(moved)
 }
 
 pub(crate) fn count(context: &Context, topic: &TopicName, moved: u64) -> u64 {
-    context.meters.topic(topic).count(Event::Moved, moved);
+    context.given.meters.topic(topic).count(Event::Moved, moved);
     moved
 }
 

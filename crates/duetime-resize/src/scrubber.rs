@@ -22,13 +22,13 @@ const ROUND_PAUSE: Duration = Duration::from_secs(10);
 
 /// Scrubs until `shutdown`.
 pub(crate) async fn scrub(context: Arc<Context>, shutdown: CancellationToken) {
-    if context.config.scrub_per_second == 0 {
+    if context.given.config.scrub_per_second == 0 {
         return;
     }
     let rounds = async {
         loop {
             tokio::time::sleep(ROUND_PAUSE).await;
-            let topics = context.topics.borrow().clone();
+            let topics = context.given.topics.borrow().clone();
             for record in topics.values() {
                 scrub_topic(&context, record).await;
             }
@@ -43,7 +43,7 @@ pub(crate) async fn scrub(context: Arc<Context>, shutdown: CancellationToken) {
 
 /// One round over the shards this node scans, and over the retired ones, which nobody scans.
 pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
-    let owned = context.owned.borrow().clone();
+    let owned = context.given.owned.borrow().clone();
     let retired = record.routing.shards..record.max_shards_ever();
     let mine = (0..record.routing.shards).filter(|index| owned.has(&record.name, *index));
     for index in mine.chain(retired) {
@@ -58,20 +58,20 @@ pub(crate) async fn scrub_topic(context: &Context, record: &TopicRecord) {
 
 async fn scrub_shard(context: &Context, known: &TopicRecord, index: u32) -> Result<u64, StoreError> {
     let topic = &known.name;
-    let Some(record) = context.authority.routing(topic).await? else { return Ok(0) };
+    let Some(record) = context.given.authority.routing(topic).await? else { return Ok(0) };
     let routing = record.routing;
     // By a record that the store went back to, a shard that is lost would be none of the topic's, and made anew.
     if routing.is_moving() || routing.id() != known.routing.id() {
         return Ok(0);
     }
     // A retired shard may never have heard of this record.
-    context.deps.store.fence(topic, index, &routing, &DeadlineFloor::default()).await?;
+    context.given.deps.store.fence(topic, index, &routing, &DeadlineFloor::default()).await?;
     let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
-    let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(context.config.scrub_per_second));
+    let per_page = Duration::from_secs_f64(PAGE as f64 / f64::from(context.given.config.scrub_per_second));
     let mut cursor = None;
-    let mut dirty = context.deps.store.outbox(&shard).await?.is_some();
+    let mut dirty = context.given.deps.store.outbox(&shard).await?.is_some();
     while !dirty {
-        let page = context.deps.store.scan(&shard, cursor.as_ref(), PAGE).await?;
+        let page = context.given.deps.store.scan(&shard, cursor.as_ref(), PAGE).await?;
         dirty = page.found.iter().any(|scanned| shard_of(&scanned.id, seed, routing.shards) != index);
         cursor = page.next;
         if cursor.is_none() {
@@ -82,5 +82,5 @@ async fn scrub_shard(context: &Context, known: &TopicRecord, index: u32) -> Resu
     if !dirty {
         return Ok(0);
     }
-    Ok(mover::clear(context, topic, &routing, index, context.config.leave_due_within).await?.moved)
+    Ok(mover::clear(context, topic, &routing, index, context.given.config.leave_due_within).await?.moved)
 }

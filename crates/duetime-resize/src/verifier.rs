@@ -21,7 +21,7 @@ pub(crate) async fn is_clean(
     routing: &Routing,
     index: u32,
 ) -> Result<bool, StoreError> {
-    let (store, shard, seed) = (&context.deps.store, routing.shard(topic, index), routing.seed(topic));
+    let (store, shard, seed) = (&context.given.deps.store, routing.shard(topic, index), routing.seed(topic));
     let (mut cursor, mut revived) = (None, 0);
     loop {
         let page = store.scan(&shard, cursor.as_ref(), PAGE).await?;

@@ -30,7 +30,7 @@ pub use bulk::plan::undo::{PlanUndo, UNDO_MS, UndoState, node_name};
 pub use bulk::plan::{
     BulkAction, BulkFilter, BulkPlan, DRAFT_MS, PlanAsk, PlanCounts, PlanCursor, PlanFailure, PlanStart, PlanState,
 };
-pub use bulk::{PER_SECOND_MAX, PlanWatcher, Plans};
+pub use bulk::{LATE_FOR, PER_SECOND_MAX, PlanDeps, PlanWatcher, Plans, late_for};
 pub use catalog::Catalog;
 pub use catalog::change::{CatalogPut, TopicChange, TopicPut};
 pub use catalog::issues::Issues;

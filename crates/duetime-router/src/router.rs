@@ -74,7 +74,7 @@ pub enum SettleAsk {
     Nack(Option<Duration>, Option<Arc<str>>),
     /// A dead letter at once, for this reason.
     Bury(Option<Arc<str>>),
-    /// Hidden for this long from now, or for the topic's own visibility timeout.
+    /// Hidden for this long from now, or for the visibility timeout of the message, else for its topic's.
     Extend(Option<Duration>),
     /// Not begun: as it was before the claim, without costing an attempt.
     Release,
@@ -485,7 +485,7 @@ pub(crate) fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk
             Settlement::Nack(delay.unwrap_or_else(|| retry.backoff(attempts, rand::random::<f64>())))
         }
         SettleAsk::Extend(asked) => {
-            let visibility = asked.unwrap_or(record.config.visibility_timeout);
+            let visibility = asked.or(receipt.visibility).unwrap_or(record.config.visibility_timeout);
             Settlement::Extend(visibility, LeaseClass::for_visibility(visibility))
         }
         SettleAsk::Release => Settlement::Release,

@@ -338,7 +338,7 @@ impl Sink for RedisStreamSink {
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::{EXPIRES, MAX_ATTEMPTS};
+    use duetime_core::{EXPIRES, MAX_ATTEMPTS, VISIBILITY};
     use serde_json::json;
 
     use super::*;
@@ -352,7 +352,8 @@ mod tests {
     fn what_a_message_says_of_its_own_end_is_not_shown() {
         let mut message = duetime_testkit::conformance::sink::message("a", "");
         let pair = |name: &str| (name.to_owned(), "5".to_owned());
-        message.headers = duetime_core::Headers::from_stored(["tenant", EXPIRES, MAX_ATTEMPTS].map(pair).to_vec());
+        let given = ["tenant", EXPIRES, MAX_ATTEMPTS, VISIBILITY].map(pair);
+        message.headers = duetime_core::Headers::from_stored(given.to_vec());
         let sent = entry("orders", None, &message).get_packed_command();
         let sent = String::from_utf8_lossy(&sent);
         assert!(sent.contains("header.tenant") && !sent.contains("header.duetime-"), "{sent}");

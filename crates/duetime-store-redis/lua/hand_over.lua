@@ -57,6 +57,7 @@ end
 local function expiry(headers, due)
   taken(headers, MAX_ATTEMPTS)
   taken(headers, PREVIOUS)
+  taken(headers, VISIBILITY)
   local text = taken(headers, EXPIRES)
   local after = text and string.match(text, '^%+(%d+)$')
   if after then return due + after end

@@ -49,7 +49,7 @@ pub enum Command {
     Topic(topic::TopicCommand),
     /// Creates and changes topics so that they are as a file declares them; shows what differs first.
     Apply(apply::ApplyArgs),
-    /// Schedules a message, or a whole file of them.
+    /// Schedules a message; `import` takes a file of them.
     #[command(visible_aliases = ["publish", "push", "schedule"])]
     Enqueue(enqueue::EnqueueArgs),
     /// Writes the messages of a topic with their payloads, one JSON object a line, while the node serves.
@@ -69,7 +69,7 @@ pub enum Command {
     List(list::ListArgs),
     /// Finds messages by their id alone, in all topics.
     Find(find::FindArgs),
-    /// Shows messages without claiming them: these, or some of those that are due.
+    /// Shows some of the messages that are due, without claiming them.
     Peek(list::PeekArgs),
     /// Gives a message another due time, and all its attempts back.
     Reschedule(message::RescheduleArgs),

@@ -15,7 +15,7 @@ use duetime_metrics::Meters;
 use duetime_ownership::GoneNodes;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
 use duetime_router::{
-    Catalog, CatalogError, ConsistencyChecker, Metering, Plans, Retention, RoutedStore, Router, TopicChange,
+    Catalog, CatalogError, ConsistencyChecker, Metering, PlanDeps, Plans, Retention, RoutedStore, Router, TopicChange,
 };
 use duetime_sinks::SinkRegistry;
 use duetime_supervisor::{Policy, Supervisor};
@@ -291,8 +291,8 @@ fn serve_http(
     meters.build_info([version::VERSION, version::COMMIT, version::features()], opened.kind, parts.ownership.mode());
     info!(%address, node = %parts.node.id, store = %opened.shown, "node is serving");
     let listening = Listening::of(&parts);
-    let label = config.console.label();
-    let pages = duetime_console::routes(config.console.mode(), &label);
+    let console_pages = config.console.pages();
+    let pages = duetime_console::routes(&console_pages);
     let console = match console {
         Some(own) => {
             let address = own.local_addr().context("asking where the console listens")?;
@@ -305,9 +305,10 @@ fn serve_http(
         }
         None => None,
     };
-    let has_page = config.console.mode() != duetime_console::Mode::Off;
+    let has_page = console_pages.mode != duetime_console::Mode::Off;
     let shown_at = has_page.then(|| console.as_ref().map_or(*address, |(_, address)| *address));
-    let pages = if console.is_some() { duetime_console::routes(duetime_console::Mode::Off, &label) } else { pages };
+    let none = duetime_console::Pages { mode: duetime_console::Mode::Off, ..Default::default() };
+    let pages = if console.is_some() { duetime_console::routes(&none) } else { pages };
     let serving = duetime_http::serve(listener, duetime_http::router(parts, pages), listening, shutdown.clone());
     // Before the first request is answered: who waits for that finds it printed.
     if config.node.log_format == LogFormat::Text {
@@ -346,7 +347,8 @@ fn http_parts(
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
     let audited = (options.audit.clone(), clock.clone());
     base.start("audit", audited, |(audit, clock), stop| audit.run(clock, stop));
-    let plans = Plans::new(router.clone(), opened.store.clone(), clock.clone(), watcher, &config.node_id());
+    let deps = PlanDeps::new(router.clone(), opened.store.clone(), clock.clone(), watcher, &config.node_id());
+    let plans = Plans::new(PlanDeps { late_for: config.store.late_for(), ..deps });
     base.start("bulk plans", plans.clone(), |plans, stop| plans.run(stop));
     let feed = Feed::new(router.clone(), catalog.clone(), meters.clone(), engine.sinks(), clock.clone());
     let (counting, stop) = (feed.clone(), shutdown.clone());

@@ -21,14 +21,14 @@ async fn a_node_under_load_is_copied_and_another_starts_on_the_copy() {
     let node = Arc::new(node().await);
     to(&node, &["topic", "create", "orders", "--shards", "2"]).done();
     for part in 0..10 {
-        to_with_input(&node, &["enqueue", "orders", "--ndjson", "-"], &lines(part)).done();
+        to_with_input(&node, &["import", "orders"], &lines(part)).done();
     }
     let ended = Arc::new(AtomicBool::new(false));
     let (loaded, until) = (node.clone(), ended.clone());
     let load = std::thread::spawn(move || {
         let mut part = 10;
         while !until.load(Ordering::Acquire) {
-            to_with_input(&loaded, &["enqueue", "orders", "--ndjson", "-"], &lines(part)).done();
+            to_with_input(&loaded, &["import", "orders"], &lines(part)).done();
             part += 1;
         }
         part

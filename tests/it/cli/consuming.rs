@@ -49,6 +49,9 @@ async fn a_claim_acks_first_what_it_is_given_and_says_what_became_of_it() {
     let said = to(&node, &["claim", "t", "--ack", receipt]).done();
     assert!(said.out.contains("a already") && said.out.contains("nothing is due"), "{}", said.out);
     to(&node, &["claim", "t", "--ack", receipt, "--ack", "rubbish"]).refused(1, &["rubbish"]);
+    to(&node, &["topic", "create", "u"]).done();
+    let said = to(&node, &["claim", "t", "u", "--ack", receipt]).done();
+    assert!(said.out.contains("a already") && said.out.contains("nothing is due"), "{}", said.out);
     to(&node, &["topic", "set", "t", "--sink", "out"]).done();
     let said = to(&node, &["claim", "t", "--ack", receipt]);
     assert!(

@@ -71,7 +71,7 @@ async fn what_is_exported_from_an_embedded_store_and_imported_into_redis_is_the_
     for (at, shards) in [(&first, "3"), (&second, "8"), (&third, "1")] {
         to(at, &["topic", "create", "orders", "--shards", shards]).done();
     }
-    to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &lines()).done();
+    to_with_input(&first, &["import", "orders"], &lines()).done();
     to(&first, &["enqueue", "orders", "--id", "died", "--delay", "0s", "--payload", "x"]).done();
     let claimed = to(&first, &["claim", "orders", "--wait", "20s", "--json"]).done().json();
     let receipt = claimed["messages"][0]["receipt"].as_str().unwrap();
@@ -136,7 +136,7 @@ async fn exported_through_troubles(mut node: Node) {
     to(&node, &["topic", "create", "orders", "--shards", "8"]).done();
     let lines: String =
         (0..KEPT).map(|n| format!("{{\"id\":\"m-{n}\",\"delay\":\"1h\",\"payload\":\"{n}\"}}\n")).collect();
-    to_with_input(&node, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    to_with_input(&node, &["import", "orders"], &lines).done();
     let file = folder.path().join("orders.ndjson");
     let child = held_up(&node, &file).await;
     node.kill();
@@ -180,7 +180,7 @@ async fn a_page_of_large_messages_ends_early_and_the_next_goes_on_behind_it() {
     let payload = "x".repeat(1 << 20);
     let lines: String =
         (0..11).map(|n| json!({"id": n.to_string(), "delay": "1h", "payload": payload}).to_string() + "\n").collect();
-    to_with_input(&node, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    to_with_input(&node, &["import", "orders"], &lines).done();
     let client = crate::test_node::client();
     let (mut ids, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
@@ -219,7 +219,7 @@ async fn an_export_of_a_topic_that_was_made_anew_keeps_what_was_written_of_the_o
     let folder = tempfile::tempdir().unwrap();
     to(&node, &["topic", "create", "orders"]).done();
     let lines: String = (0..20_000).map(|n| format!("{{\"id\":\"m-{n}\",\"delay\":\"1h\"}}\n")).collect();
-    to_with_input(&node, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    to_with_input(&node, &["import", "orders"], &lines).done();
     let file = folder.path().join("orders.ndjson");
     let mut child = held_up(&node, &file).await;
     child.kill().unwrap();

@@ -363,7 +363,7 @@ async fn verify_finds_what_is_missing_or_another_whether_the_topic_is_read_or_as
     to(&node, &["enqueue", "mails", "--id", "m-2", "--at", &(DUE_MS + 2).to_string(), "--body", "y", "--replace"])
         .done();
     let moved = line(3, "us").replace("\"payload\"", "\"on_conflict\":\"replace\",\"payload\"");
-    to_with_input(&node, &["enqueue", "mails", "--ndjson", "-"], &moved).done();
+    to_with_input(&node, &["import", "mails"], &moved).done();
     for (file, same) in [(&all, 1_196), (&few, 1)] {
         let other = ["m-1", "m-2", "m-3"].map(|id| format!("{id} has another due time, payload or header"));
         let says = ["m-0 is not in the topic", &other[0], &other[1], &other[2]];

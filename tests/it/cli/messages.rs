@@ -23,6 +23,11 @@ async fn a_message_is_scheduled_looked_at_moved_and_cancelled() {
     let got = to(&node, &["get", "orders", "o 1/ä"]).done().out;
     assert!(got.contains("0 of 2, its own number"), "{got}");
     assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("0 of 2"));
+    to(&node, &[&args[..], &["--replace", "--visibility-timeout", "5m"]].concat()).done();
+    let got = to(&node, &["get", "orders", "o 1/ä"]).done().out;
+    assert!(got.contains("5m, its own"), "{got}");
+    assert!(to(&node, &["explain", "orders", "o 1/ä"]).done().out.contains("5m, of the message"));
+    to(&node, &[&args[..], &["--replace", "--visibility-timeout", "25h"]].concat()).refused(1, &["100ms to 24h"]);
     to(&node, &[&args[..], &["--max-attempts", "0"]].concat()).refused(2, &["--max-attempts", "1..=99"]);
     let found = to(&node, &["find", "o 1/ä", "--json"]).done().json();
     assert_eq!((&found["messages"][0]["topic"], &found["scanned"]), (&"orders".into(), &1.into()));
@@ -77,26 +82,6 @@ async fn payloads_come_from_text_files_and_standard_input() {
     assert_eq!(to(&node, &["get", "t", "i", "--json"]).done().json()["payload"], "from input");
     to(&node, &["enqueue", "t", "--payload", "@/does/not/exist"]).refused(1, &["/does/not/exist"]);
     to_with_input(&node, &["cancel", "t", "--stdin"], "f\ni\n").done();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_messages_is_streamed_and_its_bad_lines_are_named() {
-    let node = node().await;
-    to(&node, &["topic", "create", "t"]).done();
-    let lines: String =
-        (0..20_000).map(|n| format!("{{\"id\":\"m{n}\",\"delay\":\"1h\",\"payload\":\"p\"}}\n")).collect();
-    let file = node.folder().join("messages.ndjson");
-    std::fs::write(&file, &lines).unwrap();
-    let args = ["enqueue", "t", "--ndjson", file.to_str().unwrap(), "--json"];
-    let tally = to(&node, &args).done().json();
-    assert_eq!((&tally["scheduled"], &tally["refused"]), (&20_000.into(), &0.into()));
-    let tally = to(&node, &args).done().json();
-    assert_eq!((&tally["scheduled"], &tally["duplicate"]), (&0.into(), &20_000.into()));
-    let bad = "{\"id\":\"good\",\"delay\":\"1h\"}\n{\"id\":\"bad\",\"dely\":1}\nno json\n";
-    let said = to_with_input(&node, &["enqueue", "t", "--ndjson", "-"], bad);
-    let said = said.refused(1, &["line 2", "did you mean \"delay\"", "line 3"]);
-    assert!(said.out.contains("1 scheduled, 0 replaced, 0 duplicate, 2 refused"), "{}", said.out);
-    to(&node, &["enqueue", "nope", "--ndjson", "-"]).refused(1, &["nope"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

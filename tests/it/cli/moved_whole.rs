@@ -28,9 +28,10 @@ fn lines(all: &[Value]) -> String {
 }
 
 /// What must be the same wherever a message is.
-fn content(all: &BTreeMap<String, Value>) -> BTreeMap<String, [Value; 5]> {
+fn content(all: &BTreeMap<String, Value>) -> BTreeMap<String, [Value; 6]> {
     let kept = |message: &Value| {
-        ["due_at", "payload", "headers", "max_attempts", "expires_at"].map(|name| message[name].clone())
+        let names = ["due_at", "payload", "headers", "max_attempts", "expires_at", "visibility_timeout"];
+        names.map(|name| message[name].clone())
     };
     all.iter().map(|(id, message)| (id.clone(), kept(message))).collect()
 }
@@ -45,13 +46,16 @@ async fn a_message_with_all_headers_it_may_have_is_exported_imported_and_moved_w
     to(&first, &["topic", "create", "orders", "--remember", "1h"]).done();
     let of = |id: &str, count: usize| {
         let headers: BTreeMap<String, String> = (0..count).map(|n| (format!("h{n}"), format!("v{n}"))).collect();
-        json!({"id": id, "delay": "2h", "payload": id, "headers": headers, "max_attempts": 3, "expires": "1h"})
+        json!({
+            "id": id, "delay": "2h", "payload": id, "headers": headers, "max_attempts": 3, "expires": "1h",
+            "visibility_timeout": "5m",
+        })
     };
     // The id of its copy has no room for an id that long, which is one header more.
     let (long, many) = ("ж".repeat(128), of("many", 65));
-    to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &lines(&[many])).refused(1, &["the limit is 64"]);
+    to_with_input(&first, &["import", "orders"], &lines(&[many])).refused(1, &["the limit is 64"]);
     let full = lines(&[of("a", 64), of(&long, 64)]);
-    to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &full).done();
+    to_with_input(&first, &["import", "orders"], &full).done();
     let before = content(&live(&first));
     assert_eq!(before.len(), 2);
 
@@ -71,7 +75,7 @@ async fn a_message_with_all_headers_it_may_have_is_exported_imported_and_moved_w
 /// Enqueues messages that are due in two hours.
 fn enqueue(node: &Node, ids: std::ops::Range<usize>) {
     let all: Vec<Value> = ids.map(|n| json!({"id": format!("m-{n}"), "delay": "2h", "payload": "x"})).collect();
-    to_with_input(node, &["enqueue", "orders", "--ndjson", "-"], &lines(&all)).done();
+    to_with_input(node, &["import", "orders"], &lines(&all)).done();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +152,7 @@ fn of_all_kinds(begun: i64) -> (Vec<Value>, [BTreeSet<String>; 3]) {
                 set(&mut message, "due_at", (begun + HOUR_MS + n).into());
                 set(&mut message, "max_attempts", (1 + n % 99).into());
                 set(&mut message, "expires", "2h".into());
+                set(&mut message, "visibility_timeout", format!("{}s", 1 + n % 99).into());
             }
         }
         message
@@ -163,7 +168,7 @@ async fn a_move_beside_dead_letters_a_resize_and_consumers_of_an_at_most_once_to
     to(&first, &[&["topic", "create", "orders"][..], &settings].concat()).done();
     let begun = now_ms();
     let (all, [expired, near, far]) = of_all_kinds(begun);
-    to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &lines(&all)).done();
+    to_with_input(&first, &["import", "orders"], &lines(&all)).done();
     let before = content(&live(&first));
 
     let mut child = mover(&first, &second, &["--rate", "150"]);

@@ -231,7 +231,7 @@ async fn moves_under_load(from: &Node, target: &Node) {
             &(json!({"id": id, "due_at": due_at, "payload": payload, "headers": {"zone": "eu"}}).to_string() + "\n");
         world.wanted.lock().insert(id, Wanted { payload, due_at, ..Wanted::default() });
     }
-    to_with_input(from, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    to_with_input(from, &["import", "orders"], &lines).done();
     let dry = moved(from, target, &["--dry-run"]).await;
     assert!(dry["would_move"].as_u64().unwrap() >= MESSAGES as u64 / 2, "{dry}");
     let (status, _) = test_node::ask(target, Method::GET, "/v1/topics/orders", &Value::Null).await;

@@ -64,9 +64,11 @@ async fn a_sink_is_tried_from_all_nodes_by_one_command() {
     let second = Node::start(PROGRAM, &redis.url(), &named("second")).await;
     to(&first, &["topic", "create", "orders", "--shards", "16", "--sink", "shop"]).done();
     hook.stop();
-    let enqueue = || {
-        let lines = ["{}"; 64].join("\n");
-        to_with_input(&first, &["enqueue", "orders", "--ndjson", "-"], &lines).done();
+    let mut rounds = 0;
+    let mut enqueue = || {
+        rounds += 1;
+        let lines: String = (0..64).map(|n| format!("{{\"id\":\"m-{rounds}-{n}\"}}\n")).collect();
+        to_with_input(&first, &["import", "orders"], &lines).done();
     };
     enqueue();
     let down = |node: &Node| to(node, &["sink", "get", "orders"]).status == 1;

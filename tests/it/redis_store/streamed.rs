@@ -8,7 +8,7 @@ use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, Frozen, FrozenSta
 use duetime_core::store::{DeadAction, Settlement};
 use duetime_core::{
     ClaimStore as _, Expiry, Headers, InPlace, LeaseClass, MessageStore as _, Nonce, OnExpiry, Score, StreamTransfer,
-    Streamed, Timestamp, envelope, max_attempts,
+    Streamed, Timestamp, envelope, max_attempts, own_visibility,
 };
 use duetime_testkit::wait::{Because, let_pass};
 
@@ -109,6 +109,7 @@ async fn what_has_expired_is_removed_or_a_dead_letter_and_never_in_the_stream() 
         let world = World::new().await;
         world.put(&["first"]).await;
         let given = max_attempts::kept_in(1, &Headers::new(vec![("shop".into(), "7".into())]).unwrap());
+        let given = own_visibility::kept_in(Duration::from_secs(5), &given);
         let expiring = |expiry: Expiry| expiry.kept_in(&given);
         let soon = Timestamp::from_millis(now().as_millis() - 1);
         world.put_with("after", &expiring(Expiry::After(Duration::ZERO))).await;
@@ -133,7 +134,8 @@ async fn what_has_expired_is_removed_or_a_dead_letter_and_never_in_the_stream() 
         let all: Vec<(String, Vec<String>)> = redis::from_redis_value(all).unwrap();
         let fields = |at: usize| all[at].1.join(" ");
         let is_shown = |name: &str| fields(1).contains(name);
-        assert!(is_shown("header.shop 7") && !is_shown("expires") && !is_shown("attempts"), "{}", fields(1));
+        let hidden = ["expires", "attempts", "visibility"];
+        assert!(is_shown("header.shop 7") && !hidden.into_iter().any(is_shown), "{}", fields(1));
         let letters = world.store.dead_letters(&world.shard, None, 10).await.unwrap().messages;
         let reasons = letters.iter().map(|letter| letter.death.as_ref().unwrap().reason.as_str());
         assert!(reasons.clone().all(|reason| reason.starts_with("expired: ")), "{:?}", reasons.collect::<Vec<_>>());

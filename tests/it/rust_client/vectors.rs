@@ -58,6 +58,7 @@ fn message(args: &Value) -> NewMessage {
         on_conflict: serde_json::from_value(args["on_conflict"].clone()).unwrap_or(OnConflict::Reject),
         expires: millis(args, "expires_ms").map(Expiry::After).or(moment(args, "expires_at").map(Expiry::At)),
         max_attempts: args["max_attempts"].as_u64().map(|most| u8::try_from(most).unwrap()),
+        visibility_timeout: millis(args, "own_visibility_ms"),
         ..NewMessage::new(payload)
     }
 }

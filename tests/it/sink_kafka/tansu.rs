@@ -9,25 +9,31 @@ use duetime_core::{Delivery, Headers, Sink, Verdict};
 use duetime_testkit::conformance::sink::{Part, Received, SinkWorld, message, run_all};
 use duetime_testkit::servers::{Proxy, TansuOptions, TansuServer, free_port};
 use duetime_testkit::wait::{Because, let_pass};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::reader::Reader;
 use super::{LARGEST, PARTITIONS, bind, config};
+use crate::targets::{Arrived, Target};
 
 /// Longest wait until a broker is used again.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 
 /// A broker with one topic, behind a network that is cut while the broker starts: it makes topics that
 /// it is asked for and does not have, and would make this one before the test asks it to.
-pub(super) struct Broker {
+pub(crate) struct Broker {
     server: TansuServer,
     proxy: Proxy,
     topic: &'static str,
 }
 
 impl Broker {
-    pub(super) async fn with(topic: &'static str) -> Self {
+    /// For tests that are the same for all targets.
+    pub(crate) async fn start() -> Self {
+        Self::with("orders").await
+    }
+
+    async fn with(topic: &'static str) -> Self {
         let port = free_port();
         let proxy = Proxy::before(port).await;
         let topics = vec![(topic, PARTITIONS as u32)];
@@ -45,17 +51,33 @@ impl Broker {
         self.proxy.heal();
     }
 
-    pub(super) fn address(&self) -> String {
-        self.server.address()
+    /// Reads its topic from the beginning.
+    fn reader(&self) -> Reader {
+        Reader::of(&self.server.address(), self.topic)
+    }
+}
+
+#[async_trait]
+impl Target for Broker {
+    fn config(&self) -> String {
+        format!("type = \"kafka\"\nbrokers = {:?}\n", self.server.address())
     }
 
-    pub(super) fn proxy(&self) -> &Proxy {
+    fn settings(&self) -> Value {
+        json!({})
+    }
+
+    fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
-    /// Reads its topic from the beginning.
-    pub(super) fn reader(&self) -> Reader {
-        Reader::of(&self.address(), self.topic)
+    fn answers_within(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn arrived(&mut self) -> Vec<Arrived> {
+        let received = self.reader().fetch();
+        received.into_iter().map(|message| (message.id, message.attempt)).collect()
     }
 }
 
@@ -100,7 +122,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
     let broker = Broker::with("due.conformance").await;
     let mut reader = broker.reader();
     let keyed = json!({"name": "k", "topic": "due.{topic}", "key": "{header.shop|none}"});
-    let sink = bind(&config(&broker.address()), keyed).unwrap();
+    let sink = bind(&config(&broker.server.address()), keyed).unwrap();
     let of_shop = |n: usize| {
         let headers = Headers::new(vec![("shop".to_owned(), format!("s{}", n % 5))]).unwrap();
         Delivery { headers, ..message(&format!("k{n:03}"), "x") }
@@ -141,7 +163,7 @@ async fn a_real_broker_keeps_the_contract_of_a_sink_and_keys_keep_their_order() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_out_shorter_than_a_producer_takes_to_begin_only_delays_the_beginning() {
     let broker = Broker::with("conformance").await;
-    let brokers = broker.address();
+    let brokers = broker.server.address();
     let short = format!("type = \"kafka\"\nbrokers = {brokers:?}\ntimeout = \"150ms\"\nconnect_timeout = \"1s\"\n");
     let sink = bind(&short, json!({"name": "k"})).unwrap();
     let end = Instant::now() + RECOVERY_MAX;

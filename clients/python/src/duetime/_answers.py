@@ -190,6 +190,7 @@ def message(found: Mapping[str, Any]) -> Message:
         version=found.get("version"),
         expires_at=_time(found, "expires_at"),
         max_attempts=found.get("max_attempts"),
+        visibility_timeout=found.get("visibility_timeout"),
         death=death and Death(_wire.time_of(death["at"]), death["reason"]),
     )
 
@@ -220,9 +221,10 @@ def claim(found: Mapping[str, Any], headers: Mapping[str, str]) -> Claimed:
     return Claimed([claimed(each) for each in found["messages"]], results, error)
 
 
-def claim_any(found: Mapping[str, Any]) -> ClaimedAny:
+def claim_any(found: Mapping[str, Any], headers: Mapping[str, str]) -> ClaimedAny:
     failed = [ClaimFailure(each["topic"], each["code"], each["detail"], each["retryable"]) for each in found["failed"]]
-    return ClaimedAny(found.get("topic"), [claimed(each) for each in found["messages"]], failed)
+    of_one = claim(found, headers)
+    return ClaimedAny(found.get("topic"), list(of_one), failed, of_one.results, of_one.error)
 
 
 def topic(found: Mapping[str, Any]) -> TopicInfo:

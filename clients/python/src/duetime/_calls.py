@@ -317,11 +317,19 @@ class Calls:
         max: int,
         wait: float,
         visibility: Duration | None,
+        ack: Sequence[str],
         consumer: str | None,
     ) -> Steps[ClaimedAny]:
-        content = _wire.dumps({"topics": dict(topics), **_claim(max, wait, visibility, consumer)})
-        reply, _ = yield from self.request("POST", "/v1/claim", content, wait=wait)
-        return _answers.claim_any(_answers.read(reply.content, reply.headers, "messages"))
+        refuse_text("ack", ack)
+        body = {"topics": dict(topics), **_claim(max, wait, visibility, consumer)}
+        if ack:
+            body["ack"] = list(ack)
+        reply, _ = yield from self.request("POST", "/v1/claim", _wire.dumps(body), wait=wait)
+        claimed = _answers.claim_any(_answers.read(reply.content, reply.headers, "messages"), reply.headers)
+        if len(claimed.results) != len(ack):
+            text = f"/v1/claim did not answer one result for each of {len(ack)} receipts"
+            raise ForeignAnswer(text, reply.headers.get(_answers.REQUEST_ID))
+        return claimed
 
     def settle(
         self,

@@ -84,14 +84,17 @@ class Duetime:
         *,
         wait: timedelta | float = 0.0,
         visibility: Duration | None = None,
+        ack: Sequence[str] = (),
         consumer: str | None = None,
     ) -> ClaimedAny:
         """Claims up to `max` due messages of the first of several topics that has any.
 
         Which topic is asked first is drawn by the weights, 1 to 1000. Waits up to `wait` (60 s at most) for the first
-        message to fall due in any of them. Ack at the topic that the answer names.
+        message to fall due in any of them. Ack at the topic that the answer names, or with a later claim from it: the
+        receipts of `ack` are acked first, as `Topic.claim` does, each in that of the topics that it is of.
         """
-        return self._run(self._calls.claim_any(topics, max, _http.seconds(wait), visibility, consumer))
+        steps = self._calls.claim_any(topics, max, _http.seconds(wait), visibility, ack, consumer)
+        return self._run(steps)
 
     def _run(self, steps: Steps[T]) -> T:
         answer: _calls.Reply | _calls.Lost | None = None
@@ -154,6 +157,7 @@ class Topic:
         expires: Duration | None = None,
         expires_at: datetime | None = None,
         max_attempts: int | None = None,
+        visibility_timeout: Duration | None = None,
     ) -> Enqueued:
         """Enqueues one message; see NewMessage. Safe to send again: the id is made here if there is none."""
         message = NewMessage(
@@ -166,6 +170,7 @@ class Topic:
             expires=expires,
             expires_at=expires_at,
             max_attempts=max_attempts,
+            visibility_timeout=visibility_timeout,
         )
         return self._run(self._calls.enqueue(self.name, message))
 

@@ -9,6 +9,7 @@ mod fairness;
 mod idle;
 mod node;
 mod outage;
+mod own_visibility;
 mod pause;
 mod refusals;
 mod side_by_side;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use duetime_core::Timestamp;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::audit::operation::{ChangeKind, LEFT_OUT};
@@ -31,20 +32,21 @@ pub(crate) const NAME_CHARS_MAX: usize = 512;
 const REFUSED_CHARS_MAX: usize = 64;
 
 /// One request that changed something, or tried to.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, ToSchema)]
 #[schema(as = AuditLine)]
 pub(crate) struct AuditLine {
     #[serde(skip)]
     pub at: Timestamp,
     /// The node that has it, in answers about several; absent: the one that answers, or that has the log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub node: Option<String>,
     /// When it came, RFC 3339.
     pub time: String,
     /// The token's name; null: none was asked for, or none was known.
+    #[serialize_always]
     pub who: Option<String>,
     /// Address and port of the connection.
+    #[serialize_always]
     pub from: Option<String>,
     /// What was asked for: the `operationId` of the request in this reference, or what the node did by itself: `plan_item`
     /// (a plan failed on a message), `reload` (tokens were reloaded), `put_topic` (of the configuration), `left_out`
@@ -55,20 +57,12 @@ pub(crate) struct AuditLine {
     /// Method and route.
     #[schema(value_type = String)]
     pub action: Cow<'static, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub topic: Option<String>,
     /// Of the message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub id: Option<String>,
     /// Of the sink, where it was about all topics of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub sink: Option<String>,
     /// Why, as whoever asked said; of a reload, which tokens came, went and changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub reason: Option<String>,
     /// Items it was about.
     pub count: u64,
@@ -79,8 +73,6 @@ pub(crate) struct AuditLine {
     pub outcome: &'static str,
     pub status: u64,
     /// The trace of its `traceparent`, as in the lines of the log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub trace_id: Option<String>,
 }
 

@@ -2,11 +2,13 @@
 
 use duetime_core::{End, Outcome};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::schema;
 
 /// What became of a message that is gone, as a topic with `remember` knows.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Became)]
 pub(crate) struct BecameView {
@@ -15,20 +17,12 @@ pub(crate) struct BecameView {
     /// When it ended, milliseconds since the Unix epoch, by the store's clock.
     at: i64,
     /// How often it was tried; the last attempt is the one that delivered it. Absent where there was no message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     attempts: Option<u8>,
     /// The due time it had; absent where that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     due_at: Option<i64>,
     /// How many milliseconds after its due time it was delivered. Of a delivery only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     late_by_ms: Option<u64>,
     /// The `version` that moved. Of `moved` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     version: Option<String>,
 }
 

@@ -1,9 +1,11 @@
 //! What a node found of the things that it depends on.
 
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// What was found of what the node needs for its work, in a few words each.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ReadyFound {
     /// The store, and whether it takes writes where one node alone writes to it.
@@ -13,8 +15,6 @@ pub(crate) struct ReadyFound {
     /// How far the store's clock and the node's are apart.
     pub clock: String,
     /// That the clock is moved by hand, which is for tests alone, and how far it is ahead; absent: it is the machine's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub test_clock: Option<String>,
     /// What nodes share the shards by.
     pub sharing: String,

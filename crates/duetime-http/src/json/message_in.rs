@@ -14,7 +14,7 @@ use duetime_core::limits::{ATTEMPTS_MAX, HEADERS_MAX, OWN_HEADERS_MAX};
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
-use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp, max_attempts};
+use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp, max_attempts, own_visibility};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ use crate::json::path::refuse_id;
 use crate::json::problem::Refusal;
 use crate::json::schema;
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "id",
     "delay",
     "due_at",
@@ -35,6 +35,7 @@ const FIELDS: [&str; 10] = [
     "expires",
     "expires_at",
     "max_attempts",
+    "visibility_timeout",
 ];
 
 /// Standard alphabet, padded or not.
@@ -77,36 +78,32 @@ impl Rules<'_> {
 #[allow(dead_code)]
 pub(crate) struct MessageSchema {
     /// 1 to 256 bytes of UTF-8 without control characters, and neither `.` nor `..`. Absent: a UUIDv7 is made.
-    #[schema(nullable = false, min_length = 1, max_length = 256)]
+    #[schema(min_length = 1, max_length = 256)]
     id: Option<String>,
     /// From now on, by the store's clock.
-    #[schema(nullable = false)]
     delay: Option<schema::DurationIn>,
     /// A moment since 2001; a past one is due at once, and the answer says by how much it is (`late_by_ms`).
-    #[schema(nullable = false)]
     due_at: Option<schema::TimeIn>,
     /// A string is delivered as those bytes, any other JSON value as its JSON text. Absent: empty.
     payload: Option<serde_json::Value>,
     /// Any bytes. Instead of `payload`.
-    #[schema(nullable = false)]
     payload_base64: Option<String>,
     /// Names and values, delivered with the message. One without `traceparent` takes over that of the request, and
     /// its `tracestate`.
-    #[schema(nullable = false)]
     headers: Option<std::collections::HashMap<String, String>>,
-    #[schema(nullable = false)]
     on_conflict: Option<OnConflictSchema>,
     /// It is handed over no later than this long after its due time, also after a new one; then it is ended as the
     /// `on_expiry` of its topic says. Absent: it does not expire. It is kept as the header `duetime-expires`.
-    #[schema(nullable = false)]
     expires: Option<schema::DurationIn>,
     /// The same, as a moment. Instead of `expires`.
-    #[schema(nullable = false)]
     expires_at: Option<schema::TimeIn>,
     /// How many times it is delivered before it is a dead letter, instead of `retry.max_attempts` of its topic: fewer or
     /// more. A redrive gives it as many again. It is kept as the header `duetime-max-attempts`.
-    #[schema(nullable = false, minimum = 1, maximum = 99)]
+    #[schema(minimum = 1, maximum = 99)]
     max_attempts: Option<u8>,
+    /// How long a claim of it by a consumer hides it, 100 ms to 24 h, instead of the `visibility_timeout` of its topic; a
+    /// claim that asks for one has that. By a sink it means nothing. It is kept as the header `duetime-visibility`.
+    visibility_timeout: Option<schema::DurationIn>,
 }
 
 /// What to do when the id is already there. `earliest`, `latest`: of two that wait, the message that is due earlier, or
@@ -182,7 +179,8 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 /// Reads one message. The id comes back with the refusal where it could be read.
 pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
     let found: FoundFields<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
-    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at, own_max] = found.values;
+    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at, own_max, visibility] =
+        found.values;
     let given_id =
         present(id).map(|raw| text(raw, "id", "invalid_id")).transpose().map_err(|refusal| (None, refusal))?;
     let message = || -> Result<Enqueue, Refusal> {
@@ -206,6 +204,10 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
         };
         let headers = match present(own_max).map(read_max_attempts).transpose()? {
             Some(most) => max_attempts::kept_in(most, &headers),
+            None => headers,
+        };
+        let headers = match present(visibility).map(read_visibility).transpose()? {
+            Some(visibility) => own_visibility::kept_in(visibility, &headers),
             None => headers,
         };
         headers.check_size().map_err(refuse_headers)?;
@@ -334,6 +336,13 @@ fn read_max_attempts(raw: &RawValue) -> Result<u8, Refusal> {
         }
     };
     checked.map_err(|error| Refusal::new("invalid_value", format!("max_attempts {error}")).at("max_attempts"))
+}
+
+fn read_visibility(raw: &RawValue) -> Result<Duration, Refusal> {
+    let (field, code) = ("visibility_timeout", "invalid_value");
+    let text = text_or_number(raw, field, code, "give a string with a unit, like \"5m\"")?;
+    let asked = parse_duration(&text).map_err(|error| format!("{field}: {error}"));
+    asked.and_then(own_visibility::check).map_err(|error| Refusal::new(code, error).at(field))
 }
 
 /// How many milliseconds the moment that is asked for is past at `now`; `None`: it is not, or it is a delay.

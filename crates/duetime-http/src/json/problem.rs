@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use duetime_core::{ResizeError, StoreError};
 use duetime_router::{CatalogError, RouteError};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::became::BecameView;
@@ -50,33 +51,24 @@ fn cut(mut text: String, bytes_max: usize) -> String {
 }
 
 /// What a request about one message found of it: as the results of many have it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct Verdict {
     /// The id of the message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = schema::RefusedOutcome, nullable = false)]
+    #[schema(value_type = schema::RefusedOutcome)]
     pub outcome: Option<&'static str>,
     /// The due time of the message that is there already, where the store knows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub due_at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub shard: Option<u32>,
     /// Replicas of Redis that know of it, where `store.durability` waits for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub replicas: Option<u32>,
     /// What became of the message that is gone, where its topic remembers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub became: Option<BecameView>,
 }
 
 /// A problem: `code` is for programs and never changes its meaning, `detail` says what to do.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
     /// Always `about:blank`: `code` distinguishes problems.
@@ -92,8 +84,6 @@ pub(crate) struct Problem {
     /// What is wrong and what to do, for people.
     pub detail: String,
     /// The field to blame.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub field: Option<String>,
     /// The same request may be done later, without anybody doing anything else: send it again after a pause.
     pub retryable: bool,
@@ -101,8 +91,7 @@ pub(crate) struct Problem {
     #[schema(value_type = Verdict)]
     verdict: Option<Box<Verdict>>,
     /// Only of `/readyz`: what was found of each thing that the node depends on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<ReadyFound>, nullable = false)]
+    #[schema(value_type = Option<ReadyFound>)]
     found: Option<Box<ReadyFound>>,
     #[serde(skip)]
     retry_after: Option<u16>,

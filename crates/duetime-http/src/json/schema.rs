@@ -95,6 +95,10 @@ words!(
     /// Where a message is in its life.
     MessageState: "scheduled" "in_flight" "dead"
 );
+words!(
+    /// Who says how long a claim hides a message.
+    VisibilityFrom: "message" "topic"
+);
 one_of!(
     /// Where a live message is in its life, with the present time in view.
     ListedState,

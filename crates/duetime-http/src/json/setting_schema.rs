@@ -23,6 +23,12 @@ fn component(name: &str) -> String {
     name.split('_').map(capital).collect()
 }
 
+/// True if a client writes the component's settings: each may be `null`, which gives it its default.
+pub(crate) fn is_of_client(name: &str) -> bool {
+    let is_nested = |setting: &Setting| !setting.kind.inner().is_empty() && component(setting.name) == name;
+    name == TopicChangeSchema::name() || TopicConfig::SETTINGS.iter().any(is_nested)
+}
+
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -42,10 +42,8 @@ impl From<Adopted> for AdoptView {
 struct AdoptSchema {
     /// Recreates lost shards, empty, and removes messages of another incarnation that occupy a shard's keys. Default
     /// false.
-    #[schema(nullable = false)]
     accept_loss: Option<bool>,
     /// The topic's settings, if no copy of them is left.
-    #[schema(nullable = false)]
     settings: Option<TopicChangeSchema>,
 }
 

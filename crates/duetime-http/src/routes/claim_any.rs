@@ -15,28 +15,32 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use duetime_core::{ClaimAsk, ClaimedBatch, DeliveryMode, StoreError, TopicName};
+use duetime_router::SettleAsk;
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::standing::StandingCaller;
 use crate::auth::{Caller, Scope};
+use crate::json::bounded_vec::BoundedVec;
 use crate::json::fields;
 use crate::json::problem::Problem;
 use crate::json::schema;
 use crate::json::topic_failure::TopicFailure;
 use crate::routes::claims::{self, ClaimedView, claim_body};
-use crate::server::body;
+use crate::routes::results::{OutcomeItem, Style};
+use crate::routes::settle::settle_each;
+use crate::server::body::{self, ITEMS_BYTES_MAX};
 use crate::server::memory::Account;
 use crate::server::state::HttpParts;
 
 /// Topics of one claim: each is asked, so that each costs, where none is known to have anything due.
 const TOPICS_MAX: usize = 16;
 const WEIGHT_MAX: u32 = 1_000;
-/// Bytes of a request.
-const ASK_BYTES_MAX: usize = 16 << 10;
 
 claim_body! {
     /// What to claim, and from which topics.
@@ -46,19 +50,29 @@ claim_body! {
         /// weight 3 is the one that fills the claim three times as often as one of weight 1.
         #[schema(value_type = BTreeMap<String, u32>)]
         topics: BTreeMap<TopicName, u32>,
+        /// Receipts of earlier claims from these topics whose messages are done. They are acked, each in its topic, before
+        /// anything is claimed.
+        #[serde(default)]
+        #[schema(value_type = Option<Vec<String>>, max_items = 65536)]
+        ack: Option<BoundedVec<Box<RawValue>>>,
     }
 }
 
 /// What was claimed, all of one topic.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 struct ClaimedAnyViews<'a> {
     /// Whose messages these are, and where they are settled; absent: nothing fell due in time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     topic: Option<&'a TopicName>,
     messages: Vec<ClaimedView<'a>>,
     /// Topics that could not be claimed from, though others could.
     failed: Vec<TopicFailure>,
+    /// What became of each receipt of `ack`, in order; absent without `ack`.
+    #[schema(value_type = Option<Vec<OutcomeItem>>)]
+    results: Option<&'a RawValue>,
+    /// Why nothing could be claimed after the acks: what a claim without `ack` is refused with.
+    error: Option<&'a Problem>,
 }
 
 /// The topics in the order in which they are asked: one is first as often as its weight says, and so with the rest.
@@ -85,15 +99,21 @@ fn drawn(topics: BTreeMap<TopicName, u32>) -> Result<Vec<TopicName>, Problem> {
 /// The first of them that has something due fills the claim, and which is asked first is drawn by their weights. The
 /// messages are of one topic, which settles them: ack them at `POST /v1/topics/{topic}/ack`. Waits up to `wait` (60 s
 /// at most) for something to fall due in any of them. Topics that deliver at most once are claimed from alone.
+///
+/// With `ack` the messages of these receipts are acked first, and `results` says what became of each: as in a claim from
+/// one topic, and a receipt of none of the topics is refused by itself.
 #[utoipa::path(
     post, path = "/v1/claim", tag = "consumers", operation_id = "claim_any",
     security(("token" = ["consume"])),
     request_body(content = ClaimAnyIn, content_type = "application/json", examples(
         ("claim" = (summary = "Orders are asked first three times of four",
             value = json!({"topics": {"orders": 3, "mails": 1}, "max": 10, "wait": "20s"}))),
+        ("claim and ack" = (summary = "Ack what is done, then claim",
+            value = json!({"topics": {"orders": 3, "mails": 1}, "wait": "20s", "ack": ["RECEIPT"]}))),
     )),
     responses(
-        (status = 200, description = "What is due in one of the topics", body = ClaimedAnyViews),
+        (status = 200, description = "What is due in one of the topics, and what became of each receipt of `ack`",
+            body = ClaimedAnyViews),
         (status = 404, description = "None of the topics can be claimed from; the first by name is not there"),
         (status = 409, description = "None of the topics can be claimed from; the first by name has a sink, or delivers \
             at most once"),
@@ -106,39 +126,64 @@ pub(crate) async fn claim_any(
     body: Body,
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
-    let bytes = body::whole(body, &headers, ASK_BYTES_MAX).await?;
+    let bytes = body::whole(body, &headers, ITEMS_BYTES_MAX).await?;
     let asked = fields::read::<ClaimAnyIn>(&bytes)?;
-    let ask = ClaimAsk { may_remove: false, ..asked.checked()? };
+    drop(bytes);
+    let mut ask = ClaimAsk { may_remove: false, ..asked.checked()? };
     let consumer = asked.consumer()?;
     let topics = drawn(asked.topics)?;
     topics.iter().try_for_each(|topic| caller.check(&[], Some(topic.as_str())))?;
-    let mut asked = Asked::new(&app, ask, topics).await;
+    let acked = match asked.ack {
+        Some(receipts) => {
+            caller.limits().charge_request();
+            let acked = settle_each(&app, &topics, ("ack", &receipts), SettleAsk::Ack, Style::Array).await?;
+            if !acked.all_done {
+                ask.wait = Duration::ZERO;
+            }
+            Some(acked.held_as_json())
+        }
+        None => None,
+    };
+    let (given, failed, error) = match take(&app, ask, topics, consumer, &headers).await {
+        Ok((given, failed)) => (given, failed, None),
+        Err(problem) if acked.is_some() => (Vec::new(), Vec::new(), Some(problem)),
+        Err(problem) => return Err(problem),
+    };
+    let failed = failed.into_iter().map(|(topic, problem)| TopicFailure::new(&topic, problem)).collect();
+    Ok(claims::respond(given, error.as_ref(), |given| {
+        let topic = given.iter().find(|given| !given.messages.is_empty()).map(|given| &given.shard.topic);
+        let (results, messages) = (acked.as_deref(), claims::views(&app, given));
+        let views = ClaimedAnyViews { topic, messages, failed, results, error: error.as_ref() };
+        claims::written(given, results.map_or(0, |results| results.get().len()), &views)
+    }))
+}
+
+/// Claims, and waits as long as may be waited. What was claimed, and the topics that could not be claimed from, by name.
+async fn take(
+    app: &HttpParts,
+    ask: ClaimAsk,
+    topics: Vec<TopicName>,
+    consumer: Option<Arc<str>>,
+    headers: &HeaderMap,
+) -> Result<(Vec<ClaimedBatch>, Vec<(TopicName, Problem)>), Problem> {
+    let mut asked = Asked::new(app, ask, topics).await;
     if let Some(name) = &consumer {
         asked.topics.iter().for_each(|topic| app.options.named_consumers.asks(topic, name, app.clock.now()));
     }
     let mut given = asked.known_due().await;
     if !has_some(&given) && !asked.topics.is_empty() {
-        given = if ask.wait.is_zero() { asked.first().await } else { asked.wait(&headers).await? };
+        given = if ask.wait.is_zero() { asked.first().await } else { asked.wait(headers).await? };
     }
-    let Asked { topics, failed, .. } = asked;
+    let Asked { topics, mut failed, .. } = asked;
+    failed.sort_by(|(a, _), (b, _)| a.cmp(b));
     if topics.is_empty() {
-        let (_, problem) = failed.into_iter().min_by(|(a, _), (b, _)| TopicName::cmp(a, b)).expect("each failed");
-        return Err(problem);
+        return Err(failed.into_iter().next().expect("each failed").1);
     }
     if let (Some(name), Some(first)) = (&consumer, given.first()) {
         let messages = given.iter().flat_map(|given| given.messages.iter());
         app.options.named_consumers.holds(&first.shard.topic, name, messages, app.clock.now());
     }
-    Ok(answer(&app, given, failed))
-}
-
-fn answer(app: &HttpParts, given: Vec<ClaimedBatch>, mut failed: Vec<(TopicName, Problem)>) -> Response {
-    failed.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let failed = failed.into_iter().map(|(topic, problem)| TopicFailure::new(&topic, problem)).collect();
-    claims::respond(given, None, |given| {
-        let topic = given.iter().find(|given| !given.messages.is_empty()).map(|given| &given.shard.topic);
-        claims::written(given, 0, &ClaimedAnyViews { topic, messages: claims::views(app, given), failed })
-    })
+    Ok((given, failed))
 }
 
 fn has_some(given: &[ClaimedBatch]) -> bool {

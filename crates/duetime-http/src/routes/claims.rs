@@ -9,10 +9,13 @@ use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_WAIT_MAX};
 use duetime_core::store::ClaimedMessage;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
-use duetime_core::{ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord, max_attempts};
+use duetime_core::{
+    ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
+};
 use duetime_router::SettleAsk;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::audit;
@@ -48,19 +51,19 @@ macro_rules! claim_body {
             $($own)*
             /// Most messages; 1 if absent.
             #[serde(default)]
-            #[schema(nullable = false, minimum = 1, maximum = 256)]
+            #[schema(minimum = 1, maximum = 256)]
             max: Option<u64>,
             /// How long to wait for something due, 60 s at most; not at all if absent.
             #[serde(default)]
-            #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+            #[schema(value_type = Option<schema::DurationIn>)]
             wait: Option<$crate::routes::settle::Span>,
-            /// How long the messages stay hidden; that of their topic if absent.
+            /// How long the messages stay hidden; that of each message if absent, else that of their topic.
             #[serde(default)]
-            #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+            #[schema(value_type = Option<schema::DurationIn>)]
             visibility_timeout: Option<$crate::routes::settle::Span>,
             /// The name of the consumer, for people: see `GET …/consumers`.
             #[serde(default)]
-            #[schema(nullable = false, min_length = 1, max_length = 100)]
+            #[schema(min_length = 1, max_length = 100)]
             consumer: Option<String>,
         }
 
@@ -85,7 +88,7 @@ claim_body! {
     pub(crate) struct ClaimIn {
         /// Receipts of earlier claims whose messages are done. They are acked before anything is claimed.
         #[serde(default)]
-        #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+        #[schema(value_type = Option<Vec<String>>, max_items = 65536)]
         ack: Option<BoundedVec<Box<RawValue>>>,
     }
 }
@@ -117,6 +120,7 @@ pub(super) fn checked(
 }
 
 /// A claimed message. Settle it with its receipt before its visibility timeout ends.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ClaimedView<'a> {
     #[schema(value_type = String)]
@@ -133,36 +137,30 @@ pub(crate) struct ClaimedView<'a> {
     delivery_id: String,
     /// When others may have it, by the store's clock, milliseconds since the Unix epoch; absent where nothing is to be
     /// settled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     deadline: Option<i64>,
     /// The span that handling it belongs to, as W3C Trace Context writes it: that of this claim where the node
     /// exports traces, else that of its producer. Absent where neither is there: the claim is not recorded, and its
     /// producer named none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     traceparent: Option<String>,
     receipt: String,
 }
 
 /// What was claimed; empty: nothing fell due in time.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ClaimedViews<'a> {
     messages: Vec<ClaimedView<'a>>,
     /// What became of each receipt of `ack`, in order; absent without `ack`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<OutcomeItem>>, nullable = false)]
+    #[schema(value_type = Option<Vec<OutcomeItem>>)]
     results: Option<&'a RawValue>,
     /// Why nothing could be claimed after the acks: what a claim without `ack` is refused with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     error: Option<&'a Problem>,
 }
 
 /// Claim due messages
 ///
 /// Waits up to `wait` (60 s at most) for something to fall due. What is claimed stays hidden from
-/// others for the visibility timeout.
+/// others for the visibility timeout: the one that is asked for, else that of each message, else that of the topic.
 ///
 /// With `ack` the messages of these receipts are acked first, and `results` says what became of each. If one is neither
 /// `ok` nor `already`, the claim takes what is due and does not wait. Whatever keeps the claim from succeeding after the
@@ -196,10 +194,7 @@ pub(crate) async fn claim(asked: Asked<ClaimIn, ITEMS_BYTES_MAX>) -> Result<Resp
             if !acked.all_done {
                 ask.wait = Duration::ZERO;
             }
-            // What the receipts took is not held while the claim waits.
-            Account::current().hold(acked.results.len());
-            let results = String::from_utf8(acked.results).expect("JSON is UTF-8");
-            Some(RawValue::from_string(results).expect("it was written as JSON"))
+            Some(acked.held_as_json())
         }
         None => None,
     };
@@ -271,6 +266,7 @@ pub(super) fn views<'a>(app: &HttpParts, given: &'a [ClaimedBatch]) -> Vec<Claim
         traceparent: span_of(app, shard, message, now).map(|span| span.to_string()),
         receipt: Receipt::new(&shard.topic, shard.index, shard.epoch, message.id.clone(), message.score)
             .of_attempts(max_attempts::of(&message.headers))
+            .of_visibility(own_visibility::of(&message.headers))
             .to_string(),
     };
     given.iter().flat_map(|given| given.messages.iter().map(|message| view(&given.shard, message))).collect()

@@ -18,6 +18,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 use utoipa::{IntoParams, PartialSchema, ToSchema};
@@ -38,6 +39,7 @@ const NODES_MAX: usize = ASKED_AT_ONCE;
 pub(crate) const PARAMETERS: [&str; 2] = ["scope", "node"];
 
 /// A node, and whether its figures are in an answer about the cluster.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NodeAnswer {
     /// Its name.
@@ -45,8 +47,6 @@ pub(crate) struct NodeAnswer {
     /// False: it has not answered, and its figures are missing.
     answered: bool,
     /// Why not, as the end of a sentence that begins with its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     reason: Option<String>,
 }
 
@@ -120,13 +120,12 @@ pub(crate) trait ClusterView: Serialize + DeserializeOwned + Send {
 }
 
 /// Whose figures an answer has.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize, ToSchema)]
 struct NodesAsked {
     /// The node that answers.
     node: String,
     /// Only of the cluster, or of a `node`: which nodes there are, and whether their figures are in the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     nodes: Option<Vec<NodeAnswer>>,
 }
 

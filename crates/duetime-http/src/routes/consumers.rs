@@ -8,6 +8,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::path::{Query, Topic};
@@ -26,6 +27,7 @@ schema::one_of!(
 );
 
 /// A consumer that names itself.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct ConsumerView {
     consumer: String,
@@ -36,8 +38,6 @@ pub(crate) struct ConsumerView {
     /// Messages that it claimed at a node and that nobody settled there, while their visibility timeouts last.
     held: usize,
     /// When the last of these timeouts ends; absent: it holds nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     held_until: Option<i64>,
 }
 

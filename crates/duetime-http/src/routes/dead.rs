@@ -15,6 +15,7 @@ use duetime_core::{MessageId, StoredMessage, TopicName};
 use duetime_router::{DeadCursor, DeadList, DeadSettled, RouteError, normalised};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::audit;
@@ -65,13 +66,12 @@ fn read_limit(text: &str) -> Result<usize, String> {
 }
 
 /// One page of dead letters.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadView<'a> {
     /// Shard by shard, oldest first in each.
     messages: Vec<MessageView<'a>>,
     /// Give it as `cursor` to get the next page; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     next: Option<String>,
 }
 
@@ -148,28 +148,26 @@ async fn page_of(
 #[serde(deny_unknown_fields)]
 struct DeadIn<'a> {
     #[serde(borrow, default)]
-    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+    #[schema(value_type = Option<Vec<String>>, max_items = 65536)]
     ids: Option<BoundedVec<&'a RawValue>>,
     #[serde(default)]
     all: bool,
 }
 
 /// What became of one dead letter.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadOutcome {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     id: Option<String>,
     #[schema(value_type = schema::DeadLetterOutcome)]
     outcome: &'static str,
     /// Why an id was refused, why nothing was done or more than was asked for, or why it failed: then it may be sent
     /// again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     detail: Option<String>,
 }
 
 /// What was done.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadDone {
     /// How many dead letters.
@@ -177,12 +175,8 @@ pub(crate) struct DeadDone {
     /// `all` took long and some are left: send the same request again.
     pub(super) more: bool,
     /// The fewest replicas of Redis that have what was done, where `store.durability` waits for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub(super) replicas: Option<u32>,
     /// An outcome for each of `ids`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub(super) results: Option<Vec<DeadOutcome>>,
 }
 

@@ -7,6 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use duetime_router::{DeadGroup, SCANNED_MAX};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::path::{Query, Topic};
@@ -58,6 +59,7 @@ impl From<DeadGroup> for DeadGroupView {
 }
 
 /// Dead letters by reason.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeadGroupsView {
     /// The largest first.
@@ -67,8 +69,6 @@ pub(crate) struct DeadGroupsView {
     /// True if these are all dead letters there are; else the counts are of a part.
     complete: bool,
     /// Give it as `cursor` to read on; absent where these were the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     next: Option<String>,
 }
 

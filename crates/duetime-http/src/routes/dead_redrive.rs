@@ -38,13 +38,13 @@ const RESENT_MAX: usize = 1000;
 #[serde(deny_unknown_fields)]
 struct RedriveIn<'a> {
     #[serde(borrow, default)]
-    #[schema(value_type = Option<Vec<String>>, nullable = false, max_items = 65536)]
+    #[schema(value_type = Option<Vec<String>>, max_items = 65536)]
     ids: Option<BoundedVec<&'a RawValue>>,
     #[serde(default)]
     all: bool,
     /// The topic in which they are scheduled, under the same ids; absent: their own. With at most 1,000 `ids`.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     to: Option<Cow<'a, str>>,
     /// What is delivered instead of the payload of the one letter in `ids`, as in an enqueue.
     #[serde(borrow, default, deserialize_with = "given")]
@@ -52,11 +52,9 @@ struct RedriveIn<'a> {
     payload: Option<&'a RawValue>,
     /// Any bytes. Instead of `payload`.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     payload_base64: Option<&'a RawValue>,
     /// When the one letter in `ids` died, milliseconds since the Unix epoch: one that died at another time is left.
-    #[serde(default)]
-    #[schema(nullable = false)]
     died_at: Option<i64>,
 }
 

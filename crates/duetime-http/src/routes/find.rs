@@ -10,6 +10,7 @@ use duetime_core::{MessageId, StoredMessage, TopicName};
 use duetime_router::RouteError;
 use futures::future::join_all;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -59,6 +60,7 @@ impl FoundView {
 }
 
 /// One page of topics that were searched.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FindView {
     /// By topic; empty: none of these topics has it.
@@ -70,8 +72,6 @@ pub(crate) struct FindView {
     /// Topics that the token is for.
     topics: usize,
     /// Give it as `cursor` to ask the next topics, also where this page is empty; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     next: Option<String>,
 }
 

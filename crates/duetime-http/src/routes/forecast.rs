@@ -11,6 +11,7 @@ use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
 use duetime_router::{Buckets, Forecast, Herd, Load, TimeBucket};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::path::{Query, Topic};
@@ -25,6 +26,7 @@ const BUCKET_MAX: Duration = Duration::from_secs(366 * 86_400);
 const BUCKETS: usize = 60;
 
 /// Messages that fall due in one stretch of time.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BucketView {
     /// Milliseconds since the Unix epoch.
@@ -33,12 +35,8 @@ pub(crate) struct BucketView {
     to: i64,
     count: u64,
     /// What waits and falls due in it is more than can be delivered in it. Absent while the capacity is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     above_capacity: Option<bool>,
     /// How late its last message will be, in milliseconds; absent: in time, as far as that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     last_late_ms: Option<u64>,
 }
 
@@ -57,6 +55,7 @@ pub(crate) struct HerdView {
 }
 
 /// How much falls due when.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ForecastView {
     /// When it was counted, milliseconds since the Unix epoch: it is kept for some seconds for all who ask.
@@ -74,12 +73,8 @@ pub(crate) struct ForecastView {
     buckets: Vec<BucketView>,
     /// Messages a second that can be delivered: the topic's rate limit, or the best that the answering node was able
     /// to; times the number of nodes. Absent while it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     capacity: Option<f64>,
     /// Absent: all will be in time, or the capacity is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     herd: Option<HerdView>,
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "crate::routes::view::none")]

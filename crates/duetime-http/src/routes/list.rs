@@ -13,6 +13,7 @@ use duetime_core::units::parse_time;
 use duetime_core::{ListPlace, MessageState, StoredMessage, Timestamp, TopicName};
 use duetime_router::{BodySteps, Listed, ListedState, MessageCursor, MessageFilter, MessageList};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -113,6 +114,7 @@ impl From<Listed> for ListedView {
 }
 
 /// One page of live messages.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ListView {
     /// Shard by shard, by time in each.
@@ -126,8 +128,6 @@ pub(crate) struct ListView {
     /// The shard count changes, or did since the first page: some messages may be missing, or come twice.
     changing: bool,
     /// Give it as `cursor` to get the next page, also where this one is empty; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     next: Option<String>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::rate_limit::RequestRate;
@@ -19,46 +20,29 @@ schema::one_of!(
 );
 
 /// The caller's token.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MeView {
     /// Its name; absent: the node asks for no token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     name: Option<String>,
     /// What it may do; `admin` may do all.
     #[schema(value_type = Vec<ScopeSchema>)]
     scopes: Vec<&'static str>,
     /// On which topics: names, or beginnings of names followed by `*`. Absent: on all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     topics: Option<Vec<String>>,
     /// Which sinks it may give to topics, pause and look at: names, or beginnings followed by `*`. Absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     sinks: Option<Vec<String>>,
     /// Most requests a second; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     requests_per_second: Option<f64>,
     /// Most messages enqueued a second; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     messages_per_second: Option<f64>,
     /// Most topics among those it is for; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     max_topics: Option<usize>,
     /// Most `max_messages` of a topic that it makes or changes; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     max_topic_messages: Option<u64>,
     /// Most `max_bytes` of such a topic; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     max_topic_bytes: Option<u64>,
     /// Most shards of such a topic; absent: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     max_topic_shards: Option<u32>,
     /// The clock of the node is moved by hand: it is for tests alone. Absent: it is the machine's.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -8,11 +8,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
+use duetime_core::units::show_duration;
 use duetime_core::{
     End, MessageId, MessageState, Outcome, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord,
+    own_visibility,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -58,7 +61,7 @@ fn end_in_words(became: &Outcome) -> String {
     let (at, attempts) = (became.at, became.attempts());
     match became.end {
         End::Delivered => {
-            let late = became.late_by().map(duetime_core::units::show_duration);
+            let late = became.late_by().map(show_duration);
             let late = late.map(|late| format!(", {late} after its due time")).unwrap_or_default();
             format!("delivered at {at} on attempt {attempts}{late}")
         }
@@ -94,22 +97,17 @@ pub(crate) async fn get(
 }
 
 /// Where a message is, and what happens to it next.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Explained<'a> {
     #[schema(value_type = String)]
     id: &'a str,
     shard: u32,
     /// The Redis Cluster slot of its shard; absent on another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     slot: Option<u16>,
     /// The key of its shard's sorted set in Redis; absent on another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     key: Option<String>,
     /// The file of the embedded store, for a token with the scope `admin`; absent on another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     file: Option<String>,
     #[schema(value_type = schema::MessageState)]
     state: &'static str,
@@ -121,6 +119,11 @@ pub(crate) struct Explained<'a> {
     /// How many times it was redriven; a redrive sets `attempts` back to 0.
     redrives: u16,
     max_attempts: u8,
+    /// How long its next claim hides it, where that asks for no other.
+    visibility_timeout: String,
+    /// Who says so.
+    #[schema(value_type = schema::VisibilityFrom)]
+    visibility_from: &'static str,
     /// What happens next, in words.
     next: String,
 }
@@ -138,7 +141,7 @@ fn in_words(
     };
     let (attempts, max) = (message.attempts, record.config.retry.attempts_of(&message.headers));
     let visible_at = message.visible_at;
-    let away = duetime_core::units::show_duration(visible_at.since(now));
+    let away = show_duration(visible_at.since(now));
     let is_deferred = message.is_deferred(now);
     match message.state {
         MessageState::Dead => {
@@ -213,6 +216,8 @@ pub(crate) async fn explain(
     let issue = SinkIssueView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
     let ShardLocation { key, slot, file, .. } = app.store.locate(&record.routing.shard(&topic, shard));
+    // A sink has what it is handed for as long as its topic says.
+    let own = own_visibility::of(&message.headers).filter(|_| record.config.sink.is_none());
     let explained = Explained {
         id: message.id.as_str(),
         shard,
@@ -225,6 +230,8 @@ pub(crate) async fn explain(
         attempts: message.attempts,
         redrives: message.redrives,
         max_attempts: record.config.retry.attempts_of(&message.headers),
+        visibility_timeout: show_duration(own.unwrap_or(record.config.visibility_timeout)),
+        visibility_from: if own.is_some() { "message" } else { "topic" },
         next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
@@ -343,10 +350,10 @@ pub(crate) async fn cancel(
 #[serde(deny_unknown_fields)]
 struct RescheduleIn<'a> {
     #[serde(borrow, default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    #[schema(value_type = Option<schema::DurationIn>)]
     delay: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    #[schema(value_type = Option<schema::TimeIn>)]
     due_at: Option<&'a RawValue>,
 }
 
@@ -391,7 +398,7 @@ struct IdsIn<'a> {
     ids: BoundedVec<&'a RawValue>,
     /// The `version` of each, in order: only what is still that is cancelled.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<Vec<String>>, max_items = 65536, nullable = false)]
+    #[schema(value_type = Option<Vec<String>>, max_items = 65536)]
     if_versions: Option<BoundedVec<&'a RawValue>>,
     /// They live elsewhere from now on, and are remembered so; with `if_versions` only.
     #[serde(default)]

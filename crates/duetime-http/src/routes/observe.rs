@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::{Member, MemberState, Vitals};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -17,29 +18,25 @@ use crate::routes::issues::own_issues;
 use crate::server::state::{Document, HttpParts};
 
 /// Who has a node leave its shards to others, and since when.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeDrain {
     /// The name of the token, for a token with the scope `admin`; absent: none was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     by: Option<String>,
     /// Milliseconds since the Unix epoch.
     at: i64,
 }
 
 /// One node.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NodeView {
     id: String,
     #[schema(value_type = schema::NodeState)]
     state: &'static str,
     /// Why it is unhealthy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     unhealthy: Option<String>,
     /// An operator drains it: its shards go to others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     drain: Option<NodeDrain>,
     /// Where it listens.
     address: String,
@@ -53,29 +50,22 @@ pub(crate) struct NodeView {
     /// How many of each topic; in round-robin a node knows only of its own.
     topics: BTreeMap<String, u32>,
     /// How it does; absent while nothing was heard of that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     vitals: Option<VitalsView>,
 }
 
 /// How a node does, as it measured it itself.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VitalsView {
     /// When, milliseconds since the Unix epoch by its own clock. Others say it every ten seconds at most.
     at: i64,
     /// Messages it claimed a minute, in the last minute; absent for a token of single topics.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     claims_per_minute: Option<u64>,
     /// Memory that it holds (resident), in bytes; absent where its system does not say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     memory_bytes: Option<u64>,
     /// So far the store's clock is ahead of its own, in milliseconds; the worst of the store's servers.
     clock_skew_ms: i64,
     /// Since when it has had its lease without a break, as above; absent where nodes have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     lease_since: Option<i64>,
 }
 

@@ -10,6 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use duetime_core::SinkOutage;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -22,6 +23,7 @@ use crate::server::state::HttpParts;
 const OUTAGES_MAX: usize = 1024;
 
 /// A time in which the node took the sink of a topic to be down: it claimed nothing, and no message lost an attempt.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct OutageView {
     topic: String,
@@ -30,24 +32,17 @@ pub(crate) struct OutageView {
     /// Milliseconds since the Unix epoch, by the node's clock.
     since: i64,
     /// Absent: it lasts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     until: Option<i64>,
     /// How it ended. `accepted`: the sink did again; `nothing_due`: nothing waited for it on this node any more; `dropped`: the topic was paused, changed or deleted meanwhile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     end: Option<Cow<'static, str>>,
     /// What was said first.
     reason: String,
     /// What was said last, where that is something else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     last_reason: Option<String>,
     /// How often it was tried meanwhile and was down still.
     probes: u64,
     /// The node that took it to be down; absent where it is the one that answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     node: Option<String>,
 }
 

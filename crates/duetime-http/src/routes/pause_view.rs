@@ -4,28 +4,25 @@ use std::borrow::Cow;
 
 use duetime_core::TopicRecord;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 
 /// Why a topic is paused. What is absent was not said, or is not for this token.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PauseView<'a> {
     /// As it was given. For tokens with the scope `view` or `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     pub reason: Option<Cow<'a, str>>,
     /// When the pause began, milliseconds since the Unix epoch, by the clock of the node that was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     since: Option<i64>,
     /// The name of the token of whoever paused it, or gave the reason. For tokens with the scope `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     by: Option<Cow<'a, str>>,
     /// The sink through which it was paused; absent: by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     sink: Option<Cow<'a, str>>,
 }
 

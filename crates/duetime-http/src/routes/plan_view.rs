@@ -5,6 +5,7 @@ use duetime_router::{
     BulkAction, BulkFilter, BulkPlan, ListedState, PlanCounts, PlanFailure, PlanState, PlanUndo, UndoState, node_name,
 };
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -31,6 +32,7 @@ pub(crate) struct PlanCountsView {
 }
 
 /// What can be put back of what a plan removed, or what was.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PlanUndoView {
     /// `impossible`: the topic remembered for less than ten minutes, or not at all, when it was planned. `keeping`: it was not
@@ -39,12 +41,8 @@ pub(crate) struct PlanUndoView {
     #[schema(value_type = schema::UndoState)]
     state: &'static str,
     /// Why it would be refused at present.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     why_not: Option<String>,
     /// The node that keeps the messages, once one has begun.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     node: Option<String>,
     /// Messages that it keeps, or kept until they were put back. What was claimed is not among them, nor what did not fit
     /// into its memory.
@@ -52,8 +50,6 @@ pub(crate) struct PlanUndoView {
     /// Of these at most so many are due by now, or will be within the minute: they are delivered at once.
     due_at_once: u64,
     /// Until when it can be asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     until: Option<i64>,
     /// There again, as they were.
     restored: u64,
@@ -62,8 +58,6 @@ pub(crate) struct PlanUndoView {
     /// The store did not answer: there again or not.
     unknown: u64,
     /// The token that asked for it, for a token with the scope `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     by: Option<String>,
 }
 
@@ -102,6 +96,7 @@ pub(crate) struct PlanFailureView {
 }
 
 /// A bulk action.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PlanView {
     id: String,
@@ -112,37 +107,24 @@ pub(crate) struct PlanView {
     /// nothing is done any more, and it can be started again.
     #[schema(value_type = schema::PlanState)]
     state: PlanState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::ListedState>, nullable = false)]
+    #[schema(value_type = Option<schema::ListedState>)]
     only_state: Option<ListedState>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     due_from: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     due_to: Option<i64>,
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     prefix: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     reason: Option<String>,
     /// The new due time of a `reschedule`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     due_at: Option<i64>,
     per_second: u32,
     /// Messages that matched when it was planned.
     expected: u64,
     /// Of a `redrive` or `purge`: how many of these were redriven before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     redriven_before: Option<u64>,
     /// True if `expected` counts all that matched: a count ends after two seconds, or 20,000 messages.
     count_complete: bool,
     /// The most messages that it may act on, as who started it agreed to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     at_most: Option<u64>,
     /// Some of their ids.
     samples: Vec<String>,
@@ -152,27 +134,15 @@ pub(crate) struct PlanView {
     /// How often it began again because the shard count changed.
     passes: u32,
     /// Why it does not get on at present, or why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     issue: Option<String>,
     /// The node that carries it out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     node: Option<String>,
     /// The token that planned it, for a token with the scope `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     by: Option<String>,
     created_at: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     started_at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     ended_at: Option<i64>,
     /// Of a plan that is `undoable`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     undo: Option<PlanUndoView>,
 }
 

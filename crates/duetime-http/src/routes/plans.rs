@@ -39,32 +39,28 @@ struct PlanIn<'a> {
     #[schema(value_type = schema::BulkAction)]
     action: BulkAction,
     /// Live messages: only those that are so.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::ListedState>, nullable = false)]
+    #[schema(value_type = Option<schema::ListedState>)]
     state: Option<ListedState>,
     /// Live messages: only those with this `visible_at` or a later one.
     #[serde(default, borrow)]
-    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    #[schema(value_type = Option<schema::TimeIn>)]
     due_from: Option<&'a RawValue>,
     /// Live messages: only those with a `visible_at` before it.
     #[serde(default, borrow)]
-    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    #[schema(value_type = Option<schema::TimeIn>)]
     due_to: Option<&'a RawValue>,
     /// Only ids that begin so.
-    #[serde(default)]
-    #[schema(value_type = Option<String>, nullable = false, max_length = 256)]
+    #[schema(value_type = Option<String>, max_length = 256)]
     prefix: Option<String>,
     /// Dead letters: only those of this `reason`, as `…/dead/groups` has it.
-    #[serde(default)]
-    #[schema(value_type = Option<String>, nullable = false, max_length = 2048)]
+    #[schema(value_type = Option<String>, max_length = 2048)]
     reason: Option<String>,
     /// The new due time of a `reschedule`.
     #[serde(default, borrow)]
-    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    #[schema(value_type = Option<schema::TimeIn>)]
     due_at: Option<&'a RawValue>,
     /// Most messages a second; 100 if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,
     /// Of a `cancel` or a `purge`: true to keep what it removes in the memory of its node, so that it can be put back for
     /// ten minutes after the plan ended. Only where the topic has a `remember` of ten minutes or more; the answer says so.
@@ -80,12 +76,10 @@ struct PlanIn<'a> {
 struct StartIn {
     /// The most messages that it may act on, as a rule what it `expected`. A plan that is `planned` wants it; one that
     /// was stopped goes on as agreed if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<u64>, nullable = false, minimum = 1)]
+    #[schema(value_type = Option<u64>, minimum = 1)]
     at_most: Option<u64>,
     /// Most messages a second; as planned if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 10000)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10000)]
     per_second: Option<u32>,
 }
 

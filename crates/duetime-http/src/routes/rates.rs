@@ -15,6 +15,7 @@ use duetime_core::{TopicConfig, TopicName, TopicRecord};
 use duetime_metrics::{Event, RecentStep, SinkMeters, TopicMeters};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -94,6 +95,7 @@ pub(crate) struct TopicDetailView {
 }
 
 /// One topic, at the answering node: what it took in and what it delivered.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct TopicRatesView {
     topic: String,
@@ -113,12 +115,8 @@ pub(crate) struct TopicRatesView {
     #[schema(required = false)]
     of_rest: bool,
     /// Half of the deliveries were later than this; absent: there were none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     late_p50_ms: Option<f64>,
     /// One delivery of a hundred was later than this; an hour at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     late_p99_ms: Option<f64>,
     /// Deliveries in the time that the percentiles are of.
     deliveries: u64,
@@ -129,8 +127,6 @@ pub(crate) struct TopicRatesView {
     /// Of these, later than a second.
     late_total: u64,
     /// Messages a second that the node was able to deliver, see the forecast; absent: it never had enough to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     capacity: Option<f64>,
     /// The last five minutes in steps of ten seconds, the oldest first; none where nothing happened in all of them.
     steps: Vec<StepView>,
@@ -144,8 +140,6 @@ pub(crate) struct TopicRatesView {
     #[schema(required = false)]
     late_counts: Vec<u64>,
     /// Only of the `topic` that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     detail: Option<TopicDetailView>,
 }
 
@@ -162,6 +156,7 @@ pub(crate) struct RefusedView {
 }
 
 /// One sink, at the answering node.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct SinkRatesView {
     sink: String,
@@ -171,12 +166,8 @@ pub(crate) struct SinkRatesView {
     /// Deliveries of a batch a second.
     calls: f64,
     /// Half of them took longer; absent: there were none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     call_p50_ms: Option<f64>,
     /// One of a hundred took longer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     call_p99_ms: Option<f64>,
     refused: Vec<RefusedView>,
     /// With `histogram=true`, and of the cluster: deliveries of the time that the percentiles are of, as `late_counts`, by

@@ -7,6 +7,7 @@ use duetime_core::Timestamp;
 use duetime_core::store::EnqueueOutcome;
 use duetime_router::{Placed, RouteError};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::audit::Entry;
@@ -39,14 +40,13 @@ pub(crate) enum Style {
 }
 
 /// Why one item of many was refused or failed.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ItemProblem<'a> {
     /// Stable word for programs.
     #[schema(value_type = schema::Code)]
     pub code: &'a str,
     /// The field to blame.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub field: Option<&'a str>,
     /// What is wrong and what to do, for people.
     pub detail: &'a str,
@@ -55,17 +55,14 @@ pub(crate) struct ItemProblem<'a> {
     /// Which item of the request it was, from 0.
     pub index: u64,
     /// Which line of the request it was, from 1. NDJSON only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub line: Option<u64>,
 }
 
 /// An item that was refused or failed.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ItemError<'a> {
     /// Its id, where it could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub id: Option<&'a str>,
     pub error: ItemProblem<'a>,
 }
@@ -78,24 +75,18 @@ pub(crate) struct PlacedView {
     id: String,
     outcome: schema::PlacedOutcome,
     /// Milliseconds since the Unix epoch; of a duplicate, where the store knows it.
-    #[schema(nullable = false)]
     due_at: Option<i64>,
     /// How many milliseconds later than asked for that is, where the topic has a `smear`; not of a duplicate.
-    #[schema(nullable = false)]
     smeared_ms: Option<u64>,
     /// How many milliseconds the `due_at` that was asked for was past already; absent: it was not.
-    #[schema(nullable = false)]
     late_by_ms: Option<u64>,
     /// Only where it is true: it was replaced while somebody held it, who may be delivering what it was.
-    #[schema(nullable = false)]
     in_flight: Option<bool>,
     shard: u32,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
-    #[schema(nullable = false)]
     replicas: Option<u32>,
     /// What became of the message that had this id, where it is gone and its topic remembers: of a `duplicate`, and of
     /// `cancelled_before`.
-    #[schema(nullable = false)]
     became: Option<BecameView>,
 }
 

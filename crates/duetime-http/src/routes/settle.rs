@@ -9,6 +9,7 @@ use duetime_core::topic_config::check_visibility;
 use duetime_core::units::check_delay;
 use duetime_core::{Receipt, TopicName, units};
 use duetime_router::{SettleAnswer, SettleAsk};
+use futures::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -20,7 +21,7 @@ use crate::routes::command::Asked;
 use crate::routes::results::{Outcomes, Results, Style};
 use crate::routes::view::OutcomeView;
 use crate::server::body::ITEMS_BYTES_MAX;
-use crate::server::memory;
+use crate::server::memory::{self, Account};
 use crate::server::state::HttpParts;
 
 /// Longest reason of a nack. Of characters of several bytes a store keeps fewer.
@@ -60,12 +61,10 @@ pub(crate) struct NackIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: BoundedVec<Box<RawValue>>,
     /// Until the next attempt; the topic's backoff if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    #[schema(value_type = Option<schema::DurationIn>)]
     delay: Option<Span>,
     /// Why, for people; kept with the dead letter if this makes it one.
-    #[serde(default)]
-    #[schema(nullable = false, max_length = 400)]
+    #[schema(max_length = 400)]
     reason: Option<String>,
     /// Whether it is a dead letter at once, whatever attempts are left; not together with `delay`.
     #[serde(default)]
@@ -79,15 +78,15 @@ pub(crate) struct NackIn {
 pub(crate) struct ExtendIn {
     #[schema(value_type = Vec<String>, max_items = 65536)]
     receipts: BoundedVec<Box<RawValue>>,
-    /// From now on; the topic's own if absent.
-    #[serde(default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    /// From now on; that of each message if absent, else that of the topic.
+    #[schema(value_type = Option<schema::DurationIn>)]
     visibility_timeout: Option<Span>,
 }
 
-fn read_receipt(topic: &TopicName, field: &str, raw: &RawValue) -> Result<Receipt, Refusal> {
+/// A receipt, and which of the topics it is of.
+fn read_receipt(topics: &[TopicName], field: &str, raw: &RawValue) -> Result<(usize, Receipt), Refusal> {
     let text = message_in::text(raw, field, "invalid_receipt")?;
-    Receipt::parse(topic, &text).map_err(|error| Refusal::new("invalid_receipt", error).at(field))
+    Receipt::parse_of(topics, &text).map_err(|error| Refusal::new("invalid_receipt", error).at(field))
 }
 
 /// What became of receipts.
@@ -98,28 +97,55 @@ pub(crate) struct SettledReceipts {
     pub all_done: bool,
 }
 
-/// Settles the receipts of `field` of a request.
+impl SettledReceipts {
+    /// The results for an answer that comes later. What the receipts took is not held while a claim waits.
+    pub(crate) fn held_as_json(self) -> Box<RawValue> {
+        Account::current().hold(self.results.len());
+        let results = String::from_utf8(self.results).expect("JSON is UTF-8");
+        RawValue::from_string(results).expect("it was written as JSON")
+    }
+}
+
+/// Settles the receipts of `field` of a request about one topic.
 pub(crate) async fn settle(
     app: &HttpParts,
     topic: &TopicName,
-    (field, receipts): (&str, &[Box<RawValue>]),
+    given: (&str, &[Box<RawValue>]),
     ask: SettleAsk,
     style: Style,
 ) -> Result<SettledReceipts, Problem> {
     app.router.topic(topic).await?;
+    settle_each(app, std::slice::from_ref(topic), given, ask, style).await
+}
+
+/// Settles the receipts of `field` of a request, each in that of the topics that it is of. One of a topic that is not
+/// there is refused by itself.
+pub(crate) async fn settle_each(
+    app: &HttpParts,
+    topics: &[TopicName],
+    (field, receipts): (&str, &[Box<RawValue>]),
+    ask: SettleAsk,
+    style: Style,
+) -> Result<SettledReceipts, Problem> {
     memory::take_items(receipts.len(), receipts.iter().map(|raw| raw.get().len()).sum())?;
     let _turn = memory::turn_for(receipts.len()).await;
-    let mut read: Vec<Result<Receipt, Refusal>> = Vec::with_capacity(receipts.len());
+    let mut read: Vec<Result<(usize, Receipt), Refusal>> = Vec::with_capacity(receipts.len());
     for some in receipts.chunks(ITEMS_AT_ONCE) {
-        read.extend(some.iter().map(|raw| read_receipt(topic, field, raw)));
+        read.extend(some.iter().map(|raw| read_receipt(topics, field, raw)));
         tokio::task::yield_now().await;
     }
-    let asks = read.iter().flatten().map(|receipt| (receipt.clone(), ask.clone())).collect();
-    let mut answers = app.router.settle(topic, asks).await.into_iter();
-    let (mut results, mut all_done, mut moved) = (Results::new(style, read.len()), true, Vec::new());
+    let settle = |at: usize| {
+        let its = read.iter().flatten().filter(|(of, _)| *of == at);
+        let asks: Vec<_> = its.map(|(_, receipt)| (receipt.clone(), ask.clone())).collect();
+        async move { if asks.is_empty() { Vec::new() } else { app.router.settle(&topics[at], asks).await } }
+    };
+    let answers = join_all((0..topics.len()).map(settle)).await;
+    let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
+    let (mut results, mut all_done) = (Results::new(style, read.len()), true);
+    let mut moved: Vec<Vec<_>> = topics.iter().map(|_| Vec::new()).collect();
     for receipt in &read {
-        let receipt = match receipt {
-            Ok(receipt) => receipt,
+        let (of, receipt) = match receipt {
+            Ok((of, receipt)) => (*of, receipt),
             Err(refusal) => {
                 all_done = false;
                 results.refused(None, refusal, None);
@@ -127,9 +153,9 @@ pub(crate) async fn settle(
             }
         };
         let id = Some(receipt.id.as_str());
-        match answers.next().expect("one answer for each") {
+        match answers[of].next().expect("one answer for each") {
             Ok((answer, replicas)) => {
-                moved.push((
+                moved[of].push((
                     &receipt.id,
                     match &answer {
                         SettleAnswer::Extended(fresh) => Some(fresh.score.visible_at()),
@@ -153,7 +179,9 @@ pub(crate) async fn settle(
             }
         }
     }
-    app.options.named_consumers.settled(topic, moved.into_iter());
+    for (topic, moved) in topics.iter().zip(moved) {
+        app.options.named_consumers.settled(topic, moved.into_iter());
+    }
     Ok(SettledReceipts { results: results.finish(), all_done })
 }
 

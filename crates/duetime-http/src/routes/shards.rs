@@ -13,6 +13,7 @@ use duetime_core::{ResizeError, ResizeProgress, ShardCount, ShardLocation, Topic
 use duetime_router::{ShardAnomaly, TopicChange, TopicCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -27,26 +28,19 @@ use crate::server::state::HttpParts;
 const SHARDS_BYTES_MAX: usize = 4 << 10;
 
 /// One shard.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardView {
     index: u32,
     /// Its Redis Cluster slot; absent on another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     slot: Option<u16>,
     /// The hash tag of its keys in Redis: `duetime:{TAG}:TOPIC:INDEX`; absent on another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     tag: Option<u32>,
     /// The key in Redis of the stream that its messages go to if the topic's sink delivers in place; absent on
     /// another store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     stream: Option<String>,
     /// The node that scans it; absent while this node knows of none. In round-robin shards change
     /// hands all the time, and a node knows only of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     owner: Option<String>,
     /// As of the topic.
     scheduled: u64,
@@ -56,8 +50,6 @@ pub(crate) struct ShardView {
     in_flight: u64,
     dead: u64,
     /// When the first message that is due fell due; absent when none is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
     /// Its server does not answer, and its counts are not known; absent when it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -80,29 +72,22 @@ pub(crate) struct ShardView {
 }
 
 /// A resize under way.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ResizeView {
     from: u32,
     to: u32,
     /// The next request, which starts after this one; absent when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     desired: Option<u32>,
     /// Messages in their new home. While messages come and go, an estimate from the counts.
     moved: u64,
     /// Messages that are not, an estimate too.
     remaining: u64,
     /// Messages a second lately; absent while not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     per_second: Option<f64>,
     /// Seconds until nothing remains, at that rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     seconds_left: Option<f64>,
     /// Why it does not go on at present; absent while it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     blocked: Option<String>,
 }
 
@@ -144,6 +129,7 @@ fn read_count(text: &str) -> Result<Option<ShardCount>, String> {
 }
 
 /// The shards of a topic.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ShardsView {
     /// As configured: a number or `"auto"`.
@@ -157,8 +143,6 @@ pub(crate) struct ShardsView {
     epoch: u64,
     /// The seed of the hash that determines the shard of an id. Whoever knows it can make ids that all fall into one
     /// shard, so it is shown only to a token that may change the topic.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     seed: Option<u32>,
     /// How nodes share the shards. In `round-robin` a node knows of its own shards only, and a shard without an
     /// owner here may have another one.
@@ -171,12 +155,8 @@ pub(crate) struct ShardsView {
     #[schema(required = false)]
     retired_streams: Vec<String>,
     /// The resize under way; absent when none is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     resize: Option<ResizeView>,
     /// What the number that `to` asked about would move.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     preview: Option<ResizePreview>,
 }
 

@@ -14,6 +14,7 @@ use axum::{Extension, extract::Path};
 use duetime_core::{TopicName, TopicRecord};
 use duetime_router::{CatalogError, TopicChange};
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::audit::Entry;
@@ -45,18 +46,15 @@ pub(crate) struct SinkTopicProblem {
 }
 
 /// What became of one topic.
+#[skip_serializing_none]
 #[derive(Default, Serialize, ToSchema)]
 pub(crate) struct SinkTopicView {
     topic: String,
     /// `paused` through the sink, `resumed`, or `left` as it was, of which `detail` has the reason. Absent: it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     outcome: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     detail: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     error: Option<SinkTopicProblem>,
 }
 

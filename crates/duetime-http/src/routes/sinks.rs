@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::{ClusterNodes, Member, MemberState, SinkDown, SinkState, TopicName, TopicRecord};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -25,6 +26,7 @@ use crate::server::state::HttpParts;
 const TRIED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Why messages of a topic are not delivered to its sink, as the answering node sees it.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SinkIssueView {
     /// `down`: the sink is taken to be down, claims are stopped and it is tried once in a while; `refused`: the node
@@ -32,16 +34,10 @@ pub(crate) struct SinkIssueView {
     #[schema(value_type = String)]
     pub state: Cow<'static, str>,
     /// What was said last. For tokens with the scope `view` or `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub reason: Option<String>,
     /// Since when it is down, milliseconds since the Unix epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub since: Option<i64>,
     /// When it is tried next, with the first message that is due then; absent while it is being tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub next_try: Option<i64>,
     /// The same as the node has it.
     #[serde(skip)]
@@ -88,6 +84,7 @@ impl SinkIssueView {
 }
 
 /// Why a node delivers nothing to the sink of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NodeSinkIssueView {
     /// The node that says so: each finds out for itself.
@@ -96,16 +93,10 @@ pub(crate) struct NodeSinkIssueView {
     #[schema(value_type = String)]
     state: Cow<'static, str>,
     /// What was said last. For tokens with the scope `view` or `admin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     reason: Option<String>,
     /// Since when it is down, milliseconds since the Unix epoch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     since: Option<i64>,
     /// When it is tried next; absent while it is being tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     next_try: Option<i64>,
 }
 
@@ -117,6 +108,7 @@ impl NodeSinkIssueView {
 }
 
 /// A node that scans shards of a topic.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ScannerView {
     /// Its name.
@@ -124,25 +116,22 @@ pub(crate) struct ScannerView {
     /// Where it listens.
     address: String,
     /// How many shards of the topic it scans; absent in round-robin, where a node knows only of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     shards: Option<u32>,
 }
 
 /// A topic's sink as the answering node sees it, or as several do. Each node that scans shards of the topic finds out for
 /// itself whether the sink is down.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SinkView {
     /// As the topic names it.
     sink: String,
     /// Its type; absent where the node cannot use it.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[serde(rename = "type")]
+    #[schema(value_type = Option<String>)]
     kind: Option<Cow<'static, str>>,
     /// Absent: nothing is wrong as far as the nodes know whose figures these are. Of several issues the worst: one that
     /// is down, and that the longest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     issue: Option<SinkIssueView>,
     /// The same by node, as each of them says it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,16 +142,12 @@ pub(crate) struct SinkView {
     #[schema(required = false)]
     paused: bool,
     /// Why, as far as somebody noted it and the token may know.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pause: Option<PauseView<'static>>,
     /// Messages of the topic whose time has come, at all nodes: what waits.
     due: u64,
     /// How long all that takes once the sink accepts, in milliseconds, without what falls due meanwhile: at the topic's
     /// rate limit, or at the best that the answering node was able to, times the number of nodes. Absent: nothing waits,
     /// or that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     catch_up_ms: Option<u64>,
     /// Shards of the topic that the node scans, or the nodes do together.
     shards_scanned: u32,

@@ -29,11 +29,11 @@ const MOVE_BYTES_MAX: usize = 1 << 10;
 struct ClockMoveIn<'a> {
     /// By so much ahead.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<schema::DurationIn>, nullable = false)]
+    #[schema(value_type = Option<schema::DurationIn>)]
     advance: Option<&'a RawValue>,
     /// To this moment, which has not passed by this clock.
     #[serde(borrow, default)]
-    #[schema(value_type = Option<schema::TimeIn>, nullable = false)]
+    #[schema(value_type = Option<schema::TimeIn>)]
     to: Option<&'a RawValue>,
 }
 

@@ -5,11 +5,13 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use duetime_core::units::show_duration;
 use duetime_core::{
-    Expiry, Headers, PREVIOUS, Previous, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts,
+    Expiry, Headers, PREVIOUS, Previous, SinkDown, StoredMessage, Timestamp, TopicConfig, max_attempts, own_visibility,
 };
 use duetime_router::TopicCounts;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
@@ -43,15 +45,13 @@ impl Serialize for ShownHeaders<'_> {
 }
 
 /// A payload: a string where it is UTF-8, else base64.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PayloadView<'a> {
     /// The payload, if it is UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     payload: Option<&'a str>,
     /// The payload, if it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     payload_base64: Option<String>,
 }
 
@@ -75,6 +75,7 @@ pub(crate) struct DeathView<'a> {
 }
 
 /// What a message was before it was edited, as a dead letter that was redriven with another payload.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PreviousView {
     /// Milliseconds since the Unix epoch.
@@ -82,12 +83,8 @@ pub(crate) struct PreviousView {
     /// Of the former payload.
     bytes: u64,
     /// The former payload, if it is UTF-8 and not longer than 8 KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     payload: Option<String>,
     /// The former payload, if it is not UTF-8 and not longer than 8 KiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     payload_base64: Option<String>,
 }
 
@@ -104,6 +101,7 @@ impl From<Previous> for PreviousView {
 }
 
 /// A message as its shard holds it.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MessageView<'a> {
     #[schema(value_type = String)]
@@ -115,15 +113,13 @@ pub(crate) struct MessageView<'a> {
     /// When it may be claimed (again): its due time, a retry's time or a claim's deadline.
     visible_at: i64,
     /// Until when it may be handed over; absent: it does not expire.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     expires_at: Option<i64>,
     /// How many times it was claimed.
     attempts: u8,
     /// How many times it is delivered before it is a dead letter, where it says so itself; absent: as its topic says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     max_attempts: Option<u8>,
+    /// How long a claim of it by a consumer hides it, where it says so itself; absent: as its topic says.
+    visibility_timeout: Option<String>,
     /// How many times it was redriven; a redrive sets `attempts` back to 0. No more than 999 are counted.
     redrives: u16,
     #[serde(flatten)]
@@ -132,15 +128,9 @@ pub(crate) struct MessageView<'a> {
     headers: HeadersView<'a>,
     shard: u32,
     /// What it is now, for a cancel with `if_version`; absent while it is claimed, and of a dead letter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     death: Option<DeathView<'a>>,
     /// What it was before somebody edited it; absent: nobody did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     previous: Option<PreviousView>,
 }
 
@@ -155,6 +145,7 @@ impl<'a> MessageView<'a> {
             expires_at: Expiry::of(&message.headers).map(|expiry| expiry.of_due(message.due_at).as_millis()),
             attempts: message.attempts,
             max_attempts: max_attempts::of(&message.headers),
+            visibility_timeout: own_visibility::of(&message.headers).map(show_duration),
             redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
             headers: HeadersView { headers: &message.headers, has_previous: previous.is_some() },
@@ -180,6 +171,7 @@ impl MessageView<'_> {
 }
 
 /// A topic: its settings as they apply, and its counts.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TopicView<'a> {
     #[schema(value_type = String)]
@@ -205,20 +197,14 @@ pub(crate) struct TopicView<'a> {
     dead: u64,
     /// When the first message that is due fell due, or, if that is earlier, when its sink was taken to be down (then also
     /// of what waits for the next try, or is tried); absent when none is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
     #[serde(skip_serializing_if = "none")]
     #[schema(required = false)]
     unreachable_shards: usize,
     /// Why nothing is delivered to its sink, as the answering node sees it; absent when nothing is wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     sink_issue: Option<SinkIssueView>,
     /// Why it is paused; absent when it is not, or when nothing was noted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pause: Option<PauseView<'a>>,
 }
 
@@ -258,36 +244,24 @@ impl<'a> TopicView<'a> {
 }
 
 /// One outcome.
+#[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OutcomeView<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
+    #[schema(value_type = Option<String>)]
     pub id: Option<&'a str>,
     #[schema(value_type = schema::Outcome)]
     pub outcome: &'a str,
     /// The due time it has now, milliseconds since the Unix epoch. After a reschedule only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub due_at: Option<i64>,
     /// How many milliseconds later than asked for that is, where the topic has a `smear`. After a reschedule only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub smeared_ms: Option<u64>,
     /// How many milliseconds the `due_at` that was asked for was past already; absent: it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub late_by_ms: Option<u64>,
     /// The receipt that counts from now on. After an extension only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub receipt: Option<String>,
     /// Replicas of Redis that have it, where `store.durability` waits for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub replicas: Option<u32>,
     /// What became of the message that is gone, where its topic remembers. After a cancel only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub became: Option<BecameView>,
 }
 

@@ -14,6 +14,7 @@ use duetime_metrics::Meters;
 use duetime_router::{Catalog, Router, TopicCounts};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
@@ -32,6 +33,7 @@ const ACTIVE_SHARDS_MAX: u32 = 1024;
 const GONE_MAX: usize = 1024;
 
 /// A topic as events show it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub(crate) struct TopicEvent {
     name: String,
@@ -44,8 +46,6 @@ pub(crate) struct TopicEvent {
     in_flight: u64,
     dead: u64,
     /// Absent: none is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     oldest_due_at: Option<i64>,
     /// Nothing is claimed, what falls due waits.
     paused: bool,

@@ -25,7 +25,6 @@ pub struct TlsFiles {
     /// Its private key, PEM.
     pub key: PathBuf,
     /// Authorities of clients, PEM. Given: a client without a certificate of theirs is refused.
-    #[serde(default)]
     pub client_ca: Option<PathBuf>,
 }
 

@@ -80,6 +80,75 @@ async fn a_topic_that_cannot_be_claimed_from_is_named_beside_what_others_have() 
     assert_eq!(most, 3);
 }
 
+/// The outcome of each receipt, or the code of its error.
+fn words(answer: &Answer) -> Vec<String> {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let word = |result: &Value| result.get("outcome").unwrap_or(&result["error"]["code"]).as_str().unwrap().to_owned();
+    answer.json()["results"].as_array().unwrap().iter().map(word).collect()
+}
+
+/// Claims all that is due of one topic; the receipts.
+async fn held(api: &TestApi, topic: &str) -> Vec<Value> {
+    let found = api.post(&format!("/v1/topics/{topic}/claim"), r#"{"max":256}"#).await.json();
+    found["messages"].as_array().unwrap().iter().map(|one| one["receipt"].clone()).collect()
+}
+
+#[tokio::test]
+async fn each_receipt_of_a_claim_over_topics_is_acked_in_its_own_and_others_are_refused_by_themselves() {
+    let one = json!({"shards": 1});
+    let topics = [("orders", one.clone()), ("mails", one.clone()), ("others", one)];
+    let api = with_topics(Auth::open(), &topics).await;
+    for (topic, id) in [("orders", "a"), ("mails", "a"), ("mails", "cancelled"), ("others", "a")] {
+        enqueue(&api, topic, id).await;
+    }
+    let (orders, mails, others) = (held(&api, "orders").await, held(&api, "mails").await, held(&api, "others").await);
+    assert_eq!(api.delete("/v1/topics/mails/messages/cancelled").await.status, 409);
+    enqueue(&api, "mails", "next").await;
+    let ack = json!([mails[0], "x", orders[0], others[0], mails[1], orders[0], 7]);
+    let ask = json!({"topics": {"orders": 1, "mails": 1}, "ack": ack, "wait": "60s", "consumer": "w-1"});
+    let answer = claim(&api, ask).await;
+    let wanted = ["ok", "invalid_receipt", "ok", "invalid_receipt", "cancelled", "already", "invalid_receipt"]
+        .map(str::to_owned);
+    assert_eq!(words(&answer), wanted);
+    let found = answer.json();
+    assert_eq!((&found["topic"], &found["messages"][0]["id"]), (&json!("mails"), &json!("next")), "{found}");
+    assert_eq!((&found["failed"], found.get("error")), (&json!([]), None), "{found}");
+    let error = &found["results"][3]["error"];
+    assert_eq!((&error["field"], &error["index"]), (&json!("ack"), &json!(3)), "{found}");
+    for (topic, left) in [("orders", 0), ("mails", 1), ("others", 1)] {
+        assert_eq!(api.get(&format!("/v1/topics/{topic}")).await.json()["in_flight"], left, "{topic}");
+    }
+    let plain = claim(&api, json!({"topics": {"orders": 1, "mails": 1}})).await.json();
+    assert_eq!(plain, json!({"messages": [], "failed": []}), "without acks there are no results");
+    // One that is not done does not wait.
+    let again = claim(&api, json!({"topics": {"orders": 1, "mails": 1}, "ack": [mails[1]], "wait": "60s"})).await;
+    assert_eq!(words(&again), ["cancelled"]);
+}
+
+#[tokio::test]
+async fn what_was_acked_is_told_where_no_topic_can_be_claimed_from() {
+    let one = json!({"shards": 1});
+    let api = with_topics(Auth::open(), &[("orders", one.clone()), ("mails", one)]).await;
+    enqueue(&api, "orders", "a").await;
+    let receipts = held(&api, "orders").await;
+    assert_eq!(api.put("/v1/topics/orders", r#"{"sink":{"name":"log"}}"#).await.status, 200);
+    let nobodys = json!({"topics": {"orders": 1, "nowhere": 0}, "ack": receipts});
+    assert_eq!(claim(&api, nobodys).await.problem().0, 400);
+    assert_eq!(api.get("/v1/topics/orders").await.json()["in_flight"], 1, "a claim that is refused has acked nothing");
+    let answer = claim(&api, json!({"topics": {"orders": 1, "nowhere": 1}, "ack": receipts, "wait": "60s"})).await;
+    assert_eq!(words(&answer), ["ok"]);
+    let found = answer.json();
+    assert_eq!((&found["messages"], &found["failed"]), (&json!([]), &json!([])), "{found}");
+    assert_eq!(found["error"]["code"], "unknown_topic", "the first by name: {found}");
+    assert_eq!(api.get("/v1/topics/orders").await.json()["in_flight"], 0);
+    // A receipt of a topic that is gone is refused by itself.
+    let mut both = json!({"topics": {"mails": 1, "orders": 1}});
+    enqueue(&api, "mails", "a").await;
+    both["ack"] = json!([held(&api, "mails").await[0], receipts[0]]);
+    assert_eq!(api.delete("/v1/topics/orders?force=true").await.status, 200);
+    assert_eq!(words(&claim(&api, both).await), ["ok", "unknown_topic"]);
+}
+
 #[tokio::test]
 async fn a_token_claims_from_no_topic_that_it_is_not_for() {
     let secret = "a-secret-of-shop-0123";

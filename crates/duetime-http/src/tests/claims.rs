@@ -109,6 +109,48 @@ async fn a_message_is_tried_as_often_as_it_says_and_its_receipt_knows() {
 }
 
 #[tokio::test]
+async fn a_message_says_how_long_it_is_hidden_and_its_receipt_knows() {
+    let api = TestApi::new().await;
+    api.put("/v1/topics/orders", r#"{"shards":1,"visibility_timeout":"30s"}"#).await;
+    let path = "/v1/topics/orders/messages/own";
+    api.enqueue(r#"{"id":"own","visibility_timeout":"1h 30m","max_attempts":3,"headers":{"k":"v"}}"#).await;
+    let got = api.get(path).await.json();
+    assert_eq!((&got["visibility_timeout"], &got["max_attempts"]), (&json!("1h 30m"), &json!(3)), "{got}");
+    assert_eq!(got["headers"]["duetime-visibility"], "5400000");
+    let explained = api.get(&format!("{path}/explain")).await.json();
+    let from = (&explained["visibility_timeout"], &explained["visibility_from"]);
+    assert_eq!(from, (&json!("1h 30m"), &json!("message")), "{explained}");
+    let claimed = claim(&api, "").await;
+    assert_eq!(claimed[0]["headers"], json!({"k": "v"}), "as sinks show it");
+    let hidden_for = async |body: Value| {
+        let extended = settle(&api, "extend", body).await;
+        let until = api.get(path).await.json()["visible_at"].as_i64().unwrap();
+        (extended[0]["receipt"].clone(), (until - super::NOW_MS) / 1_000)
+    };
+    let (receipt, seconds) = hidden_for(json!({"receipts": [claimed[0]["receipt"]]})).await;
+    assert_eq!(seconds, 5_400, "its own again");
+    let (receipt, seconds) = hidden_for(json!({"receipts": [receipt], "visibility_timeout": "10s"})).await;
+    assert_eq!(seconds, 10, "as asked for");
+    let (receipt, seconds) = hidden_for(json!({"receipts": [receipt]})).await;
+    assert_eq!(seconds, 5_400, "an extension forgets nothing");
+    for _ in 0..2 {
+        settle(&api, "nack", json!({"receipts": [receipt], "delay": 0})).await;
+    }
+    assert_eq!(api.get(path).await.json()["visibility_timeout"], "1h 30m", "for the next try too");
+    api.enqueue(r#"{"id":"silent"}"#).await;
+    assert_eq!(api.get("/v1/topics/orders/messages/silent").await.json().get("visibility_timeout"), None);
+    let explained = api.get("/v1/topics/orders/messages/silent/explain").await.json();
+    let from = (&explained["visibility_timeout"], &explained["visibility_from"]);
+    assert_eq!(from, (&json!("30s"), &json!("topic")), "{explained}");
+    for wrong in [json!("99ms"), json!("24h 1ms"), json!(0), json!(30), json!(1.5), json!("soon"), json!(true)] {
+        let body = json!({"id": "wrong", "visibility_timeout": wrong}).to_string();
+        let refused = api.post("/v1/topics/orders/messages", &body).await;
+        assert_eq!(refused.problem(), (400, "invalid_value".to_owned()), "{wrong}");
+        assert_eq!(refused.json()["field"], "visibility_timeout", "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn deploys_of_consumers_that_release_what_they_have_not_begun_burn_no_attempt() {
     let api = TestApi::new().await;
     api.put("/v1/topics/orders", r#"{"shards":2,"retry":{"max_attempts":3}}"#).await;

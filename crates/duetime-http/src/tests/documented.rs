@@ -57,6 +57,24 @@ fn each_property_says_what_it_is_and_no_body_is_null() {
 }
 
 #[test]
+fn what_may_be_left_out_is_not_null_but_where_null_means_something() {
+    let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
+    let null = json!("null");
+    let mut found = BTreeSet::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        objects(name, schema, &mut |at, property| {
+            let is_null = |kind: &Value| *kind == null || kind.as_array().is_some_and(|kinds| kinds.contains(&null));
+            let mut either = property["oneOf"].as_array().into_iter().flatten();
+            if is_null(&property["type"]) || either.any(|part| is_null(&part["type"])) {
+                found.insert(if name == "AuditLine" || name == "Pause" { at.to_owned() } else { name.clone() });
+            }
+        });
+    }
+    let wanted = ["AuditLine.from", "AuditLine.who", "Pause.reason", "RateLimit", "Retry", "TopicChange"];
+    assert_eq!(found, wanted.map(str::to_owned).into());
+}
+
+#[test]
 fn a_failure_has_one_shape_whatever_the_operation_and_the_status() {
     let document: Value = serde_json::from_str(crate::openapi::text()).unwrap();
     let problem = json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});

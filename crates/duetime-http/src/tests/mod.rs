@@ -52,7 +52,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer};
-use duetime_router::{Catalog, Metering, Plans, Router};
+use duetime_router::{Catalog, Metering, PlanDeps, Plans, Router};
 use duetime_small_store::SmallStore;
 use duetime_testkit::{ManualClock, claim_request};
 use futures::StreamExt as _;
@@ -220,7 +220,7 @@ impl TestApi {
             config: ResizeConfig::default(),
         });
         let watcher = crate::PlanAudit::new(crate::Audit::default(), clock.clone());
-        let plans = Plans::new(router.clone(), store.clone(), clock.clone(), watcher, "n1");
+        let plans = Plans::new(PlanDeps::new(router.clone(), store.clone(), clock.clone(), watcher, "n1"));
         let kept = store.clone();
         let sinks: Arc<dyn duetime_core::SinkStates> = Arc::new(sinks::FixedSinks::default());
         let draining = CancellationToken::new();

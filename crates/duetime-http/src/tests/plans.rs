@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duetime_router::Plans;
+use duetime_router::{PlanDeps, Plans};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn node(api: &TestApi, name: &str) -> std::sync::Arc<Plans> {
     let parts = &api.parts;
     let watcher = PlanAudit::new(parts.options.audit.clone(), parts.clock.clone());
-    Plans::new(parts.router.clone(), api.store.clone(), parts.clock.clone(), watcher, name)
+    Plans::new(PlanDeps::new(parts.router.clone(), api.store.clone(), parts.clock.clone(), watcher, name))
 }
 
 pub(super) fn runs(plans: std::sync::Arc<Plans>) -> JoinHandle<()> {

@@ -99,6 +99,11 @@ impl MessageFilter {
         ListRange { from, till, after: None }
     }
 
+    /// Whether a message of this id and state that is visible then is one of them.
+    pub(crate) fn means(&self, id: &MessageId, state: ListedState, visible_at: Timestamp) -> bool {
+        self.has(id, state) && (self.from..self.till).contains(&visible_at)
+    }
+
     fn has(&self, id: &MessageId, state: ListedState) -> bool {
         self.state.is_none_or(|wanted| wanted == state) && id.as_str().starts_with(&self.prefix)
     }

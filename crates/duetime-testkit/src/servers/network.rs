@@ -28,13 +28,55 @@ pub enum Way {
     Both,
 }
 
+impl Way {
+    /// The rules of nftables by which a table drops packets. Of each direction: the way, its hook, and the field of
+    /// TCP that is one of `ports`.
+    pub(super) fn rules(self, table: &str, ports: &str, directions: [(Self, &str, &str); 2]) -> String {
+        let dropped = directions.into_iter().filter(|(way, ..)| self == *way || self == Self::Both);
+        let rules = dropped.flat_map(|(_, hook, field)| {
+            [
+                format!("add chain {table} {hook} {{ type filter hook {hook} priority 0; }}"),
+                format!("add rule {table} {hook} tcp {field} {{ {ports} }} drop"),
+            ]
+        });
+        rules.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// A process that runs a command of the shell when this is dropped, or when the test process is killed.
+#[derive(Debug)]
+pub(super) struct Guard(Child);
+
+impl Guard {
+    /// `args` are `$0` and so on of `clean`.
+    pub(super) fn new(clean: &str, args: &[&str]) -> Self {
+        let guard = Command::new("sh")
+            .args(["-c", &format!("cat >/dev/null; {clean}")])
+            .args(args)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(guard.expect("sh starts"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The end of its pipe has it clean up.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
 /// A network namespace of its own for one process, whose packets are dropped as a test asks.
 #[derive(Debug)]
 pub struct NetworkSpace {
     name: String,
     outside: Ipv4Addr,
     inside: Ipv4Addr,
-    guard: Child,
+    _guard: Guard,
 }
 
 fn run(program: &str, args: &[&str]) -> Output {
@@ -58,17 +100,9 @@ impl NetworkSpace {
         let first = u32::from(ADDRESSES) + place * 4;
         // Names of interfaces have 15 letters at most.
         let (name, wire) = (format!("dt{pid}-{n}"), format!("dt{pid}-{n}h"));
-        let clean = "cat >/dev/null; ip link del \"$0\"; ip netns del \"$1\"";
-        let guard = Command::new("sh")
-            .args(["-c", clean, &wire, &name])
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh starts");
+        let guard = Guard::new("ip link del \"$0\"; ip netns del \"$1\"", &[&wire, &name]);
         // From here on a panic cleans up.
-        let space = Self { name, outside: Ipv4Addr::from(first + 1), inside: Ipv4Addr::from(first + 2), guard };
+        let space = Self { name, outside: Ipv4Addr::from(first + 1), inside: Ipv4Addr::from(first + 2), _guard: guard };
         let (name, inside) = (space.name.as_str(), format!("{}/30", space.inside));
         done("ip", &["netns", "add", name]);
         done("ip", &["link", "add", &wire, "type", "veth", "peer", "name", "wire", "netns", name]);
@@ -103,15 +137,9 @@ impl NetworkSpace {
     /// Drops the packets between the inside and these TCP ports of this machine, and no others.
     pub fn cut(&self, ports: &[u16], way: Way) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let ports = ports.join(",");
-        let mut rules = vec!["flush ruleset".to_owned(), "add table ip cut".to_owned()];
-        for (wanted, hook, field) in [(Way::Out, "output", "dport"), (Way::In, "input", "sport")] {
-            if way == wanted || way == Way::Both {
-                rules.push(format!("add chain ip cut {hook} {{ type filter hook {hook} priority 0; }}"));
-                rules.push(format!("add rule ip cut {hook} tcp {field} {{ {ports} }} drop"));
-            }
-        }
-        self.nft(&rules.join("; "));
+        let directions = [(Way::Out, "output", "dport"), (Way::In, "input", "sport")];
+        let rules = way.rules("ip cut", &ports.join(","), directions);
+        self.nft(&format!("flush ruleset; add table ip cut; {rules}"));
     }
 
     /// Drops nothing any more.
@@ -127,14 +155,6 @@ impl NetworkSpace {
 impl Default for NetworkSpace {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Drop for NetworkSpace {
-    fn drop(&mut self) {
-        // The end of its pipe has it clean up.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
     }
 }
 

@@ -4,17 +4,16 @@
 //! are in a table of their own; needs root. It goes with its owner, and where nothing is dropped (the
 //! process is killed) a guard takes it away.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::network::Way;
+use super::network::{Guard, Way};
 
 /// Packets to or from one port of this machine are dropped, and nobody is notified.
 #[derive(Debug)]
 pub struct PortFilter {
     table: String,
-    guard: Child,
+    _guard: Guard,
 }
 
 fn nft(rules: &str) -> bool {
@@ -31,41 +30,22 @@ impl PortFilter {
         if !nft(&format!("add table inet {table}")) {
             return None;
         }
-        let guard = Command::new("sh")
-            .args(["-c", "cat >/dev/null; nft delete table inet \"$0\"", &table])
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh starts");
-        Some(Self { table, guard })
+        let guard = Guard::new("nft delete table inet \"$0\"", &[&table]);
+        Some(Self { table, _guard: guard })
     }
 
     /// Drops what goes to this port ([`Way::In`]: requests), what comes from it ([`Way::Out`]: answers), or both.
     pub fn drop_packets(&self, port: u16, way: Way) {
-        let table = &self.table;
-        let mut rules = vec![format!("add chain inet {table} cut {{ type filter hook input priority 0; }}")];
-        for (wanted, field) in [(Way::In, "dport"), (Way::Out, "sport")] {
-            if way == wanted || way == Way::Both {
-                rules.push(format!("add rule inet {table} cut tcp {field} {port} drop"));
-            }
-        }
-        assert!(nft(&rules.join("; ")), "nft refuses {rules:?}");
+        // On loopback what goes to the port and what comes from it are both input.
+        let directions = [(Way::In, "input", "dport"), (Way::Out, "input", "sport")];
+        let rules = way.rules(&format!("inet {}", self.table), &port.to_string(), directions);
+        assert!(nft(&rules), "nft refuses {rules:?}");
     }
 
     /// Drops nothing any more.
     pub fn heal(&self) {
         let table = &self.table;
-        assert!(nft(&format!("flush table inet {table}; delete chain inet {table} cut")), "nft refuses to heal");
-    }
-}
-
-impl Drop for PortFilter {
-    fn drop(&mut self) {
-        // The end of its pipe has it clean up.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
+        assert!(nft(&format!("flush table inet {table}; delete chain inet {table} input")), "nft refuses to heal");
     }
 }
 

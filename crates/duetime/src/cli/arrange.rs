@@ -28,7 +28,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
         "enqueue",
         [
             "duetime enqueue orders --id order-42 --delay 30m --payload 'close order 42'",
-            "duetime enqueue orders --ndjson orders.ndjson",
+            "duetime enqueue orders --id order-42 --at 2030-01-31T12:00:00Z --payload @order-42.json --replace",
         ],
     ),
     ("cancel", ["duetime cancel orders order-42", "duetime cancel orders --stdin < paid.txt"]),

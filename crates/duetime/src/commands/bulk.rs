@@ -261,16 +261,19 @@ async fn watch_undo(client: &Client, mut plan: BulkPlan, as_json: bool) -> anyho
 fn undo_words(plan: &BulkPlan, undo: &BulkUndo) -> String {
     let BulkUndo { kept, due_at_once, restored, left, unknown, .. } = undo;
     let until = undo.until.map(output::away).unwrap_or_default();
+    // What is not known to be removed may be kept, too.
+    let removed = (plan.counts.done + plan.counts.in_flight).max(*kept);
     match (undo.state.as_str(), &undo.why_not) {
         ("possible", None) => format!(
-            "{kept} can be put back: duetime bulk undo {} {} (at most {due_at_once} are due at once; over {until})",
+            "{kept} of {removed} can be put back: duetime bulk undo {} {} (at most {due_at_once} are due at once; \
+             over {until})",
             plan.topic, plan.id
         ),
         ("keeping", _) if plan.state == "planned" => {
             "what it removes is kept until ten minutes after its end".to_owned()
         }
         ("keeping", _) if !plan.has_ended() => {
-            format!("{kept} are kept; stop it, or wait for its end, to put them back")
+            format!("{kept} of {removed} are kept; stop it, or wait for its end, to put them back")
         }
         (_, Some(why)) if restored + left + unknown == 0 => format!("no: {why}"),
         (state, _) => format!("{state}: {restored} put back, {left} left alone, {unknown} not known, of {kept} kept"),

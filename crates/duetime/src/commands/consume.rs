@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::Args;
 use duetime_client::{Claim, Claimed, ClaimedAny, Client, ClientError, Nack};
 use duetime_core::units::parse_duration;
@@ -27,10 +27,10 @@ pub struct ClaimArgs {
     /// How long to wait for something due, up to 60s.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     wait: Duration,
-    /// How long they stay hidden from others. [default: the topic's]
+    /// How long they stay hidden from others. [default: that of each message, else the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     visibility_timeout: Option<Duration>,
-    /// Ack this receipt of an earlier claim before anything is claimed; may be repeated. Of one topic.
+    /// Ack this receipt of an earlier claim from these topics before anything is claimed; may be repeated.
     #[arg(long, value_name = "RECEIPT")]
     ack: Vec<String>,
     /// Who claims, for `duetime consumers`.
@@ -135,7 +135,7 @@ pub struct NackArgs {
 pub struct ExtendArgs {
     #[command(flatten)]
     these: Receipts,
-    /// How long from now. [default: the topic's]
+    /// How long from now. [default: that of each message, else the topic's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     visibility_timeout: Option<Duration>,
 }
@@ -145,10 +145,6 @@ pub struct ExtendArgs {
 pub async fn claim(args: ClaimArgs) -> anyhow::Result<bool> {
     let ClaimArgs { topics, max, wait, visibility_timeout: visibility, ack, consumer, .. } = args;
     let topics: Vec<(&str, u32)> = topics.iter().map(|topic| weighted(topic)).collect::<anyhow::Result<_>>()?;
-    ensure!(
-        topics.len() == 1 || ack.is_empty(),
-        "give --ack with one topic, that of the receipts, or use `duetime ack`"
-    );
     let ask = Claim { max, wait, visibility, ack, consumer };
     let client = args.connection.client()?;
     let claim = claim_of(&client, &topics, &ask);
@@ -230,7 +226,8 @@ async fn claim_of(client: &Client, topics: &[(&str, u32)], ask: &Claim) -> Resul
     }
     let any = client.claim_any(topics, ask).await?;
     let (topic, messages) = (any.topic.clone().unwrap_or_default(), any.messages.clone());
-    Ok(Came { topic, claimed: Claimed { messages, ..Claimed::default() }, any: Some(any) })
+    let (results, error) = (any.results.clone(), any.error.clone());
+    Ok(Came { topic, claimed: Claimed { messages, results, error }, any: Some(any) })
 }
 
 /// Acks.

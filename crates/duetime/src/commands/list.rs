@@ -4,7 +4,7 @@ use clap::Args;
 use duetime_client::{Client, ClientError, ListFilter, Listed, Message};
 use serde_json::json;
 
-use super::{message, output};
+use super::output;
 use crate::connection::{NodeArgs, moment};
 
 /// Messages of one page.
@@ -39,11 +39,8 @@ pub struct ListArgs {
 pub struct PeekArgs {
     /// The topic.
     topic: String,
-    /// The messages; those whose ids begin with - behind --. Without any: some of those that are due.
-    #[arg(value_name = "ID")]
-    ids: Vec<String>,
-    /// Most to show, without an ID.
-    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "ids")]
+    /// Most to show.
+    #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
     #[command(flatten)]
     connection: NodeArgs,
@@ -106,9 +103,6 @@ pub async fn list(args: ListArgs) -> anyhow::Result<bool> {
 
 /// `duetime peek`: nothing is claimed by it.
 pub async fn peek(args: PeekArgs) -> anyhow::Result<bool> {
-    if !args.ids.is_empty() {
-        return message::show(&args.topic, args.ids, &args.connection).await;
-    }
     let client = args.connection.client()?;
     let filter = ListFilter { state: Some("due".to_owned()), ..ListFilter::default() };
     let found = find(&client, &args.topic, &filter, args.limit.max(1)).await?;

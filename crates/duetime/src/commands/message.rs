@@ -155,14 +155,9 @@ async fn each<T: Serialize>(
 
 /// `duetime get`
 pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
-    show(&args.topic, output::arguments(args.ids, args.stdin)?, &args.connection).await
-}
-
-/// Shows each of these messages.
-pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyhow::Result<bool> {
-    let client = connection.client()?;
-    let ask = async |id: &str| client.message(topic, id).await;
-    each(&ids, connection.json, ask, |message| {
+    let (ids, client) = (output::arguments(args.ids, args.stdin)?, args.connection.client()?);
+    let ask = async |id: &str| client.message(&args.topic, id).await;
+    each(&ids, args.connection.json, ask, |message| {
         let mut rows = vec![
             ("id", message.id.clone()),
             ("state", message.state.clone()),
@@ -174,6 +169,7 @@ pub async fn show(topic: &str, ids: Vec<String>, connection: &NodeArgs) -> anyho
             ("shard", message.shard.to_string()),
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
         ];
+        rows.extend(message.visibility_timeout.iter().map(|own| ("visibility", format!("{own}, its own"))));
         rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
         if let Some(death) = &message.death {
             rows.push(("died", output::moment(death.at)));
@@ -213,6 +209,9 @@ pub async fn explain(args: IdsArgs) -> anyhow::Result<bool> {
             ("redrives", found.redrives.to_string()),
             ("shard", format!("{}{slot}", found.shard)),
         ];
+        if let (Some(span), Some(from)) = (&found.visibility_timeout, &found.visibility_from) {
+            lines.push(("visibility", format!("{span}, of the {from}")));
+        }
         lines.extend(found.key.clone().map(|key| ("key", key)));
         lines.extend(found.file.clone().map(|file| ("file", file)));
         output::pairs(lines)

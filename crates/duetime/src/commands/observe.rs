@@ -297,7 +297,7 @@ pub async fn rates(args: &RatesArgs) -> anyhow::Result<bool> {
     });
     let sinks: Vec<_> = sinks.collect();
     if !sinks.is_empty() {
-        output::table(&["sink", "calls/s", "p50 ms", "p99 ms", "not accepted"], sinks, "")?;
+        output::table(&["sink", "calls/s", "p50 ms", "p99 ms", "refused"], sinks, "")?;
     }
     Ok(is_whole)
 }

@@ -30,7 +30,7 @@ pub fn line(text: &str) -> anyhow::Result<()> {
 }
 
 /// With what steers a terminal, or changes how the rest is shown, written as `\u001b` and the like.
-fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(|c: char| steers(c) || misleads(c)) {
         return text.to_owned();

@@ -207,7 +207,7 @@ async fn probe_all(topic: &str, connection: &NodeArgs) -> anyhow::Result<bool> {
 fn outage(outage: &Outage) -> Vec<String> {
     let span = |until: i64| show_duration(Duration::from_millis(until.saturating_sub(outage.since).max(0) as u64));
     let lasted = match (outage.until, outage.end.as_deref()) {
-        (None, _) => "it lasts".to_owned(),
+        (None, _) => "ongoing".to_owned(),
         (Some(until), Some("accepted")) => span(until),
         (Some(until), _) => format!("{}, then the topic was paused or changed", span(until)),
     };
@@ -226,7 +226,7 @@ fn outage(outage: &Outage) -> Vec<String> {
 fn meaning(outcome: &str) -> &str {
     match outcome {
         "up" => "it accepts again, claims go on",
-        "was_up" => "it was not taken to be down",
+        "was_up" => "it was not down",
         "down" => "it is still down",
         "nothing_due" => "no message could be tried: the next that falls due is",
         "not_owner" => "it scans no shard of the topic",

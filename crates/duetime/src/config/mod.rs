@@ -160,7 +160,7 @@ pub struct Config {
 }
 
 /// `[console]`
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleConfig {
     /// What the web page of the node lets people do: `"full"`, `"read-only"` or `"off"`. What a token may do is another matter.
@@ -174,6 +174,18 @@ pub struct ConsoleConfig {
     pub name: Option<String>,
     /// The colour of the page's upper edge: `grey`, `red`, `orange`, `green`, `blue` or `purple`. Default: none.
     pub colour: Option<ConsoleColour>,
+    /// The page has "Try it", where messages are enqueued and claimed by hand. Default `true`.
+    ///
+    /// Set it to `false` in production, where a claim by hand takes messages from those whose work they are. What a
+    /// token may do is another matter.
+    #[serde(rename = "try")]
+    pub has_try: bool,
+}
+
+impl Default for ConsoleConfig {
+    fn default() -> Self {
+        Self { mode: ConsoleMode::default(), listen: None, name: None, colour: None, has_try: true }
+    }
 }
 
 /// The colour of the upper edge of the console's pages, by which people tell clusters apart. It means nothing to the
@@ -216,9 +228,13 @@ impl ConsoleConfig {
         self.listen.as_deref().filter(|_| !matches!(self.mode, ConsoleMode::Off)).map(address)
     }
 
-    /// What the page calls itself.
+    /// As the console takes it.
     #[must_use]
-    pub fn label(&self) -> duetime_console::Label {
+    pub fn pages(&self) -> duetime_console::Pages {
+        duetime_console::Pages { mode: self.mode(), label: self.label(), without_try: !self.has_try }
+    }
+
+    fn label(&self) -> duetime_console::Label {
         let colour = self.colour.map_or("", |colour| match colour {
             ConsoleColour::Grey => "grey",
             ConsoleColour::Red => "red",
@@ -230,9 +246,7 @@ impl ConsoleConfig {
         duetime_console::Label { name: self.name.clone().unwrap_or_default(), colour }
     }
 
-    /// As the console takes it.
-    #[must_use]
-    pub fn mode(&self) -> duetime_console::Mode {
+    fn mode(&self) -> duetime_console::Mode {
         match self.mode {
             ConsoleMode::Full => duetime_console::Mode::Full,
             ConsoleMode::ReadOnly => duetime_console::Mode::ReadOnly,

@@ -3,6 +3,7 @@
 //! Upstream: reading the file. Downstream: the stores' own settings.
 
 use std::path::Path;
+use std::time::Duration;
 
 use duetime_core::Namespace;
 use duetime_settings::{Secret, TargetUrl};
@@ -68,6 +69,15 @@ impl StoreConfig {
         match self {
             Self::Embedded(config) => Some(&config.folder),
             Self::Redis(_) => None,
+        }
+    }
+
+    /// For how long a call may still be carried out that its caller has given up.
+    #[must_use]
+    pub fn late_for(&self) -> Duration {
+        match self {
+            Self::Embedded(_) => duetime_router::LATE_FOR,
+            Self::Redis(config) => duetime_router::late_for(config.retry_for, config.response_timeout),
         }
     }
 

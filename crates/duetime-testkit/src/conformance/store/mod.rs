@@ -199,6 +199,7 @@ macro_rules! store_conformance {
             settle::an_extended_claim_holds_longer_under_a_new_receipt,
             settle::an_extension_has_a_receipt_of_its_own_even_at_the_same_moment,
             settle::a_claim_is_extended_into_the_class_of_its_new_length,
+            settle::each_claim_of_a_batch_is_extended_by_its_own_time_also_to_an_earlier_end,
             settle::a_buried_message_is_a_dead_letter_with_its_reason,
             settle::an_overlong_reason_is_cut,
             settle::settlements_of_a_batch_are_answered_one_by_one_in_order,

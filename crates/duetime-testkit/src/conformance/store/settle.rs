@@ -6,10 +6,10 @@ use crate::at_home::SettledAtHome as _;
 use std::time::Duration;
 
 use duetime_core::limits::REASON_BYTES_MAX;
-use duetime_core::store::{Settled, Settlement, ShardCounts};
+use duetime_core::store::{ClaimedMessage, Settled, Settlement, ShardCounts};
 use duetime_core::{Due, LeaseClass, MessageState};
 
-use super::world::{LONG, SHORT, World, ids, message, settle};
+use super::world::{LONG, SHORT, World, id, ids, message, settle};
 use crate::conformance::StoreFactory;
 
 pub async fn an_acknowledged_message_is_gone(factory: &dyn StoreFactory) {
@@ -137,6 +137,38 @@ pub async fn a_claim_is_extended_into_the_class_of_its_new_length(factory: &dyn 
     claimed.score = score;
     assert_eq!(world.settle(&claimed, Settlement::Release).await, Settled::Ok);
     assert_eq!(world.survey().await.in_flight, 0);
+}
+
+pub async fn each_claim_of_a_batch_is_extended_by_its_own_time_also_to_an_earlier_end(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    let texts = ["a", "b", "c", "gone"];
+    for text in texts {
+        world.put(text, world.ago(1000)).await;
+    }
+    let claimed = world.claim(10).await.messages;
+    let gone = claimed.iter().find(|one| one.id == id("gone")).unwrap();
+    assert_eq!(world.settle(gone, Settlement::Ack).await, Settled::Ok);
+    // Longer than what it was claimed for, as long, and shorter; two of one length have one end or two.
+    let spans = [2 * LONG, SHORT, 2 * LONG, LONG];
+    let extend = |(one, span): (&ClaimedMessage, &Duration)| {
+        settle(one, Settlement::Extend(*span, LeaseClass::for_visibility(*span)))
+    };
+    let batch: Vec<_> = claimed.iter().zip(&spans).map(extend).collect();
+    let before = world.now();
+    let answers = world.store.settle(&world.shard(), world.now(), &batch).await.unwrap();
+    for ((one, span), answer) in claimed.iter().zip(spans).zip(answers) {
+        if one.id == id("gone") {
+            assert_eq!(answer, Settled::Expired);
+            continue;
+        }
+        let Settled::Extended(score) = answer else { panic!("{:?} is held: {answer:?}", one.id) };
+        let (earliest, latest) = (before.plus(span), world.now().plus(span).plus(Duration::from_secs(1)));
+        assert!((earliest..=latest).contains(&score.visible_at()), "{:?}: {score:?}", one.id);
+        assert_eq!(world.get(one.id.as_str()).await.unwrap().visible_at, score.visible_at());
+    }
+    world.pass(SHORT).await;
+    let again = world.claim(10).await;
+    assert_eq!(again.expired, 1, "the short one is over, and no other");
 }
 
 pub async fn a_buried_message_is_a_dead_letter_with_its_reason(factory: &dyn StoreFactory) {

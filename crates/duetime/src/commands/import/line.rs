@@ -8,7 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use duetime_client::{NewMessage, Previous};
 use duetime_core::units::{parse_duration, parse_time};
-use duetime_core::{Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, Version, max_attempts};
+use duetime_core::{
+    Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, VISIBILITY, Version, max_attempts, own_visibility,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -41,6 +43,8 @@ struct Fields<'a> {
     expires_at: Option<Value>,
     #[serde(default)]
     max_attempts: Option<Value>,
+    #[serde(default)]
+    visibility_timeout: Option<Value>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default, rename = "visible_at")]
@@ -183,6 +187,11 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
             asked.as_u64().ok_or_else(|| format!("is {asked}; give a whole number")).and_then(max_attempts::check);
         message.max_attempts = Some(most.map_err(|error| format!("max_attempts {error}"))?);
     }
+    let is_said = message.headers.iter().any(|(name, _)| name == VISIBILITY);
+    if let Some(asked) = fields.visibility_timeout.filter(|_| !is_said) {
+        let asked = parse_duration(&text_of(asked)).map_err(|error| format!("visibility_timeout: {error}"))?;
+        message.visibility_timeout = Some(own_visibility::check(asked)?);
+    }
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,
         Some("replace") => OnConflict::Replace,
@@ -200,6 +209,8 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use duetime_core::Timestamp;
 
     use super::*;
@@ -227,6 +238,10 @@ mod tests {
         assert_eq!(max_attempts(r#"{"id":"d","max_attempts":3}"#), Some(3));
         let exported = r#"{"id":"d","max_attempts":3,"headers":{"duetime-max-attempts":"3"}}"#;
         assert_eq!(max_attempts(exported), None, "the header says it");
+        let visibility = |line: &str| read(line.as_bytes()).unwrap().message.visibility_timeout;
+        assert_eq!(visibility(r#"{"id":"e","visibility_timeout":"5m"}"#), Some(Duration::from_secs(300)));
+        let exported = r#"{"id":"e","visibility_timeout":"5m","headers":{"duetime-visibility":"300000"}}"#;
+        assert_eq!(visibility(exported), None, "the header says it");
         let header = ("duetime-previous".to_owned(), "5 2 AP8=".to_owned());
         for exported in [
             r#"{"id":"e","previous":{"edited_at":5,"bytes":2,"payload_base64":"AP8="}}"#,
@@ -262,6 +277,8 @@ mod tests {
             (br#"{"id":"a","priority":3}"#, "priority"),
             (br#"{"id":"a","max_attempts":100}"#, "max_attempts is 100; give 1 to 99"),
             (br#"{"id":"a","max_attempts":"many"}"#, "max_attempts is \"many\"; give a whole number"),
+            (br#"{"id":"a","visibility_timeout":"25h"}"#, "visibility_timeout must be 100ms to 24h"),
+            (br#"{"id":"a","visibility_timeout":"x"}"#, "visibility_timeout: \"x\" is not a duration"),
             (b"{\"id\":", "EOF"),
         ] {
             let error = read(line).map(|_| ()).unwrap_err();

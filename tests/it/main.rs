@@ -20,6 +20,7 @@ mod expiry;
 mod first_message;
 mod fleet;
 mod forecast;
+mod forwarding;
 mod front;
 mod http_api;
 mod in_place;

@@ -1,5 +1,6 @@
 //! A topic whose sink is a webhook, on a real node.
 
+mod batch;
 mod limits;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,6 +20,7 @@ fn kind(kind: &Kind) -> &'static str {
         Kind::Number(..) => "number",
         Kind::Flag => "`true` or `false`",
         Kind::Word(_) => "word",
+        Kind::Topic => "name of a topic",
         Kind::Shards => "number or `\"auto\"`",
         Kind::Object(_) if kind.list_form().is_some() => "object or list",
         Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => "object",

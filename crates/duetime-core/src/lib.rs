@@ -8,6 +8,7 @@ mod backup;
 pub mod consumer;
 pub mod contract;
 mod dead_edit;
+pub mod dead_origin;
 pub mod deadlines;
 mod draw;
 mod edit;

@@ -35,6 +35,8 @@ pub enum Kind {
     Shards,
     /// A sink's name, with the topic's own settings for that sink.
     Sink,
+    /// The name of another topic.
+    Topic,
     /// An object of other settings, each of which may be absent.
     Object(&'static [Setting]),
     /// As the kind within, or absent: none, or no limit.

@@ -8,6 +8,7 @@ use crate::limits::{
     DEAD_RETENTION_MIN, DUE_AHEAD_MAX, PAYLOAD_BYTES_DEFAULT, PAYLOAD_BYTES_MAX, REMEMBER_MAX, REMEMBER_MIN,
     SHARDS_MAX, SMEAR_MAX, VISIBILITY_MAX, VISIBILITY_MIN,
 };
+use crate::names::TopicName;
 use crate::retry::RetryPolicy;
 use crate::setting::{Kind, settings};
 use crate::shard_count::ShardCount;
@@ -126,6 +127,13 @@ settings! {
         /// There may be more of them by what died since the last look, so it is no limit of space: see `max_messages`.
         #[serde(skip_serializing_if = "Option::is_none")]
         dead_max: Option<u64> = None, Kind::Maybe(&Kind::Count(1, u64::MAX));
+        /// The topic to which dead letters are forwarded: each is scheduled there, due at once, and leaves this topic. Default:
+        /// none, they stay.
+        ///
+        /// That topic must remember (`remember`), so that none comes twice, and forwards none itself. A node looks every ten
+        /// seconds or so. What that topic does not take stays here, and so does what was forwarded once and dies again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_to: Option<TopicName> = None, Kind::Maybe(&Kind::Topic);
         /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
         /// `at-least-once`.
         ///

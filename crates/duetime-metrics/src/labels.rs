@@ -32,13 +32,15 @@ pub enum Event {
     Expired,
     /// A dead letter that its topic kept no longer was removed.
     DeadExpired,
+    /// A dead letter was forwarded to the topic that its own names.
+    DeadForwarded,
     /// Put back after a bulk action had removed it.
     Restored,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub const ALL: [(Self, &'static str); 15] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::Scheduled, "scheduled"),
         (Self::Duplicate, "duplicate"),
         (Self::Replaced, "replaced"),
@@ -53,6 +55,7 @@ impl Event {
         (Self::Refused, "refused"),
         (Self::Expired, "expired"),
         (Self::DeadExpired, "dead_expired"),
+        (Self::DeadForwarded, "dead_forwarded"),
         (Self::Restored, "restored"),
     ];
 }

@@ -6,6 +6,7 @@
 //! refresh or the next refused call.
 
 pub(crate) mod change;
+pub(crate) mod dead_to;
 pub(crate) mod issues;
 pub(crate) mod reports;
 pub(crate) mod store_rollback;

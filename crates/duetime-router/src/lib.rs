@@ -5,7 +5,7 @@
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
 //! engine, [`Metering`] times every call on its way down.
 //!
-//! Folders import one way: `catalog`, `calls`, `queries`, then `router`, then `bulk`, `resend` and
+//! Folders import one way: `catalog`, `calls`, `queries`, then `router`, then `bulk`, `resend`, `forward` and
 //! `retention`.
 
 mod bulk;
@@ -13,6 +13,7 @@ mod calls;
 mod catalog;
 mod consistency;
 mod error;
+mod forward;
 mod metered;
 mod past;
 mod queries;

@@ -13,9 +13,11 @@
 //! Upstream: the HTTP API. Downstream: the router.
 
 use bytes::Bytes;
+use duetime_core::dead_origin::DeadOrigin;
 use duetime_core::store::{DeadChange, DeadEdit, DeadEdited, Enqueue};
 use duetime_core::{
     Due, Expiry, Headers, MessageId, MessageState, Nonce, OnConflict, Previous, StoredMessage, Timestamp, TopicName,
+    TopicRecord, dead_origin,
 };
 
 use crate::calls::ops::FoundMessage;
@@ -98,7 +100,11 @@ async fn step(
     let (mut answers, mut letters) = (Vec::with_capacity(ids.len()), Vec::new());
     for (id, found) in ids.iter().zip(router.find(from, ids.to_vec()).await) {
         answers.push(found.map(|(_, found)| match how.check((from, id), found, payload_bytes_max, now) {
-            Ok((died_at, message)) => {
+            Ok((died_at, mut message)) => {
+                if how.to != *from {
+                    // Whoever brings it back, or elsewhere, begins anew: it may be forwarded again.
+                    message.headers = dead_origin::without(&message.headers);
+                }
                 letters.push(Letter { place: answers.len(), died_at, message });
                 Resent::Done
             }
@@ -112,6 +118,69 @@ async fn step(
         remove_letters(router, from, scheduled, &mut answers).await;
     }
     answers
+}
+
+/// What became of a letter that is forwarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Forwarded {
+    /// It is scheduled in the other topic, and its letter is gone.
+    Done,
+    /// Another node forwarded it, or somebody acted on it meanwhile.
+    Elsewhere,
+    /// It stays where it is, for this reason.
+    Stays(&'static str),
+}
+
+/// Forwards letters that were just read in `from` to another topic, as a redrive in that topic does: with the nonce that such
+/// a redrive would give them, so that whoever repeats it, or does it at the same time, schedules none twice.
+///
+/// Cost: two calls to the store for each shard of the other topic and of this one.
+pub(crate) async fn forward(
+    router: &Router,
+    from: &TopicName,
+    to: &TopicRecord,
+    found: Vec<StoredMessage>,
+) -> Vec<Result<Forwarded, RouteError>> {
+    let how = Resend { to: to.name.clone(), payload: None, died_at: None };
+    let (mut kept_back, mut letters) = (Vec::with_capacity(found.len()), Vec::new());
+    for mut message in found {
+        let place = kept_back.len();
+        kept_back.push(match forwardable(from, to, &mut message) {
+            Ok(died_at) => {
+                letters.push(Letter { place, died_at, message });
+                None
+            }
+            Err(why) => Some(why),
+        });
+    }
+    let mut answers: Answers<Resent> = kept_back.iter().map(|_| Ok(Resent::Done)).collect();
+    let scheduled = schedule_letters(router, from, letters, &how, &mut answers).await;
+    remove_letters(router, from, scheduled, &mut answers).await;
+    let of_resent = |resent: Resent| match resent {
+        Resent::Done => Forwarded::Done,
+        Resent::Duplicate => Forwarded::Stays("that topic has a message of its id, or remembers one"),
+        _ => Forwarded::Elsewhere,
+    };
+    let each = kept_back.into_iter().zip(answers);
+    each.map(|(why, answer)| why.map_or_else(|| answer.map(of_resent), |why| Ok(Forwarded::Stays(why)))).collect()
+}
+
+/// Makes a letter what is forwarded of it; its time of death, or why it stays.
+fn forwardable(from: &TopicName, to: &TopicRecord, message: &mut StoredMessage) -> Result<Timestamp, &'static str> {
+    let Some(death) = &message.death else { return Err("it is no dead letter any more") };
+    if dead_origin::of(&message.headers).is_some() {
+        return Err("it was forwarded once already");
+    }
+    if message.payload.len() as u64 > to.config.max_payload {
+        return Err("it is larger than max_payload of that topic");
+    }
+    let origin = DeadOrigin { topic: from, death, attempts: message.attempts };
+    let Some(headers) = origin.kept_in(&message.headers) else {
+        return Err("it has no space for the header that says where it comes from");
+    };
+    let died_at = death.at;
+    message.headers = headers;
+    Ok(died_at)
 }
 
 /// Has edited messages take the places of their letters.

@@ -1,7 +1,8 @@
-//! Removes dead letters that their topics keep no longer (`dead_retention`, `dead_max`), in the background.
+//! Forwards dead letters of topics that say where to (`dead_to`), and removes those that their topics keep no longer
+//! (`dead_retention`, `dead_max`), in the background.
 //!
 //! Each node looks at the shards that it scans. Correctness does not depend on that: the step that removes decides by what
-//! its shard holds then, and by the clock of the store. Upstream: the program. Downstream: [`crate::DeadLetters`].
+//! its shard holds then, and by the clock of the store. Upstream: the program. Downstream: `forward` and [`crate::DeadLetters`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::error::RouteError;
+use crate::forward::Forwarder;
 use crate::router::Router;
 
 /// Time between looks, of which [`LOOK_JITTER`] is drawn: nodes that take turns at shards come to all of them.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const LOOK_JITTER: f64 = 0.5;
-/// Dead letters a second that a node removes at most, of all topics together.
+/// Dead letters a second that a node forwards or removes at most, of all topics together.
 const PER_SECOND_MAX: f64 = 2_560.0;
 /// Steps that removed anything of one topic in a look; then other topics have their turn, and it has the next look's.
 const STEPS_OF_TOPIC_MAX: usize = 16;
@@ -34,6 +36,11 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 fn keeps_all(record: &TopicRecord) -> bool {
     record.config.dead_retention.is_none() && record.config.dead_max.is_none()
+}
+
+/// Whether all its dead letters stay for as long as nobody acts on them.
+fn is_left_alone(record: &TopicRecord) -> bool {
+    keeps_all(record) && record.config.dead_to.is_none()
 }
 
 /// How many dead letters of each shard are kept, that they are `most` together: shards with more than a level are cut down
@@ -71,22 +78,23 @@ fn due(record: &TopicRecord, counted: &[(u32, u64)], owned: &[u32]) -> Vec<(u32,
     kept.filter(|(index, kept)| has_any(kept) && owned.contains(index)).collect()
 }
 
-/// Removes dead letters that their topics keep no longer, for a node.
+/// Forwards dead letters, and removes those that their topics keep no longer, for a node.
 #[derive(Clone)]
 pub struct Retention {
     router: Arc<Router>,
     owned: watch::Receiver<Arc<OwnedShards>>,
     draw: Draw,
+    forwarder: Arc<Forwarder>,
 }
 
 impl Retention {
     /// For a node that scans `owned`; its pauses are drawn from `draw`.
     #[must_use]
     pub fn new(router: Arc<Router>, owned: watch::Receiver<Arc<OwnedShards>>, draw: Draw) -> Self {
-        Self { router, owned, draw }
+        Self { router, owned, draw, forwarder: Arc::default() }
     }
 
-    /// Looks until `stop`; at once again where there was more to remove than one look may.
+    /// Looks until `stop`; at once again where there was more to do than one look may.
     pub async fn run(self, stop: CancellationToken) {
         let (mut turn, mut has_failed) = (0, false);
         loop {
@@ -114,7 +122,7 @@ impl Retention {
         }
     }
 
-    /// One look at all topics; whether there may be more to remove. A topic that fails fails for itself: its error is
+    /// One look at all topics; whether there may be more to do. A topic that fails fails for itself: its error is
     /// answered, and it is looked at again.
     pub(crate) async fn look(&self, turn: usize) -> Result<bool, RouteError> {
         let owned = self.owned.borrow().clone();
@@ -123,7 +131,11 @@ impl Retention {
         let catalog = &self.router.dispatcher.catalog;
         let (mut read_at, mut more, mut failed) = (None::<Instant>, false, None);
         let names: Vec<TopicName> =
-            catalog.all().iter().filter(|(_, r)| !keeps_all(r)).map(|(n, _)| n.clone()).collect();
+            catalog.all().iter().filter(|(_, r)| !is_left_alone(r)).map(|(n, _)| n.clone()).collect();
+        let forwards = |topic: &TopicName| {
+            shards.contains_key(topic) && catalog.get(topic).is_some_and(|record| record.config.dead_to.is_some())
+        };
+        self.forwarder.keep(&self.router, forwards);
         for name in &names {
             let Some(owned) = shards.get(name) else { continue };
             if read_at.is_none_or(|at| at.elapsed() >= READ_AGAIN_AFTER) {
@@ -137,14 +149,36 @@ impl Retention {
                 }
                 read_at = Some(began);
             }
-            let Some(record) = catalog.get(name).filter(|record| !keeps_all(record)) else { continue };
+            let Some(record) = catalog.get(name).filter(|record| !is_left_alone(record)) else { continue };
             let left = ACT_WITHIN.saturating_sub(read_at.map_or(ACT_WITHIN, |at| at.elapsed()));
-            match RequestDeadline::after(left).scope(self.look_at(&record, owned, turn)).await {
+            let acts = async {
+                let forwarded = self.forward(&record, owned, turn).await;
+                // What is kept no longer goes also where it could not be forwarded.
+                let removed = if keeps_all(&record) { Ok(false) } else { self.look_at(&record, owned, turn).await };
+                Ok::<_, RouteError>(forwarded? | removed?)
+            };
+            match RequestDeadline::after(left).scope(acts).await {
                 Ok(is_more) => more |= is_more,
                 Err(error) => failed = Some(error),
             }
         }
         failed.map_or(Ok(more), Err)
+    }
+
+    /// Forwards dead letters of one topic that says where to, in the shards `owned`.
+    async fn forward(&self, record: &TopicRecord, owned: &[u32], turn: usize) -> Result<bool, RouteError> {
+        let Some(to) = &record.config.dead_to else { return Ok(false) };
+        let shards: Vec<Shard> =
+            record.routing.all(&record.name).filter(|shard| owned.contains(&shard.index)).collect();
+        let counted = self.count(&shards).await?;
+        let mut with_any: Vec<u32> = counted.iter().filter(|(_, dead)| *dead > 0).map(|(index, _)| *index).collect();
+        let first = turn % with_any.len().max(1);
+        with_any.rotate_left(first);
+        let looked = self.forwarder.look(&self.router, (record, to), with_any).await?;
+        if looked.done > 0 {
+            sleep(Duration::from_secs_f64(looked.done as f64 / PER_SECOND_MAX)).await;
+        }
+        Ok(looked.more && looked.done > 0)
     }
 
     /// Removes what one topic keeps no longer, in the shards `owned`, until the deadline of this task. A shard that fails

@@ -2,6 +2,7 @@
 
 mod counts;
 mod ends;
+mod forwarding;
 mod limits;
 mod lives;
 mod past;
@@ -46,6 +47,8 @@ struct Watched {
     bad_shard: Mutex<Option<u32>>,
     /// Batches of changes that have come, and which of them are refused.
     edits: Mutex<(u64, Range<u64>)>,
+    /// Dead letters are not moved out.
+    moves_fail: AtomicBool,
     /// Replicas are behind.
     behind: AtomicBool,
     /// Where reads, creations and deletions of topics are held up, while they are.
@@ -78,6 +81,7 @@ impl Watched {
                 self.looks.fetch_add(1, Ordering::SeqCst);
             }
             ("put_topic" | "delete_topic", _) => pass(&self.writes).await,
+            ("edit_dead_letters", _) if self.moves_fail.load(Ordering::SeqCst) => return away("move out", "down"),
             ("confirm", _) if self.behind.load(Ordering::SeqCst) => return away("wait for replicas", "behind"),
             ("enqueue", [shard]) => {
                 assert!(call.items <= BATCH_ITEMS_MAX);
@@ -143,6 +147,7 @@ impl Fixture {
             not_ready: AtomicU64::new(0),
             bad_shard: Mutex::new(None),
             edits: Mutex::new((0, 0..0)),
+            moves_fail: AtomicBool::new(false),
             behind: AtomicBool::new(false),
             reads: Mutex::default(),
             writes: Mutex::default(),

@@ -77,7 +77,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
     }
     let mut faults = JoinSet::new();
     faults.spawn(crate::faults::direct(world.clone(), nodes.clone(), client.shared.clone()));
-    let (elsewhere, mut last) = (Client { topic: drafts(), ..client.clone() }, 1);
+    let elsewhere = Client { topic: drafts(), ..client.clone() };
     for round in 0..ROUNDS {
         let ids = (0..LETTERS).map(|n| MessageId::new(&format!("letter-{round}-{n}")).expect("a good id")).collect();
         let letters = client.die(ids).await;
@@ -85,7 +85,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
         for letter in letters {
             all.spawn(client.clone().contend(letter));
         }
-        last = 1 + u32::try_from(world.dice.below(SHARDS_MAX)).expect("few");
+        let last = 1 + u32::try_from(world.dice.below(SHARDS_MAX)).expect("few");
         world.request(&nodes[0], &orders(), last).await;
         let mut cases = Vec::new();
         while let Some(case) = all.join_next().await {
@@ -105,7 +105,7 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client) -
             assert!(left == (None, None), "I15: {case:?} was repeated ({again:?}) after all had ended: {left:?}");
         }
     }
-    last
+    crate::forwarded::live(world, nodes, client, &elsewhere).await
 }
 
 impl Client {

@@ -18,6 +18,7 @@ mod crossing;
 mod deletions;
 mod draw;
 mod faults;
+mod forwarded;
 mod full;
 mod impatient;
 mod judge;

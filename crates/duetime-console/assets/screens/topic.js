@@ -198,7 +198,15 @@ function Flow({ flow, died, of: { words, all, isWhole } }) {
 
 const MERGED = ["retry", "rate_limit"];
 // What `none` takes back.
-const NONE = ["sink", "rate_limit", "dead_retention", "dead_max", "max_messages", "max_bytes"];
+const NONE = [
+  "sink",
+  "rate_limit",
+  "dead_retention",
+  "dead_max",
+  "dead_to",
+  "max_messages",
+  "max_bytes",
+];
 const settingsOf = (topic) =>
   Object.fromEntries(Object.entries(topic).filter(([name]) => !COUNTS.includes(name)));
 

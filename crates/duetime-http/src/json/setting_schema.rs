@@ -54,6 +54,7 @@ fn value(setting: &Setting, kind: &Kind, writer: Writer) -> Value {
         (Kind::Flag, _) => json!({"type": "boolean"}),
         (Kind::Shards, _) => reference("ShardCountIn"),
         (Kind::Sink, _) => reference("Sink"),
+        (Kind::Topic, _) => json!({"type": "string"}),
         (Kind::Object(_), Writer::Client) if kind.list_form().is_some() => {
             let short = kind.list_form().map(|list| value(setting, list, writer));
             json!({"anyOf": [reference(&component(setting.name)), short]})

@@ -10,7 +10,7 @@ use crate::json::fields;
 use crate::json::problem::{Problem, Refusal};
 use crate::json::setting_schema::TopicChangeSchema;
 use crate::routes::command::Asked;
-use crate::routes::topics::{SETTINGS_BYTES_MAX, bounded, change_of, check_sink};
+use crate::routes::topics::{SETTINGS_BYTES_MAX, bounded, change_of, check_dead_to, check_sink};
 
 const FIELDS: [&str; 2] = ["accept_loss", "settings"];
 
@@ -83,6 +83,7 @@ pub(crate) async fn post(asked: Asked<Map<String, Value>, SETTINGS_BYTES_MAX>) -
         None => None,
         Some(settings) => {
             check_sink(&settings, &caller)?;
+            check_dead_to(&settings, &caller)?;
             // They are made to the defaults, whatever the topic had.
             Some(bounded(&app, None, settings, &caller)?)
         }

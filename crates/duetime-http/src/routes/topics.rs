@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::auth::Caller;
+use crate::auth::{Caller, Scope};
 use crate::json::fields;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::{Problem, Refusal};
@@ -134,6 +134,7 @@ pub(crate) async fn put(
     body::json_only(&headers)?;
     let change = read_change(&body::whole(body, &headers, SETTINGS_BYTES_MAX).await?)?.by(caller.name());
     check_sink(&change, &caller)?;
+    check_dead_to(&change, &caller)?;
     let resizes = change.has("shards");
     let put = put_within(&app, &topic, &change, &caller).await?;
     if !put.created && resizes {
@@ -186,6 +187,11 @@ async fn put_within(
 /// Refuses a sink that the caller may not use. It goes by what is asked for, whatever the topic has already.
 pub(crate) fn check_sink(change: &TopicChange, caller: &Caller) -> Result<(), Problem> {
     change.sink().map_or(Ok(()), |sink| caller.check_sink(sink))
+}
+
+/// Refuses to forward dead letters to a topic in which the caller may schedule nothing.
+pub(crate) fn check_dead_to(change: &TopicChange, caller: &Caller) -> Result<(), Problem> {
+    change.dead_to().map_or(Ok(()), |to| caller.check(&[Scope::Produce], Some(to)))
 }
 
 /// The change within what the caller may give a topic, to the topic that is there or to a new one.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::Request;
 use duetime_core::StoreError;
 use duetime_core::layer::{Call, StoreLayer};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{Faulty, TestApi, away};
-use crate::Auth;
+use crate::{Auth, AuthConfig};
 
 const REDRIVE: &str = "/v1/topics/orders/dead/redrive";
 
@@ -272,4 +274,34 @@ async fn an_id_that_is_named_again_is_counted_once_and_at_most_once_is_edited_to
     let edit = json!({"ids": ["a"], "payload": "edited"});
     assert_eq!(words(&redrive(&api, "/v1/topics/mails/dead/redrive", edit).await), ["redriven"]);
     assert_eq!(counts(&api, "mails").await, (json!(1), json!(1)));
+}
+
+#[tokio::test]
+async fn a_token_forwards_letters_only_to_topics_in_which_it_may_schedule() {
+    let token = |name: &str, scopes: Value, topics: Value| {
+        json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": scopes, "topics": topics})
+    };
+    let tokens = [
+        token("own", json!(["admin", "produce"]), json!(["a-*"])),
+        token("mute", json!(["admin"]), json!(["a-*", "b"])),
+        token("both", json!(["admin", "produce"]), json!(["a-*", "b"])),
+    ];
+    let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
+    let ask = async |who: &str, method: &str, path: &str, body: Value| {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.header("authorization", format!("Bearer a-secret-of-{who}-0123"));
+        api.send(request.body(Body::from(body.to_string())).unwrap()).await
+    };
+    for who in ["own", "mute"] {
+        let answer = ask(who, "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await;
+        assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{who}");
+        let settings = json!({"settings": {"dead_to": "b"}});
+        assert_eq!(ask(who, "POST", "/v1/topics/a-1/adopt", settings).await.problem().0, 403, "{who}");
+    }
+    assert_eq!(ask("both", "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await.json()["dead_to"], "b");
+    assert_eq!(ask("own", "PUT", "/v1/topics/a-1", json!({"dead_to": null})).await.status, 200);
+    // Known as a circle, whoever asks.
+    let answer = ask("both", "PUT", "/v1/topics/a-1", json!({"dead_to": "a-1"})).await;
+    assert_eq!((answer.problem().0, &answer.json()["field"]), (400, &json!("dead_to")));
 }

@@ -116,6 +116,12 @@ impl TopicChange {
         self.fields.get("sink")?.get("name")?.as_str()
     }
 
+    /// The topic to which the change has dead letters forwarded.
+    #[must_use]
+    pub fn dead_to(&self) -> Option<&str> {
+        self.fields.get("dead_to")?.as_str()
+    }
+
     /// Whether the change leaves a topic alone because of how it delivers, or was paused.
     fn passes_over(&self, present: Option<&TopicRecord>) -> bool {
         let Some(through) = &self.through else { return false };
@@ -319,6 +325,7 @@ mod tests {
             (r#"{"delivery":"twice"}"#, "delivery"),
             (r#"{"max_messages":0}"#, "max_messages"),
             (r#"{"max_bytes":"much"}"#, "max_bytes"),
+            (r#"{"dead_to":"a b"}"#, "dead_to"),
         ] {
             let error = change(text).apply(&TopicConfig::default()).unwrap_err();
             let CatalogError::Invalid { field: named, detail } = error else { panic!("{text}: {error}") };

@@ -29,6 +29,8 @@ struct Inside {
     unreadable: BTreeSet<String>,
     /// Topics with messages on their way to a shard that they do not have, and how many.
     stranded: BTreeMap<TopicName, u64>,
+    /// Topics whose dead letters cannot be forwarded to the topic that they name, and why.
+    unforwarded: BTreeMap<TopicName, String>,
 }
 
 /// Issues of topics that an operator must act on.
@@ -88,6 +90,9 @@ impl Issues {
         for (topic, messages) in inside.stranded.iter().take(SHOWN_MAX) {
             all.push(format!("{messages} messages of topic {topic} are on their way to a shard that it does not have"));
         }
+        for (topic, why) in inside.unforwarded.iter().take(SHOWN_MAX) {
+            all.push(format!("dead letters of topic {topic} are not forwarded: {why}"));
+        }
         if !inside.unreadable.is_empty() {
             all.push(format!("records of topics cannot be read: {}", listed(inside.unreadable.iter())));
         }
@@ -146,6 +151,7 @@ impl Issues {
         inside.lost.remove(topic);
         inside.outdated.remove(topic);
         inside.stranded.remove(topic);
+        inside.unforwarded.remove(topic);
     }
 
     /// Records how many messages of the topic are on their way to a shard that it does not have. Returns true on change.
@@ -155,6 +161,20 @@ impl Issues {
             return inside.stranded.remove(topic).is_some();
         }
         inside.stranded.insert(topic.clone(), messages).is_none()
+    }
+
+    /// Records why dead letters of the topic are not forwarded; `None`: they are. Returns true on change.
+    pub(crate) fn set_unforwarded(&self, topic: &TopicName, why: Option<String>) -> bool {
+        let mut inside = self.0.lock();
+        match why {
+            None => inside.unforwarded.remove(topic).is_some(),
+            Some(why) => inside.unforwarded.insert(topic.clone(), why.clone()) != Some(why),
+        }
+    }
+
+    /// Topics whose dead letters are not forwarded.
+    pub(crate) fn unforwarded(&self) -> Vec<TopicName> {
+        self.0.lock().unforwarded.keys().cloned().collect()
     }
 
     pub(crate) fn count_stranded(&self) -> usize {

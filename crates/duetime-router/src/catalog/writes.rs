@@ -7,7 +7,7 @@ use duetime_core::{ChangeId, StoreError, TopicConfig, TopicName, TopicRecord};
 use tracing::warn;
 
 use crate::catalog::change::{CatalogPut, TopicChange, TopicPut, check_sink};
-use crate::catalog::{CONFLICTS_MAX, Catalog};
+use crate::catalog::{CONFLICTS_MAX, Catalog, dead_to};
 use crate::error::CatalogError;
 
 impl Catalog {
@@ -101,6 +101,11 @@ impl Catalog {
             && (present.is_none() || change.has("sink"))
         {
             check_sink(name, sink, &**sinks, *has_streams)?;
+        }
+        if let Some(to) = &config.dead_to
+            && (present.is_none() || change.has("dead_to"))
+        {
+            dead_to::check(name, to, &self.all())?;
         }
         let record = match &present {
             None => self.fresh(name, config),

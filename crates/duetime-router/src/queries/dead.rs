@@ -101,7 +101,7 @@ impl DeadLetters {
     }
 
     /// One page of one shard; asked again where the shard or this node was behind with the routing.
-    async fn page_of(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, RouteError> {
+    pub(crate) async fn page_of(&self, shard: &Shard, from: Option<i64>, limit: usize) -> Result<DeadPage, RouteError> {
         for _ in 0..PAGE_TRIES {
             let record = self.dispatcher.topic(&shard.topic).await?;
             let present = record.routing.shard(&shard.topic, shard.index);

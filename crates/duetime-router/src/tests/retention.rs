@@ -10,15 +10,16 @@ use crate::Retention;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A node that scans all shards of these topics.
-fn retention(fixture: &Fixture, topics: &[&TopicName]) -> Retention {
+pub(super) fn retention(fixture: &Fixture, topics: &[&TopicName]) -> Retention {
     let all = topics.iter().flat_map(|topic| (0..4).map(|index| ((*topic).clone(), index)));
     let owned = watch::Sender::new(Arc::new(OwnedShards(all.collect())));
     Retention::new(fixture.router.clone(), owned.subscribe(), Draw::new(rand::random::<u64>))
 }
 
-/// So many messages die.
-async fn die(fixture: &Fixture, topic: &TopicName, count: usize) {
-    let items: Vec<Enqueue> = (0..count).map(|n| message(&format!("{n}-{}", rand::random::<u64>()))).collect();
+/// So many messages die, and all else that is due in the topic; their ids.
+pub(super) async fn die(fixture: &Fixture, topic: &TopicName, count: usize) -> Vec<String> {
+    let names: Vec<String> = (0..count).map(|n| format!("{n}-{}", rand::random::<u64>())).collect();
+    let items: Vec<Enqueue> = names.iter().map(|name| message(name)).collect();
     assert!(fixture.router.enqueue(topic, items).await.iter().all(Result::is_ok));
     for shard in fixture.catalog.get(topic).unwrap().routing.all(topic) {
         loop {
@@ -37,9 +38,10 @@ async fn die(fixture: &Fixture, topic: &TopicName, count: usize) {
             }
         }
     }
+    names
 }
 
-async fn dead(fixture: &Fixture, topic: &TopicName) -> u64 {
+pub(super) async fn dead(fixture: &Fixture, topic: &TopicName) -> u64 {
     fixture.router.counter.count(topic).await.unwrap().total.dead
 }
 

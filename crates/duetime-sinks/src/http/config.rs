@@ -6,6 +6,7 @@ use std::time::Duration;
 use duetime_settings::{ClientTls, Secret, TargetUrl};
 use serde::Deserialize;
 
+use super::batch::MESSAGES_MAX;
 use crate::fault::SinkFault;
 use crate::probe_wait::ProbeWaitMax;
 use crate::settings;
@@ -44,6 +45,11 @@ pub struct HttpConfig {
     /// Longest time to connect. Default `3s`.
     #[serde(with = "duetime_core::units::duration", default = "settings::seconds::<3>")]
     pub connect_timeout: Duration,
+    /// Most messages in one request, 1 to 100. Default 1: the body is the payload of one message.
+    ///
+    /// With more the body is a JSON array, of what is due together: no message waits for others.
+    #[serde(default = "one")]
+    pub batch: usize,
     /// Requests in flight at once, over all topics of this sink, 1 to 4096. Default 64.
     #[serde(default = "sixty_four")]
     pub concurrency: usize,
@@ -69,6 +75,10 @@ pub struct HttpConfig {
     /// Higher where each try is a burden for the target; what waited is that much later once it is back.
     #[serde(default)]
     pub max_probe_wait: ProbeWaitMax,
+}
+
+const fn one() -> usize {
+    1
 }
 
 const fn sixty_four() -> usize {
@@ -105,6 +115,12 @@ impl HttpConfig {
         }
         if self.connect_timeout.is_zero() {
             add("connect_timeout", "connect_timeout must be above 0");
+        }
+        if !(1..=MESSAGES_MAX).contains(&self.batch) {
+            add("batch", "batch must be 1 to 100");
+        }
+        if self.batch > 1 && (self.content_type.is_some() || !self.header_prefix.is_empty()) {
+            add("batch", "batch sends an array of JSON, headers within; leave content_type and header_prefix out");
         }
         if !(1..=4096).contains(&self.concurrency) {
             add("concurrency", "concurrency must be 1 to 4096");

@@ -1,9 +1,10 @@
-//! The sink `http`: a webhook per Standard Webhooks, one request for each message.
+//! The sink `http`: a webhook per Standard Webhooks, one request for each message, or for several where asked.
 //!
-//! `config` is the manual of its settings, `request` builds what is sent, `guard` decides which
+//! `config` is the manual of its settings, `batch` has several messages in one request, `request` builds what is sent, `guard` decides which
 //! addresses may be reached, `client` sends on connections of `sliced`, whose `frames` are counted, `sign` signs,
 //! `verdict` judges the answers, `target` does it all.
 
+mod batch;
 mod client;
 mod config;
 mod frames;

@@ -5,6 +5,7 @@ use duetime_core::{Delivery, Timestamp};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+use super::batch;
 use super::config::{HttpConfig, HttpSettings};
 use super::sign::Signer;
 use crate::fault::SinkFault;
@@ -103,7 +104,8 @@ impl RequestTemplate {
             // A trace goes on under the names that every receiver knows.
             let prefix = if is_trace_header(name) { "" } else { &self.prefix };
             let name = format!("{prefix}{}", name.to_ascii_lowercase());
-            if own_headers::hides(message, &name) || reserved(&name) || self.fixed.contains_key(name.as_str()) {
+            let is_reserved = reserved(&name) && !own_headers::says_origin(&name);
+            if own_headers::hides(message, &name) || is_reserved || self.fixed.contains_key(name.as_str()) {
                 continue;
             }
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value.as_bytes())) {
@@ -114,25 +116,55 @@ impl RequestTemplate {
                 }
             }
         }
-        for (name, value) in &self.fixed {
-            headers.insert(name.clone(), value.clone());
-        }
-        let by_payload = || HeaderValue::from_static(content_type::of(&message.payload));
-        headers.entry(CONTENT_TYPE).or_insert_with(by_payload);
-        let plain = |text: &str| HeaderValue::from_str(text).expect("it is made of visible ASCII");
-        let id = message.delivery_id();
-        let timestamp_s = now.as_millis().div_euclid(1000);
-        if let Some(signature) = signer.sign(&id, timestamp_s, &message.payload) {
-            headers.insert("webhook-signature", plain(&signature));
-        }
-        headers.insert("webhook-id", plain(&id));
-        headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
-        headers.insert("duetime-not-after", HeaderValue::from(not_after.as_millis()));
+        self.complete(&mut headers, (&message.delivery_id(), &message.payload), signer, now, not_after);
         for (name, value) in own_headers::of(message) {
             headers.insert(name, plain(&value));
         }
         headers
     }
+
+    /// The headers of a request with this body, which hands several messages of one topic over.
+    pub(super) fn headers_of_batch(
+        &self,
+        (messages, body): (&[Delivery], &[u8]),
+        signer: &Signer,
+        now: Timestamp,
+        not_after: Timestamp,
+    ) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(self.fixed.len() + 8);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.complete(&mut headers, (&batch::id(messages), body), signer, now, not_after);
+        headers.insert("duetime-batch", HeaderValue::from(messages.len()));
+        let topic = messages.first().map(|message| plain(message.topic.as_str()));
+        headers.extend(topic.map(|topic| (HeaderName::from_static("duetime-topic"), topic)));
+        headers
+    }
+
+    /// Adds what each request has: the configured headers, the type of its body, id, time and signature.
+    fn complete(
+        &self,
+        headers: &mut HeaderMap,
+        (id, body): (&str, &[u8]),
+        signer: &Signer,
+        now: Timestamp,
+        not_after: Timestamp,
+    ) {
+        for (name, value) in &self.fixed {
+            headers.insert(name.clone(), value.clone());
+        }
+        headers.entry(CONTENT_TYPE).or_insert_with(|| HeaderValue::from_static(content_type::of(body)));
+        let timestamp_s = now.as_millis().div_euclid(1000);
+        if let Some(signature) = signer.sign(id, timestamp_s, body) {
+            headers.insert("webhook-signature", plain(&signature));
+        }
+        headers.insert("webhook-id", plain(id));
+        headers.insert("webhook-timestamp", HeaderValue::from(timestamp_s));
+        headers.insert("duetime-not-after", HeaderValue::from(not_after.as_millis()));
+    }
+}
+
+fn plain(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("it is made of visible ASCII")
 }
 
 /// Whether a target, or a proxy before it, could take a part of the path for `.` or `..`, however often and by whatever

@@ -1,4 +1,4 @@
-//! One webhook: its connections, and a request for each message.
+//! One webhook: its connections, and a request for each message, or for several.
 
 use std::error::Error;
 use std::io;
@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use duetime_core::{Clock, Delivery, Sink, Timestamp, TopicName, Verdict};
 use duetime_settings::Redactor;
+use futures::StreamExt as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Method, Response};
@@ -16,6 +18,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use url::Url;
 
+use super::batch;
 use super::client::{ConnectedLate, SendError, WebhookClient, chunk};
 use super::config::{HttpConfig, HttpSettings, KIND};
 use super::guard::{Guard, GuardedResolver, Refused};
@@ -23,12 +26,12 @@ use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
 use crate::fault::SinkFault;
-use crate::gate::{Gate, GateMember};
+use crate::gate::{Gate, GateMember, GateTurn};
 use crate::settings;
 use crate::target::Target;
 
-/// Messages in one call: one, so that a slow answer holds back nobody's verdict.
-const BATCH_MAX: usize = 1;
+/// Messages of a refused batch that are sent by themselves at once.
+const SINGLES_AT_ONCE: usize = 16;
 /// How long an accepted request's answer may take to be read to its end, to keep the connection.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How much of a refusal's text is kept in the reason.
@@ -87,39 +90,107 @@ impl HttpTarget {
     }
 
     async fn hand_over(&self, topic: &GateMember, template: &RequestTemplate, message: &Delivery) -> Verdict {
-        let _turn = match topic.enter(1).await {
+        let _turn = match turn(topic).await {
             Ok(turn) => turn,
-            Err(full) => {
-                let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
-                return Verdict::NotSent { reason, after: full.after };
-            }
+            Err(full) => return full,
         };
-        let started = Instant::now();
-        let not_after = message.not_after.min(self.clock.now().plus(self.config.timeout));
-        match self.send(template, message, not_after, self.config.timeout).await {
+        match self.post(&Post { template, content: Content::One(message) }).await {
             Ok(answer) => self.verdict_of(answer).await,
-            Err(error) if was_cut(&error) && (is_unprocessed(&error) || !message.at_most_once) => {
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// Hands messages over in one request. What is refused together is sent again one by one, so that only the message that is
+    /// to blame is refused; at most once it is not.
+    async fn hand_over_together(
+        &self,
+        topic: &GateMember,
+        template: &RequestTemplate,
+        messages: &[Delivery],
+    ) -> Vec<Verdict> {
+        let verdicts = self.hand_over_batch(topic, template, messages).await;
+        let is_refused = matches!(verdicts.first(), Some(Verdict::Refused { .. }));
+        if messages.len() == 1 || !is_refused || messages.iter().any(|message| message.at_most_once) {
+            return verdicts;
+        }
+        let each: Vec<_> = messages.iter().map(std::slice::from_ref).collect();
+        let each = each.into_iter().map(|one| self.hand_over_batch(topic, template, one));
+        futures::stream::iter(each.collect::<Vec<_>>()).buffered(SINGLES_AT_ONCE).concat().await
+    }
+
+    /// One request of the batch format, which all of `messages` share.
+    async fn hand_over_batch(
+        &self,
+        topic: &GateMember,
+        template: &RequestTemplate,
+        messages: &[Delivery],
+    ) -> Vec<Verdict> {
+        let of_all = |verdict: Verdict| vec![verdict; messages.len()];
+        let _turn = match turn(topic).await {
+            Ok(turn) => turn,
+            Err(full) => return of_all(full),
+        };
+        let content = Content::Batch(messages, batch::body(messages));
+        let mut answer = match self.post(&Post { template, content }).await {
+            Ok(answer) => answer,
+            Err(verdict) => return of_all(verdict),
+        };
+        // The only statuses whose body says more than they do.
+        if !matches!(answer.status().as_u16(), 200 | 207) {
+            return of_all(self.verdict_of(answer).await);
+        }
+        let is_multi_status = answer.status().as_u16() == 207;
+        let read = tokio::time::timeout(self.config.timeout, self.read_whole(answer.body_mut()));
+        let Some(said) = read.await.ok().flatten() else {
+            return of_all(Verdict::NoAnswer { reason: "the answer of the target broke off".to_owned() });
+        };
+        if !batch::begins_as_results(&said) && !is_multi_status {
+            return of_all(Verdict::Accepted);
+        }
+        let clean = |text: &str, most: usize| self.redactor.redact(text, most);
+        match batch::verdicts(messages, &said, clean) {
+            Ok(Some(verdicts)) => verdicts,
+            Ok(None) if !is_multi_status => of_all(Verdict::Accepted),
+            Ok(None) => {
+                of_all(Verdict::Retry { reason: "the target answered 207 without results".to_owned(), after: None })
+            }
+            Err(reason) => of_all(Verdict::Retry { reason, after: None }),
+        }
+    }
+
+    /// Sends a request, and once more over another connection where the first was cut.
+    async fn post(&self, post: &Post<'_>) -> Result<Response<Incoming>, Verdict> {
+        let messages = post.messages();
+        let at_most_once = messages.iter().any(|message| message.at_most_once);
+        let until = self.clock.now().plus(self.config.timeout);
+        let not_after = messages.iter().map(|message| message.not_after).fold(until, Timestamp::min);
+        let started = Instant::now();
+        match self.send(post, not_after, self.config.timeout).await {
+            Ok(answer) => Ok(answer),
+            Err(error) if was_cut(&error) && (is_unprocessed(&error) || !at_most_once) => {
                 // A kept connection that the target closes as we write, or on which it takes no more, says nothing of
                 // the message or of the target; another connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());
-                match self.send(template, message, not_after, left).await {
-                    Ok(answer) => self.verdict_of(answer).await,
-                    Err(again) => self.of_error(&again, !is_unprocessed(&error)),
-                }
+                self.send(post, not_after, left).await.map_err(|again| self.of_error(&again, !is_unprocessed(&error)))
             }
-            Err(error) => self.of_error(&error, false),
+            Err(error) => Err(self.of_error(&error, false)),
         }
     }
 
     async fn send(
         &self,
-        template: &RequestTemplate,
-        message: &Delivery,
+        post: &Post<'_>,
         not_after: Timestamp,
         within: Duration,
     ) -> Result<Response<Incoming>, SendError> {
-        let headers = template.headers(message, &self.signer, self.clock.now(), not_after);
-        self.client.send(Method::POST, template.url.as_str(), headers, message.payload.clone(), within).await
+        let (template, now) = (post.template, self.clock.now());
+        let (headers, body) = match &post.content {
+            Content::One(message) => (template.headers(message, &self.signer, now, not_after), message.payload.clone()),
+            Content::Batch(messages, body) => {
+                (template.headers_of_batch((*messages, &body[..]), &self.signer, now, not_after), body.clone())
+            }
+        };
+        self.client.send(Method::POST, template.url.as_str(), headers, body, within).await
     }
 
     async fn verdict_of(&self, mut answer: Response<Incoming>) -> Verdict {
@@ -153,6 +224,19 @@ impl HttpTarget {
             begin.extend_from_slice(&chunk[..chunk.len().min(room)]);
         }
         begin
+    }
+
+    /// Reads the body of an answer that may judge messages, or as much of it as `max_response` says; `None`: it broke off.
+    async fn read_whole(&self, answer: &mut Incoming) -> Option<Vec<u8>> {
+        let mut whole = Vec::new();
+        while whole.len() as u64 <= self.config.max_response
+            && let Some(frame) = answer.frame().await
+        {
+            if let Ok(data) = frame.ok()?.into_data() {
+                whole.extend_from_slice(&data);
+            }
+        }
+        Some(whole)
     }
 
     /// `sent`: it may have been sent before.
@@ -190,6 +274,36 @@ impl HttpTarget {
         let innermost = std::iter::successors(Some(lost as &dyn Error), |cause| (*cause).source()).last();
         format!("{what} {url}: {}", innermost.expect("itself at least"))
     }
+}
+
+/// One request: how it is sent, and what it carries.
+struct Post<'a> {
+    template: &'a RequestTemplate,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    /// A message, whose payload is the body.
+    One(&'a Delivery),
+    /// Messages, and the body that has them all.
+    Batch(&'a [Delivery], Bytes),
+}
+
+impl Post<'_> {
+    fn messages(&self) -> &[Delivery] {
+        match &self.content {
+            Content::One(message) => std::slice::from_ref(*message),
+            Content::Batch(messages, _) => messages,
+        }
+    }
+}
+
+/// A turn for one request, or that there is none.
+async fn turn(topic: &GateMember) -> Result<GateTurn, Verdict> {
+    topic.enter(1).await.map_err(|full| {
+        let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
+        Verdict::NotSent { reason, after: full.after }
+    })
 }
 
 /// The causes of an error that are a `T`.
@@ -239,6 +353,9 @@ pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, SinkFau
 impl Target for HttpTarget {
     fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: HttpSettings = settings::read(KIND, HttpSettings::KNOWN, given)?;
+        if self.config.batch > 1 && settings.content_type.is_some() {
+            return Err("content_type is of no use where the sink has batch: it sends JSON; leave it out".to_owned());
+        }
         let template = self.template.for_topic(&settings)?;
         Ok(Arc::new(HttpSink { template, turns: self.gate.join(), target: self }))
     }
@@ -267,7 +384,7 @@ impl Sink for HttpSink {
     }
 
     fn batch_max(&self) -> usize {
-        BATCH_MAX
+        self.target.config.batch
     }
 
     fn calls_max(&self) -> usize {
@@ -279,8 +396,15 @@ impl Sink for HttpSink {
     }
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
-        let requests = batch.iter().map(|message| self.target.hand_over(&self.turns, &self.template, message));
-        futures::future::join_all(requests).await
+        let (target, turns, template) = (&self.target, &self.turns, &self.template);
+        let most = target.config.batch;
+        if most == 1 {
+            let requests = batch.iter().map(|message| target.hand_over(turns, template, message));
+            return futures::future::join_all(requests).await;
+        }
+        let parts = batch::split(batch, most).into_iter();
+        let requests = parts.map(|part| target.hand_over_together(turns, template, &batch[part]));
+        futures::future::join_all(requests).await.concat()
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The sink `http` against a webhook that answers as each test wants.
 
 mod at_most_once;
+mod batch;
 mod path;
 mod slow;
 

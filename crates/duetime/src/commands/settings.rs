@@ -67,7 +67,7 @@ impl SettingOption {
             Kind::Flag => "true|false",
             Kind::Word(_) => "WORD",
             Kind::Shards => "N|auto",
-            Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => "NAME",
+            Kind::Sink | Kind::Topic | Kind::Object(_) | Kind::Maybe(_) => "NAME",
         };
         let value = if self.takes_none() { format!("{value}|none") } else { value.to_owned() };
         let help = self.setting.summary().replace('`', "");
@@ -91,7 +91,7 @@ impl SettingOption {
             Kind::Number(..) => text.parse::<f64>().with_context(|| format!("--{name} is a number"))?.into(),
             Kind::Shards | Kind::Size => text.parse::<u64>().map_or_else(|_| text.into(), Value::from),
             Kind::Durations(_) => text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect(),
-            Kind::Duration | Kind::Word(_) | Kind::Sink | Kind::Object(_) | Kind::Maybe(_) => text.into(),
+            Kind::Duration | Kind::Word(_) | Kind::Sink | Kind::Topic | Kind::Object(_) | Kind::Maybe(_) => text.into(),
         })
     }
 

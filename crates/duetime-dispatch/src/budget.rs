@@ -268,7 +268,8 @@ impl TopicBudget {
 
     /// Waits until at least one message may be claimed.
     pub(crate) async fn available(&self) {
-        loop {
+        // Mostly there is one, and nobody has to be noted as waiting.
+        while self.free(&self.node.pools.lock()) == 0 {
             let (own, node) = (self.freed.notified(), self.node.freed.notified());
             tokio::pin!(own, node);
             own.as_mut().enable();

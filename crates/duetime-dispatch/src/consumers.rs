@@ -28,7 +28,6 @@ use crate::consumer_claim::Brought;
 use crate::schedule::Taken;
 use crate::scheduler::Scheduler;
 use crate::server_load::Bounds;
-use crate::shared_poll::SHARED_MAX;
 use crate::work::Work;
 
 /// A topic that was created is claimed from at the latest this long after.
@@ -197,11 +196,10 @@ impl EngineConsumers {
             return None;
         }
         let (scheduler, schedule) = (self.scheduler.clone(), work.schedule.clone());
-        let is_shared = asker.until.saturating_duration_since(Instant::now()) > SHARED_MAX;
-        Some(Box::pin(async move {
-            let poll = || scheduler.poll_topic(&schedule);
-            if is_shared { schedule.shared_poll.wait_or_poll(poll).await } else { poll().await }
-        }))
+        let wait = asker.until.saturating_duration_since(Instant::now());
+        Some(Box::pin(
+            async move { schedule.shared_polls.wait_or_poll(wait, || scheduler.poll_topic(&schedule)).await },
+        ))
     }
 }
 

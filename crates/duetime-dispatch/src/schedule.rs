@@ -23,7 +23,7 @@ use tracing::warn;
 use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
 use crate::server_load::{Bounds, ServerLoads, ServerReadiness};
 use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
-use crate::shared_poll::SharedPoll;
+use crate::shared_poll::SharedPolls;
 use crate::wheel::Wheel;
 
 /// A due time further ahead than this is not put on the wheel: polls report it again in time.
@@ -76,7 +76,7 @@ pub(crate) struct TopicSchedule {
     due: Notify,
     /// Who waits for a shard to fall due holds this: waiters are served in the order they came.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    pub(crate) shared_poll: SharedPoll,
+    pub(crate) shared_polls: SharedPolls,
     wheel: Arc<Wheel<TopicSchedule>>,
     clock: Arc<dyn Clock>,
     emptied: Arc<Notify>,
@@ -99,7 +99,7 @@ impl TopicSchedule {
             state: Mutex::default(),
             due: Notify::new(),
             turn: tokio::sync::Mutex::default(),
-            shared_poll: SharedPoll::default(),
+            shared_polls: SharedPolls::default(),
             wheel,
             clock,
             emptied,

@@ -116,7 +116,7 @@ async fn a_message_that_comes_while_a_claim_is_under_way_is_not_overlooked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn consumers_who_wait_share_their_polls_and_one_who_does_not_has_its_own() {
+async fn consumers_who_ask_at_once_share_their_polls_and_none_misses_what_came_before_it_asked() {
     let store = WiredStore::new().await;
     store.deaf.store(true, Ordering::SeqCst);
     let node = TestNode::on(store, TestSink::new(4, 16), DispatchConfig::default());
@@ -135,6 +135,13 @@ async fn consumers_who_wait_share_their_polls_and_one_who_does_not_has_its_own()
     assert!(node.store.take_calls()["next_due"] <= 3, "fifty claims that found nothing");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     node.pass(ms(10)).await;
+    let hasty: Vec<_> = (0..50).map(|_| claim(ms(0))).collect();
+    for claimed in hasty {
+        assert!(claimed.await.unwrap().is_empty());
+    }
+    let polls = node.store.take_calls()["next_due"];
+    assert!((1..=3).contains(&polls), "{polls} for fifty who do not wait");
+    node.pass(ms(1)).await;
     node.put("now", ms(0)).await;
     // No hint says so, and the next look of the node is far: who asks now finds it.
     let found = claim(ms(0)).await.unwrap();

@@ -10,16 +10,16 @@
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
 --          earlier request again; the new score is base + attempts; attempts is one number when all have the same
--- Cost  O(limit log N), eight calls for fresh messages, one more for each that is none; without any, nothing is written
+-- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; without any, nothing
+--       is written
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.
 local now, later, refused = present()
 if refused then return refused end
 local usual, max, request, once = tonumber(ARGV[6]), tonumber(ARGV[8]), ARGV[7], ARGV[12] == '1'
-local top = int(now * 1000 + 999)
 local function reply(buried, expired, alone, base, attempts, ids, bodies)
-  local next = call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
-  local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', top) or 0
+  local next = first()
+  local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', int(now * 1000 + 999)) or 0
   return { now, next, left, buried, expired, alone, base, attempts, ids, bodies, later }
 end
 local known = recall(request)
@@ -32,7 +32,7 @@ if known then
     ids[#ids + 1], attempts[#attempts + 1] = held[i], tonumber(held[i + 1]) - base
   end
   if ids[1] and ARGV[13] == '1' and base <= now * 1000 + 999 then
-    local z, deadline, class = {}, give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+    local z, deadline, class = {}, give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
     base = deadline * 1000 + class * 100
     for i = 1, #ids do z[2 * i - 1], z[2 * i] = int(base + attempts[i]), ids[i] end
     call('ZADD', Z, unpack(z))
@@ -40,9 +40,9 @@ if known then
   end
   return reply(0, 0, alone + 2, base, attempts, ids, ids[1] and call('HMGET', B, unpack(ids)) or {})
 end
-local got = call('ZRANGEBYSCORE', Z, '-inf', top, 'WITHSCORES', 'LIMIT', '0', ARGV[3])
+local got = due(now * 1000 + 999, ARGV[3])
 if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
-local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]))
+local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
 local alone, expired, waits, dead, ran_out = 0, 0, {}, {}, {}
@@ -104,7 +104,7 @@ for i = n, 1, -1 do
 end
 if n == 0 then alone = 0 end
 flight = flight - expired
-if waits[1] then call('ZADD', Z, unpack(waits)) end
+if waits[1] then move(waits, #waits) end
 for i = 1, #dead do bury(dead[i][1], dead[i][2], dead[i][3], dead[i][4], now) end
 if n == 0 then
   call('HSET', M, 'in_flight', int(flight))
@@ -114,7 +114,7 @@ elseif once then
   call('HDEL', B, unpack(ids, 1, n))
   call('HSET', M, 'in_flight', int(flight), remember(request, 0))
 else
-  call('ZADD', Z, unpack(z, 1, 2 * n))
+  move(z, 2 * n)
   call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight + n), remember(request, base + alone))
 end
 return reply(#dead, expired, alone, base, mixed and attempts or attempts[1] or 1, ids, bodies)

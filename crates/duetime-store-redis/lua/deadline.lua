@@ -1,14 +1,15 @@
 -- Part of the scripts that hand out deadlines; the rule is that of deadlines.rs in duetime-core.
 --
--- give(wanted, visibility, home): a deadline this shard never gave in that class, and the class. The
+-- give(wanted, visibility, home, last, parity): a deadline this shard never gave in that class, and the class. The
 -- deadlines of a class only rise; the caller writes `d` .. class. While ids move, those of the shards that they
 -- leave and of those that they go to are even or odd, as `parity` in meta says ("": all).
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  nothing
--- Cost  one call, where the class of the claim's length is far ahead two
-local function give(wanted, visibility, home)
-  local known = call('HMGET', M, 'd' .. home, 'parity')
+-- Cost  one call, none where `last`, d .. home, and `parity` have been read, and one more where the class of the claim's
+--       length is far ahead
+local function give(wanted, visibility, home, last, parity)
+  local known = last == nil and call('HMGET', M, 'd' .. home, 'parity') or { last, parity }
   local near, last, parity = visibility / 8, tonumber(known[1] or 0), tonumber(known[2] or '')
   local function above(taken)
     local at = math.max(wanted, taken + 1)

@@ -8,7 +8,7 @@
 -- Returns  nothing; a refusal ends the script: LATE ms | UNKNOWN_SHARD | NOT_READY epoch |
 --          STALE epoch rid shards previous state seed
 -- A store that went back gives an epoch again: the same epoch with another rid is another record.
--- Cost  two calls, O(1)
+-- Cost  two calls, O(1); a script may have more fields of meta read with those, instead of MORE
 local Z, B, D, I, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call, format, byte, sub = redis.call, string.format, string.byte, string.sub
 local head = ARGV[1]
@@ -19,7 +19,7 @@ local clock = call('TIME')
 local us = clock[2] + 0
 local own = clock[1] * 1000 + (us - us % 1000) / 1000
 if own - till > 0 then return redis.error_reply('LATE ' .. int(own - till)) end
-local meta = call('HMGET', M, 'epoch', 'body_max', 'in_flight', 'rid')
+local meta = call('HMGET', M, 'epoch', 'body_max', 'in_flight', 'rid' --[[MORE]])
 if not meta[1] or meta[1] .. ' ' .. (meta[4] or '') ~= caller then
   if not meta[1] then
     return redis.error_reply('UNKNOWN_SHARD it was never created, or its topic was deleted')

@@ -5,21 +5,20 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  recall(request): the remembered number, or nil; remember(request, number): fields to set
--- Cost  one call, O(1)
-local ring = call('HMGET', M, 'rqn', 'rq0', 'rq1', 'rq2', 'rq3', 'rq4')
-local requests, find = tonumber(ring[1] or 0), string.find
+-- Cost  no call: meta[5] to meta[10] have been read with the prelude
+local requests, find = tonumber(meta[5] or 0), string.find
 local function recall(request)
-  for k = 2, 6 do
-    local at = ring[k] and find(ring[k], request, 1, true)
+  for k = 6, 10 do
+    local at = meta[k] and find(meta[k], request, 1, true)
     if at and at % 16 == 1 then
-      return (struct.unpack('>I8', ring[k], at + 8))
+      return (struct.unpack('>I8', meta[k], at + 8))
     end
   end
 end
 local function remember(request, number)
   local k = math.floor(requests / 4) % 5
-  local before = requests % 4 > 0 and ring[k + 2] or ''
+  local before = requests % 4 > 0 and meta[k + 6] or ''
   requests = requests + 1
-  ring[k + 2] = before .. request .. struct.pack('>I8', number)
-  return 'rqn', int(requests), 'rq' .. k, ring[k + 2]
+  meta[k + 6] = before .. request .. struct.pack('>I8', number)
+  return 'rqn', int(requests), 'rq' .. k, meta[k + 6]
 end

@@ -12,6 +12,7 @@ const REFUSAL: &str = include_str!("../lua/refusal.lua");
 const RECALL: &str = include_str!("../lua/recall.lua");
 const PLACE: &str = include_str!("../lua/place.lua");
 const RING: &str = include_str!("../lua/ring.lua");
+const DUE: &str = include_str!("../lua/due.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
 const BACKOFF: &str = include_str!("../lua/backoff.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
@@ -22,6 +23,10 @@ const MAKE: &str = include_str!("../lua/make.lua");
 const SOURCE: &str = include_str!("../lua/source.lua");
 /// What is remembered never answers an item at a source.
 const NEVER: &str = "false";
+/// Where the prelude reads more fields of meta for who needs them, in the same call.
+const MORE: &str = " --[[MORE]]";
+/// What `ring.lua` has of meta, and `deadline.lua` for the class of a claim.
+const OF_CLAIM: &str = ", 'rqn', 'rq0', 'rq1', 'rq2', 'rq3', 'rq4', 'd' .. ARGV[5], 'parity'";
 /// The arguments, as each script on a shard names them.
 const ARGS: &str = "local A = ARGV\n";
 
@@ -281,13 +286,14 @@ impl Scripts {
                 "claim",
                 true,
                 &[
-                    PRELUDE,
+                    &PRELUDE.replace(MORE, OF_CLAIM),
                     PRESENT,
                     LAYOUT,
                     PAST,
                     DEAD,
                     DEADLINE,
                     RING,
+                    DUE,
                     BACKOFF,
                     BODY,
                     MAX_ATTEMPTS,

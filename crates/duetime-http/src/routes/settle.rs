@@ -131,8 +131,11 @@ pub(crate) async fn settle_each(
     let _turn = memory::turn_for(receipts.len()).await;
     let mut read: Vec<Result<(usize, Receipt), Refusal>> = Vec::with_capacity(receipts.len());
     for some in receipts.chunks(ITEMS_AT_ONCE) {
+        // Between two portions only: a turn of the runtime costs more than a few receipts.
+        if !read.is_empty() {
+            tokio::task::yield_now().await;
+        }
         read.extend(some.iter().map(|raw| read_receipt(topics, field, raw)));
-        tokio::task::yield_now().await;
     }
     let settle = |at: usize| {
         let its = read.iter().flatten().filter(|(of, _)| *of == at);

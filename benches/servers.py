@@ -106,7 +106,8 @@ class Pair:
 
     def ask(self, method, path, body):
         url, head = f"http://127.0.0.1:{self.port}{path}", {"content-type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head, method=method)) as answer:
+        asked = urllib.request.Request(url, json.dumps(body).encode(), head, method=method)
+        with urllib.request.urlopen(asked) as answer:
             return json.load(answer)
 
 

@@ -1,8 +1,8 @@
 //! One poll of a topic serves all consumers who wait at that time.
 //!
 //! A consumer who asks has the topic polled once, because no hint may have announced what is due by then. With many
-//! consumers that is more polls than claims, so they share them: those who wait longer than [`SHARED_MAX`] have one every
-//! [`POLL_GAP`], the others one after the other.
+//! consumers that is more polls than claims, so they share them: those who wait longer than [`SHARED_MAX`] have one
+//! every [`POLL_GAP`], the others one after the other.
 
 use std::time::Duration;
 

@@ -10,8 +10,8 @@
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
 --          earlier request again; the new score is base + attempts; attempts is one number when all have the same
--- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; without any, nothing
---       is written
+-- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; without any,
+--       nothing is written
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.
 local now, later, refused = present()

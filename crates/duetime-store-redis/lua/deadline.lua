@@ -6,7 +6,7 @@
 -- KEYS  the shard's five, see prelude
 -- ARGV  none of its own
 -- Returns  nothing
--- Cost  one call, none where `last`, d .. home, and `parity` have been read, and one more where the class of the claim's
+-- Cost  one call, none where `last`, d .. home, and `parity` have been read; one more where the class of the claim's
 --       length is far ahead
 local function give(wanted, visibility, home, last, parity)
   local known = last == nil and call('HMGET', M, 'd' .. home, 'parity') or { last, parity }

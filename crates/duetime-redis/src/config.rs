@@ -30,9 +30,12 @@ pub struct LinkConfig {
     pub tls: ClientTls,
     /// For the sentinels alone; the servers' is in the URL.
     pub sentinel: SentinelLogin,
-    /// Multiplexed connections to each master; calls are spread over them. More than a few gain nothing: Redis
-    /// runs scripts one at a time.
+    /// Multiplexed connections to each master: a call goes over the first that has few calls under way. More than a few
+    /// gain nothing: Redis runs scripts one at a time.
     pub connections: usize,
+    /// A connection with so many calls in progress is passed over for the next one. Below, calls that are made at about
+    /// the same time share a write, a read and a wake-up on both sides. 0: each call goes over the next connection.
+    pub calls_shared: usize,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,
     /// Longest wait for one answer. Above the longest stall that is to be sat out.
@@ -54,6 +57,7 @@ impl LinkConfig {
             tls: ClientTls::default(),
             sentinel: SentinelLogin::default(),
             connections: 3,
+            calls_shared: 16,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),

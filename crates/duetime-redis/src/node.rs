@@ -1,5 +1,6 @@
 //! One server and the few connections to it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,29 @@ use crate::dial::Endpoint;
 use crate::error::{Failure, into_result};
 use crate::replicated::ReplicaWaits;
 
+/// A connection, and how many calls are under way on it.
+struct CountedConnection {
+    connection: Arc<ServerConnection>,
+    calls: AtomicUsize,
+}
+
+/// A connection that one call goes over, until the call is over.
+struct CallSlot<'a>(&'a CountedConnection);
+
+impl Deref for CallSlot<'_> {
+    type Target = Arc<ServerConnection>;
+
+    fn deref(&self) -> &Arc<ServerConnection> {
+        &self.0.connection
+    }
+}
+
+impl Drop for CallSlot<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Certificates and address are in the endpoint. Connects when it is first asked.
 pub(crate) struct Node {
     /// `host:port`, as the cluster names it.
@@ -24,11 +48,13 @@ pub(crate) struct Node {
     pub(crate) waits: ReplicaWaits,
     pub(crate) confirms: Arc<Confirms>,
     server: Arc<Server>,
-    connections: Vec<Arc<ServerConnection>>,
+    connections: Vec<CountedConnection>,
+    /// See [`LinkConfig::calls_shared`].
+    calls_shared: usize,
     turn: AtomicUsize,
     /// Another server has taken its place: its calls fail at once. Never taken back: a server that
-    /// becomes a master again is a new `Node`.
-    deposed: CancellationToken,
+    /// becomes a master again is a new `Node`. `None`: no other can, so no call has to watch for it.
+    deposed: Option<CancellationToken>,
     /// When others were asked about it last.
     asked_about: Mutex<Option<Instant>>,
 }
@@ -36,12 +62,30 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(name: String, endpoint: Endpoint, config: &LinkConfig) -> Self {
         let server = Server::new(config);
-        let connections =
-            (0..config.connections.max(1)).map(|_| ServerConnection::new(&endpoint, config, &server)).collect();
+        let counted = |_| CountedConnection {
+            connection: ServerConnection::new(&endpoint, config, &server),
+            calls: AtomicUsize::new(0),
+        };
+        let connections = (0..config.connections.max(1)).map(counted).collect();
         let waits = ReplicaWaits::new(&endpoint, config, &server);
         let confirms = Arc::new(Confirms::new(&endpoint, config, &server));
-        let (deposed, asked_about) = (CancellationToken::new(), Mutex::default());
-        Self { name, endpoint, waits, confirms, server, connections, turn: AtomicUsize::new(0), deposed, asked_about }
+        Self {
+            name,
+            endpoint,
+            waits,
+            confirms,
+            server,
+            connections,
+            calls_shared: config.calls_shared,
+            turn: AtomicUsize::new(0),
+            deposed: Some(CancellationToken::new()),
+            asked_about: Mutex::default(),
+        }
+    }
+
+    /// The one server of a link: no other takes its place.
+    pub(crate) fn alone(name: String, endpoint: Endpoint, config: &LinkConfig) -> Self {
+        Self { deposed: None, ..Self::new(name, endpoint, config) }
     }
 
     /// Whether it is time to ask others about it, if that is done once in `every`; the caller does it then.
@@ -56,12 +100,12 @@ impl Node {
 
     /// Fails all in-flight calls: another server took over.
     pub(crate) fn depose(&self) {
-        self.deposed.cancel();
+        self.deposed.iter().for_each(CancellationToken::cancel);
     }
 
     /// Whether another server has taken its place.
     pub(crate) fn is_deposed(&self) -> bool {
-        self.deposed.is_cancelled()
+        self.deposed.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// What a call to a deposed server comes to: it goes to the present one.
@@ -71,15 +115,21 @@ impl Node {
 
     /// Waits for the end of a call, but not longer than this server is one to call.
     pub(crate) async fn unless_deposed<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let Some(deposed) = &self.deposed else { return call.await };
         tokio::select! {
             biased;
-            () = self.deposed.cancelled() => Err(self.deposed_failure()),
+            () = deposed.cancelled() => Err(self.deposed_failure()),
             answer = call => answer,
         }
     }
 
-    fn connection(&self) -> &Arc<ServerConnection> {
-        &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()]
+    /// The first connection that has few calls under way; where all have many, each in turn.
+    fn connection(&self) -> CallSlot<'_> {
+        let has_few = |counted: &&CountedConnection| counted.calls.load(Ordering::Relaxed) < self.calls_shared;
+        let in_turn = || &self.connections[self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len()];
+        let counted = self.connections.iter().find(has_few).unwrap_or_else(in_turn);
+        counted.calls.fetch_add(1, Ordering::Relaxed);
+        CallSlot(counted)
     }
 
     /// Sends one command and judges its answer; `asking`: to a node that is still taking the slot
@@ -125,7 +175,7 @@ impl Node {
         let sent = if asking {
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(cmd);
-            let answers = open.connection.send_packed_commands(&both, 1, 1).await;
+            let answers = Box::pin(open.connection.send_packed_commands(&both, 1, 1)).await;
             answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
         } else {
             open.connection.send_packed_command(&cmd).await
@@ -134,7 +184,7 @@ impl Node {
             Ok(value) => {
                 self.server.clock.checked(value).map_err(|failure| slot.end_if_broken(open.generation, failure))
             }
-            Err(error) => Err(slot.given_up(&open, end, error).await),
+            Err(error) => Err(Box::pin(slot.given_up(&open, end, error)).await),
         }
     }
 
@@ -181,5 +231,29 @@ impl Node {
                 .collect()),
             Err(error) => Err(slot.end_if_broken(generation, Failure::from(error))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Topology;
+    use crate::url::RedisUrl;
+
+    #[test]
+    fn calls_share_the_first_connection_that_has_few_of_them() {
+        let config = LinkConfig::new(RedisUrl::parse("redis://127.0.0.1:1").unwrap());
+        let Ok(Topology::Standalone(node)) = Topology::new(&config) else { panic!("one server") };
+        let of = |slot: &CallSlot<'_>| node.connections.iter().position(|known| std::ptr::eq(known, slot.0)).unwrap();
+        let mut held: Vec<CallSlot<'_>> =
+            (0..config.connections * config.calls_shared).map(|_| node.connection()).collect();
+        let spread: Vec<usize> = held.iter().map(of).collect();
+        assert!(spread.is_sorted() && spread.last() == Some(&(config.connections - 1)), "{spread:?}");
+        let more: Vec<CallSlot<'_>> = (0..config.connections).map(|_| node.connection()).collect();
+        let mut in_turn: Vec<usize> = more.iter().map(of).collect();
+        in_turn.sort_unstable();
+        assert_eq!(in_turn, (0..config.connections).collect::<Vec<_>>(), "all have many");
+        drop((held.remove(0), more));
+        assert_eq!(of(&node.connection()), 0);
     }
 }

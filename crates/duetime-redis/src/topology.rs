@@ -31,7 +31,7 @@ impl Topology {
         match &config.url {
             RedisUrl::Standalone(info) => {
                 let made = endpoint(info.as_ref().clone(), config)?;
-                Ok(Self::Standalone(Arc::new(Node::new(info.addr().to_string(), made, config))))
+                Ok(Self::Standalone(Arc::new(Node::alone(info.addr().to_string(), made, config))))
             }
             RedisUrl::Cluster { nodes, base } => {
                 Ok(Self::Cluster(Arc::new(Cluster::new(base.as_ref().clone(), nodes.clone(), config.clone())?)))

@@ -40,7 +40,7 @@ pub const DRAFTS: &str = "drafts";
 pub const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
 /// Longest wait of a node for one answer.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections of a node to one master that calls are spread over.
+/// Connections of a node to one master, over which its calls go in turn.
 const CONNECTIONS: usize = 2;
 const PRODUCERS: u64 = 3;
 const CONSUMERS: u64 = 3;

@@ -228,13 +228,15 @@ async fn many(
     let rules = rules(app, record, longest, trace.as_ref()).await?;
     let mut results = Results::new(style, raw.len());
     let portion = if raw.len() > ARRAY_ITEMS { LARGE_ARRAY_ITEMS } else { ARRAY_ITEMS };
-    for some in raw.chunks(portion) {
+    for (at, some) in raw.chunks(portion).enumerate() {
+        if at > 0 {
+            tokio::task::yield_now().await;
+        }
         let mut batch = EnqueueBatch::default();
         for item in some {
             batch.read(item.get().as_bytes(), None, &rules);
         }
         batch.enqueue(app, &record.name, &mut results).await;
-        tokio::task::yield_now().await;
     }
     Ok(answer(style, Body::from(results.finish())))
 }

@@ -89,6 +89,39 @@ type NewMessage struct {
 	MaxAttempts int
 	// VisibilityTimeout is how long a claim that asks for none hides it, 100 ms to 24 h; zero: as long as its topic says.
 	VisibilityTimeout time.Duration
+	// Repeat is the rule by which it comes again, under the same id; nil: it comes once.
+	Repeat *Repeat
+}
+
+// Repeat is a rule by which a message comes again: Every or Cron. The next one is written in the step that ends the one
+// before, so none is lost and none comes twice by that. A cancel ends the series.
+type Repeat struct {
+	// Every is how long after the one before the next one falls due, counted from the first: 1 s to 10 years.
+	Every time.Duration
+	// Cron has its times: minute, hour, day of the month, month, day of the week.
+	Cron string
+	// TimeZone is by whose clocks Cron goes, as IANA names it; empty: UTC.
+	TimeZone string
+	// Until is the moment after which none falls due; zero: there is none.
+	Until time.Time
+	// Times is how many there are, with the first; zero: no end.
+	Times int
+	// Missed says what becomes of times that pass while the one before is not settled: skip (also empty) or once.
+	Missed string
+}
+
+// RepeatRule is the rule of a message as it is read.
+type RepeatRule struct {
+	// Every is a duration, as 1h; empty where Cron is not.
+	Every    string
+	Cron     string
+	TimeZone string
+	Until    time.Time
+	// Times is how many there are still, this one among them; zero: no end.
+	Times  int
+	Missed string
+	// NextAt is when the one after this falls due if this one ends when it is due, or now; zero: this is the last.
+	NextAt time.Time
 }
 
 // Became is what became of a message that is gone, as a topic with remember knows.
@@ -208,11 +241,13 @@ type Message struct {
 	MaxAttempts int
 	// VisibilityTimeout is how long a claim hides it, as 5m; empty: as its topic says.
 	VisibilityTimeout string
-	Redrives          int
-	Shard             int
-	Payload           []byte
-	Headers           map[string]string
-	Death             *Death
+	// Repeat is the rule by which it comes again; nil: it comes once.
+	Repeat   *RepeatRule
+	Redrives int
+	Shard    int
+	Payload  []byte
+	Headers  map[string]string
+	Death    *Death
 }
 
 // Claimed is what a claim brought, and what became of the receipts that were acked before it.

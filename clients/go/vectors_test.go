@@ -76,6 +76,12 @@ func newMessage(args object) NewMessage {
 	if n, ok := args["max_attempts"].(float64); ok {
 		m.MaxAttempts = int(n)
 	}
+	if rule, ok := args["repeat"].(map[string]any); ok {
+		m.Repeat = &Repeat{
+			Cron: rule["cron"].(string), TimeZone: rule["time_zone"].(string),
+			Times: int(rule["times"].(float64)), Missed: rule["missed"].(string),
+		}
+	}
 	if n, ok := args["own_visibility_ms"].(float64); ok {
 		m.VisibilityTimeout = time.Duration(n) * time.Millisecond
 	}

@@ -135,6 +135,9 @@ func lineOf(m NewMessage) (line, error) {
 	if m.VisibilityTimeout != 0 {
 		fields["visibility_timeout"] = millis(m.VisibilityTimeout)
 	}
+	if m.Repeat != nil {
+		fields["repeat"] = m.Repeat.fields()
+	}
 	if m.Replace && m.OnConflict != "" {
 		return line{}, errors.New("duetime: Replace and OnConflict are both given; give one of them")
 	}
@@ -145,6 +148,25 @@ func lineOf(m NewMessage) (line, error) {
 	}
 	text, err := encode(fields)
 	return line{id, text, isMade}, err
+}
+
+func (r *Repeat) fields() map[string]any {
+	fields := map[string]any{}
+	if r.Every != 0 {
+		fields["every"] = millis(r.Every)
+	}
+	for name, text := range map[string]string{"cron": r.Cron, "time_zone": r.TimeZone, "missed": r.Missed} {
+		if text != "" {
+			fields[name] = text
+		}
+	}
+	if !r.Until.IsZero() {
+		fields["until"] = moment(r.Until)
+	}
+	if r.Times != 0 {
+		fields["times"] = r.Times
+	}
+	return fields
 }
 
 // encode writes JSON as the value is: signs that HTML knows stay as they are.
@@ -296,6 +318,7 @@ type answerMessage struct {
 	Attempts      int               `json:"attempts"`
 	MaxAttempts   int               `json:"max_attempts"`
 	Visibility    string            `json:"visibility_timeout"`
+	Repeat        *answerRepeat     `json:"repeat"`
 	Redrives      int               `json:"redrives"`
 	Shard         int               `json:"shard"`
 	DeliveryID    string            `json:"delivery_id"`
@@ -318,11 +341,24 @@ func (a answerMessage) payload() []byte {
 	return a.PayloadBase64
 }
 
+type answerRepeat struct {
+	Every    string `json:"every"`
+	Cron     string `json:"cron"`
+	TimeZone string `json:"time_zone"`
+	Until    *ms    `json:"until"`
+	Times    int    `json:"times"`
+	Missed   string `json:"missed"`
+	NextAt   *ms    `json:"next_at"`
+}
+
 func (a answerMessage) message() *Message {
 	m := &Message{
 		ID: a.ID, State: a.State, DueAt: a.DueAt.time(), VisibleAt: a.VisibleAt.time(), Attempts: a.Attempts,
 		Version: a.Version, ExpiresAt: a.ExpiresAt.time(), MaxAttempts: a.MaxAttempts, Redrives: a.Redrives, Shard: a.Shard,
 		Payload: a.payload(), Headers: a.Headers, VisibilityTimeout: a.Visibility,
+	}
+	if r := a.Repeat; r != nil {
+		m.Repeat = &RepeatRule{r.Every, r.Cron, r.TimeZone, r.Until.time(), r.Times, r.Missed, r.NextAt.time()}
 	}
 	if a.Death != nil {
 		m.Death = &Death{At: a.Death.At.time(), Reason: a.Death.Reason}

@@ -47,7 +47,7 @@ type InRaw = keyof Made<"TopicSettings"> | "pause" | "sink_issue" | "unreachable
 type MessageFields = Pick<
   client.NewMessage,
   | "id" | "headers" | "onConflict" | "payload" | "delay" | "dueAt" | "expires" | "expiresAt" | "maxAttempts"
-  | "visibilityTimeout"
+  | "visibilityTimeout" | "repeat"
 >;
 /** Of a cancel by `if_version`, which the client does not send. */
 type Changed = "changed";

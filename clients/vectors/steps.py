@@ -115,6 +115,11 @@ CALLS = [
     enqueue("one that says how long it is hidden", "orders",
             {"id": "order-13", "payload_text": "x", "due_at": LATER, "own_visibility_ms": 300_000},
             {"id": "order-13", "payload": "x", "due_at": LATER, "visibility_timeout": "300000ms"}),
+    enqueue("one that comes again", "orders",
+            {"id": "order-14", "payload_text": "x", "due_at": LATER, "repeat": {
+                "cron": "0 9 * * MON-FRI", "time_zone": "Europe/Berlin", "times": 24, "missed": "once"}},
+            {"id": "order-14", "payload": "x", "due_at": LATER, "repeat": {
+                "cron": "0 9 * * MON-FRI", "time_zone": "Europe/Berlin", "times": 24, "missed": "once"}}),
     enqueue("after a delay", "orders", {"id": "order-5", "payload_text": "x", "delay_ms": 1_800_000},
             {"id": "order-5", "payload": "x", "delay": "1800000ms"}),
     enqueue("a duplicate", "orders", {"id": "order-1", "payload_text": "y", "due_at": LATER},

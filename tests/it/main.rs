@@ -42,6 +42,7 @@ mod resize;
 mod resize_store;
 mod retention;
 mod rust_client;
+mod series;
 mod server_versions;
 mod service_manager;
 mod shop;

@@ -85,7 +85,8 @@ async fn each_is_hidden_for_its_own_time(node: &Node) {
 
 #[tokio::test]
 async fn each_message_is_hidden_for_its_own_time_in_the_embedded_store() {
-    each_is_hidden_for_its_own_time(&TestNode::new("").await).await;
+    let node = TestNode::new("").await;
+    each_is_hidden_for_its_own_time(&node).await;
 }
 
 #[tokio::test]

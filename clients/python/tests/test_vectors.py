@@ -57,6 +57,8 @@ def options(args: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {name: args[name] for name in KEPT if name in args}
     if "own_visibility_ms" in args:
         kept["visibility_timeout"] = timedelta(milliseconds=args["own_visibility_ms"])
+    if "repeat" in args:
+        kept["repeat"] = duetime.Repeat(**args["repeat"])
     return {**kept, **when(args), **expiry(args)}
 
 

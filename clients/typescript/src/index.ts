@@ -30,6 +30,8 @@ export {
   NoAnswer,
   type Payload,
   type Receipt,
+  type Repeat,
+  type RepeatRule,
   type Rescheduled,
   type RescheduleOutcome,
   type Settled,

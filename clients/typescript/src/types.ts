@@ -109,6 +109,38 @@ export type Due = { delay?: Duration; dueAt?: never } | { delay?: never; dueAt?:
 export type Expiry = { expires?: Duration; expiresAt?: never } | { expires?: never; expiresAt?: Date };
 
 /**
+ * By which rule a message comes again: `every` or `cron`. The next one is written in the step that ends the one before, so
+ * none is lost and none comes twice by that. A cancel ends the series.
+ */
+export interface Repeat {
+  /** So long after the one before, counted from the first: 1 s to 10 years. */
+  every?: Duration;
+  /** At these times: minute, hour, day of the month, month, day of the week. */
+  cron?: string;
+  /** By whose clocks `cron` goes, as IANA names it; absent: UTC. */
+  timeZone?: string;
+  /** None falls due after this. */
+  until?: Date;
+  /** How many there are, with the first. */
+  times?: number;
+  /** What becomes of times that pass while the one before is not settled: left out (`skip`), or one at once. */
+  missed?: "skip" | "once";
+}
+
+/** The rule of a message as it is read. */
+export interface RepeatRule {
+  readonly every?: string;
+  readonly cron?: string;
+  readonly timeZone?: string;
+  readonly until?: Date;
+  /** How many there are still, this one among them. */
+  readonly times?: number;
+  readonly missed: "skip" | "once";
+  /** When the one after this falls due if this one ends when it is due, or now; absent: this is the last. */
+  readonly nextAt?: Date;
+}
+
+/**
  * How a message is enqueued. An id is made in the client if none is given. By `earliest` and `latest`, of two messages
  * of one id that wait, the one that is due earlier, or later, is there, whole; what somebody holds is replaced.
  */
@@ -120,6 +152,8 @@ export type MessageOptions = Due & {
   maxAttempts?: number;
   /** How long a claim that asks for none hides it, 100 ms to 24 h; absent: as long as its topic says. */
   visibilityTimeout?: Duration;
+  /** By which rule it comes again, under the same id; absent: it comes once. */
+  repeat?: Repeat;
 } & Expiry;
 
 /**
@@ -243,6 +277,8 @@ export interface Message {
   readonly maxAttempts?: number;
   /** How long a claim hides it; absent: as its topic says. */
   readonly visibilityTimeout?: string;
+  /** By which rule it comes again; absent: it comes once. */
+  readonly repeat?: RepeatRule;
   readonly redrives: number;
   readonly shard: number;
   readonly payload: Payload;

@@ -18,6 +18,8 @@ import {
   isPassingStatus,
   Payload,
   type Receipt,
+  type Repeat,
+  type RepeatRule,
   type Rescheduled,
   RETRYABLE,
   type Settled,
@@ -126,9 +128,15 @@ function payloadFields(payload: unknown): Json {
   return { payload };
 }
 
+function repeatFields({ every, cron, timeZone, until, times, missed }: Repeat): Json {
+  const millis = until?.getTime();
+  if (Number.isNaN(millis)) throw new RangeError("repeat.until is an invalid Date");
+  return { every, cron, time_zone: timeZone, until: millis, times, missed };
+}
+
 /** The message as JSON on one line. */
 export function messageLine(message: NewMessage, id: string): string {
-  const { headers, onConflict, maxAttempts, visibilityTimeout } = message;
+  const { headers, onConflict, maxAttempts, visibilityTimeout, repeat } = message;
   return JSON.stringify({
     id,
     ...dueFields(message),
@@ -138,6 +146,7 @@ export function messageLine(message: NewMessage, id: string): string {
     ...expiryFields(message),
     ...(maxAttempts !== undefined && { max_attempts: maxAttempts }),
     ...(visibilityTimeout !== undefined && { visibility_timeout: visibilityTimeout }),
+    ...(repeat && { repeat: repeatFields(repeat) }),
   });
 }
 
@@ -285,6 +294,18 @@ function payloadOf(found: Json): Payload {
   return new Payload(payload !== undefined ? new TextEncoder().encode(payload) : decode(base64 ?? ""));
 }
 
+function repeatRule(found: Json): RepeatRule {
+  return present<RepeatRule>({
+    every: found.every,
+    cron: found.cron,
+    timeZone: found.time_zone,
+    until: time(found.until),
+    times: found.times,
+    missed: found.missed,
+    nextAt: time(found.next_at),
+  });
+}
+
 export function message(found: Json): Message {
   return present<Message>({
     id: found.id,
@@ -296,6 +317,7 @@ export function message(found: Json): Message {
     attempts: found.attempts,
     maxAttempts: found.max_attempts,
     visibilityTimeout: found.visibility_timeout,
+    repeat: found.repeat && repeatRule(found.repeat),
     redrives: found.redrives,
     shard: found.shard,
     payload: payloadOf(found),

@@ -33,6 +33,7 @@ const options = (args: Json): duetime.MessageOptions => ({
   ...when(args),
   ...expiry(args),
   ...(args.max_attempts !== undefined && { maxAttempts: args.max_attempts }),
+  ...(args.repeat && { repeat: { ...args.repeat, timeZone: args.repeat.time_zone } }),
   ...(args.own_visibility_ms && { visibilityTimeout: `${args.own_visibility_ms}ms` as duetime.Duration }),
 });
 

@@ -12,6 +12,7 @@ use serde_with::skip_serializing_none;
 use crate::became::Became;
 use crate::error::Problem;
 use crate::pause::TopicPause;
+use crate::repeat::RepeatRule;
 use crate::sink_issue::SinkIssue;
 
 /// A topic: its settings as they apply, and its counts.
@@ -234,6 +235,8 @@ pub struct Message {
     pub max_attempts: Option<u8>,
     /// How long a claim of it hides it, where it says so itself, as `5m`; `None`: as its topic says.
     pub visibility_timeout: Option<String>,
+    /// By which rule it comes again; `None`: it comes once.
+    pub repeat: Option<RepeatRule>,
     /// How many times it was redriven; a redrive sets `attempts` back.
     #[serde(default)]
     pub redrives: u16,

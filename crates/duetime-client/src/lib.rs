@@ -25,6 +25,7 @@ mod nodes;
 mod observe;
 mod pause;
 mod recent;
+mod repeat;
 mod shards;
 mod sink;
 mod sink_issue;
@@ -45,7 +46,7 @@ pub use dead_groups::{DeadGroup, DeadGroups};
 pub use duetime_core::names::MessageId;
 pub use duetime_core::routing::shard_of;
 pub use duetime_core::units::parse_duration;
-pub use duetime_core::{Due, Expiry, OnConflict, Timestamp, TopicConfig};
+pub use duetime_core::{Due, Expiry, Missed, OnConflict, RepeatAsk, Timestamp, TopicConfig};
 pub use error::{ClientError, Problem};
 pub use forecast::{Bucket, Forecast, Herd};
 pub use handled::{ConsumeOptions, ConsumerEvent, Handled};
@@ -58,6 +59,7 @@ pub use pause::TopicPause;
 pub use recent::{
     AuditFilter, AuditLine, AuditLog, Me, NodeAnswer, NotAccepted, RateStep, Rates, SinkRates, TopicRates,
 };
+pub use repeat::RepeatRule;
 pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkView};
 pub use sink_issue::{NodeSinkIssue, SinkIssue};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use duetime_core::{Due, Expiry, OnConflict};
+use duetime_core::{Due, Expiry, OnConflict, RepeatAsk};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// A message to be scheduled.
@@ -27,6 +27,8 @@ pub struct NewMessage {
     pub max_attempts: Option<u8>,
     /// How long a claim of it by a consumer hides it, 100 ms to 24 h; `None`: as long as its topic says.
     pub visibility_timeout: Option<Duration>,
+    /// By which rule it comes again; `None`: it comes once.
+    pub repeat: Option<RepeatAsk>,
 }
 
 impl NewMessage {
@@ -42,6 +44,7 @@ impl NewMessage {
             expires: None,
             max_attempts: None,
             visibility_timeout: None,
+            repeat: None,
         }
     }
 
@@ -70,6 +73,13 @@ impl NewMessage {
     #[must_use]
     pub fn visibility_timeout(mut self, visibility_timeout: Duration) -> Self {
         self.visibility_timeout = Some(visibility_timeout);
+        self
+    }
+
+    /// The same, again and again by a rule: the first one is due at the time given, else at the first of the rule.
+    #[must_use]
+    pub fn repeat(mut self, repeat: RepeatAsk) -> Self {
+        self.repeat = Some(repeat);
         self
     }
 
@@ -118,6 +128,9 @@ impl Serialize for NewMessage {
         }
         if let Some(visibility) = self.visibility_timeout {
             map.serialize_entry("visibility_timeout", &millis(visibility))?;
+        }
+        if let Some(repeat) = &self.repeat {
+            map.serialize_entry("repeat", repeat)?;
         }
         map.end()
     }
@@ -177,5 +190,8 @@ mod tests {
         assert_eq!(text, wanted);
         let text = serde_json::to_string(&NewMessage::new("").visibility_timeout(Duration::from_secs(5))).unwrap();
         assert_eq!(text, r#"{"payload":"","visibility_timeout":"5000ms"}"#);
+        let hourly = RepeatAsk { every: Some(Duration::from_secs(3_600)), times: Some(3), ..RepeatAsk::default() };
+        let text = serde_json::to_string(&NewMessage::new("").repeat(hourly)).unwrap();
+        assert_eq!(text, r#"{"payload":"","repeat":{"every":"1h","times":3}}"#);
     }
 }

@@ -3,7 +3,7 @@
 //! It is kept among the headers of the message, and whoever is handed the message sees it.
 
 use crate::limits::REASON_BYTES_MAX;
-use crate::message::{Death, EXPIRES, Headers, MAX_ATTEMPTS, VISIBILITY};
+use crate::message::{Death, EXPIRES, Headers, MAX_ATTEMPTS, REPEAT, VISIBILITY};
 use crate::names::TopicName;
 
 /// How the names of these headers begin.
@@ -17,7 +17,7 @@ const ATTEMPTS: &str = "duetime-dead-attempts";
 /// Why it died, in visible ASCII and spaces.
 const REASON: &str = "duetime-dead-reason";
 /// What was said of the message in its former topic and does not hold in the one to which it is forwarded.
-const LEFT_BEHIND: [&str; 3] = [EXPIRES, MAX_ATTEMPTS, VISIBILITY];
+const LEFT_BEHIND: [&str; 4] = [EXPIRES, MAX_ATTEMPTS, VISIBILITY, REPEAT];
 
 /// Where a forwarded message died, when, why, and after how many attempts.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_forwarded_message_says_where_it_died_and_neither_expires_nor_counts_on() {
-        let given = headers(&["shop", EXPIRES, MAX_ATTEMPTS, VISIBILITY, PREVIOUS]);
+        let given = headers(&["shop", EXPIRES, MAX_ATTEMPTS, VISIBILITY, REPEAT, PREVIOUS]);
         let kept = kept("refused:\n\u{fc}ber", &given).unwrap();
         let shown: Vec<_> = kept.delivered().collect();
         let own = [(DEAD_FROM, "orders"), (DIED_AT, "5"), (ATTEMPTS, "3"), (REASON, "refused:??ber")];

@@ -75,12 +75,13 @@ impl Expiry {
 }
 
 impl Settlement {
-    /// How the message ends by it, where it does.
+    /// How the message ends by it, where it does: one of a series is followed by its successor.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         match self {
             Self::Ack | Self::Remove => Some(End::Delivered),
             Self::Expire => Some(End::Expired),
+            Self::Repeat(next) => Some(next.end),
             _ => None,
         }
     }

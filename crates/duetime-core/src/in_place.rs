@@ -10,6 +10,10 @@ use crate::topic_config::OnExpiry;
 /// What is wrong with a sink in place on a store without streams, after its name.
 pub const IN_PLACE_NEEDS_STREAMS: &str = "delivers in place, which needs a store that has streams itself; choose one (docs/SINKS.md), or give the sink a url";
 
+/// Why a topic whose sink delivers in place takes no message that repeats.
+pub const IN_PLACE_ENDS_SERIES: &str = "its sink delivers in place: the store hands messages over by itself, and no node \
+    is there to write the next one; give the sink a url, or the topic another sink";
+
 /// How a sink wants its messages delivered inside the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InPlace {

@@ -33,6 +33,7 @@ mod pause;
 pub mod plans;
 mod previous;
 pub mod receipt;
+pub mod repeat;
 pub mod resize_store;
 pub mod resizing;
 pub mod retry;
@@ -68,7 +69,7 @@ pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};
 pub use memory::{Memory, Outcome};
 pub use message::{
-    Due, EXPIRES, Headers, MAX_ATTEMPTS, MessageState, Nonce, PREVIOUS, StoredMessage, VISIBILITY, Version,
+    Due, EXPIRES, Headers, MAX_ATTEMPTS, MessageState, Nonce, PREVIOUS, REPEAT, StoredMessage, VISIBILITY, Version,
 };
 pub use names::{MessageId, NameError, Namespace, TopicName};
 pub use on_conflict::OnConflict;
@@ -77,6 +78,7 @@ pub use pause::{PauseNote, check_pause_reason};
 pub use plans::PlanStore;
 pub use previous::Previous;
 pub use receipt::Receipt;
+pub use repeat::{Missed, Repeat, RepeatAsk, RepeatError, Rule, Successor};
 pub use resize_store::{ResizeStore, RoutingAuthority};
 pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};
 pub use retry::RetryPolicy;

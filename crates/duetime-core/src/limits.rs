@@ -58,6 +58,12 @@ pub const OWN_HEADER_BYTES_MAX: usize = 1 << 10;
 /// How far ahead a due time may lie: ten years of 365.25 days.
 pub const DUE_AHEAD_MAX: Duration = Duration::from_millis(315_576_000_000);
 
+/// Shortest `repeat.every` of a message; the longest is [`DUE_AHEAD_MAX`].
+pub const EVERY_MIN: Duration = Duration::from_secs(1);
+/// Longest `repeat.cron` of a message, in bytes.
+pub const CRON_BYTES_MAX: usize = 128;
+/// Longest name of a time zone, in bytes; the longest there is has 32.
+pub const TIME_ZONE_BYTES_MAX: usize = 64;
 /// Shortest and longest `remember` of a topic.
 pub const REMEMBER_MIN: Duration = Duration::from_secs(1);
 /// See [`REMEMBER_MIN`].

@@ -21,8 +21,10 @@ pub const EXPIRES: &str = "duetime-expires";
 pub const VISIBILITY: &str = "duetime-visibility";
 /// The header that keeps a [`Previous`](crate::Previous): the payload that the message had before somebody edited it.
 pub const PREVIOUS: &str = "duetime-previous";
+/// The header that keeps a [`Repeat`](crate::Repeat): by which rule the message comes again, and how far that has come.
+pub const REPEAT: &str = "duetime-repeat";
 /// What a message says of how Duetime treats it: kept among its headers, and shown to nobody who is handed it.
-const KEPT: [&str; 4] = [EXPIRES, MAX_ATTEMPTS, VISIBILITY, PREVIOUS];
+const KEPT: [&str; 5] = [EXPIRES, MAX_ATTEMPTS, VISIBILITY, REPEAT, PREVIOUS];
 
 /// Header names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 //! As text it is base64 (URL alphabet, no padding) of: version 1, topic seed, shard, epoch, score,
 //! id. Where the message has a `max_attempts` of its own: version 2, and that, one byte, before the id. Where it has a
 //! `visibility_timeout` of its own: version 3, the `max_attempts` or 0, and that, four bytes of milliseconds, before the
-//! id. Opaque to users.
+//! id. Where it is one of a series: version 4, and what version 3 has, 0 for a visibility that it does not say. Opaque to
+//! users.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Receipt {
     pub max_attempts: Option<u8>,
     /// How long a claim hides the message, where it says so itself: for an extension that does not say how long it is.
     pub visibility: Option<Duration>,
+    /// True if the message is one of a series: an ack of it writes the next one.
+    pub repeats: bool,
     topic: u32,
 }
 
@@ -41,6 +44,8 @@ const VERSION: u8 = 1;
 const VERSION_OWN_MAX: u8 = 2;
 /// With a `visibility_timeout`, and a `max_attempts` or none.
 const VERSION_OWN_VISIBILITY: u8 = 3;
+/// Of a message of a series.
+const VERSION_SERIES: u8 = 4;
 const FIXED_LEN: usize = 1 + 4 + 4 + 8 + 8;
 
 impl Receipt {
@@ -50,7 +55,7 @@ impl Receipt {
     /// The receipt of a claim of `id` in `topic`.
     #[must_use]
     pub fn new(topic: &TopicName, shard: u32, epoch: u64, id: MessageId, score: Score) -> Self {
-        Self { id, shard, epoch, score, max_attempts: None, visibility: None, topic: topic_seed(topic) }
+        Self { id, shard, epoch, score, max_attempts: None, visibility: None, repeats: false, topic: topic_seed(topic) }
     }
 
     /// The same for a message that may have so many deliveries; `None`: as many as its topic says.
@@ -64,6 +69,13 @@ impl Receipt {
     #[must_use]
     pub fn of_visibility(mut self, visibility: Option<Duration>) -> Self {
         self.visibility = visibility;
+        self
+    }
+
+    /// The same for a message that is one of a series, or is not.
+    #[must_use]
+    pub fn of_series(mut self, repeats: bool) -> Self {
+        self.repeats = repeats;
         self
     }
 
@@ -111,16 +123,17 @@ impl Receipt {
         let id_at = match bytes.first() {
             Some(&VERSION) => FIXED_LEN,
             Some(&VERSION_OWN_MAX) => FIXED_LEN + 1,
-            Some(&VERSION_OWN_VISIBILITY) => FIXED_LEN + 5,
+            Some(&VERSION_OWN_VISIBILITY | &VERSION_SERIES) => FIXED_LEN + 5,
             _ => return Err(help()),
         };
         if bytes.len() <= id_at {
             return Err(help());
         }
         let four = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let has_visibility = id_at > FIXED_LEN + 1;
-        let visibility = has_visibility.then(|| Duration::from_millis(four(FIXED_LEN + 1).into()));
-        let has_none = has_visibility && bytes[FIXED_LEN] == 0;
+        let (has_both, repeats) = (id_at > FIXED_LEN + 1, bytes[0] == VERSION_SERIES);
+        let visibility = has_both.then(|| Duration::from_millis(four(FIXED_LEN + 1).into()));
+        let visibility = visibility.filter(|visibility| !(repeats && visibility.is_zero()));
+        let has_none = has_both && bytes[FIXED_LEN] == 0;
         let max_attempts = bytes.get(FIXED_LEN).copied().filter(|_| id_at > FIXED_LEN && !has_none);
         let is_wrong = |visibility| !(VISIBILITY_MIN..=VISIBILITY_MAX).contains(&visibility);
         if visibility.is_some_and(is_wrong) || max_attempts.is_some_and(|most| !(1..=ATTEMPTS_MAX).contains(&most)) {
@@ -135,6 +148,7 @@ impl Receipt {
             score: Score::from_raw(eight(17).cast_signed()),
             max_attempts,
             visibility,
+            repeats,
             id: MessageId::new(id).map_err(|_| help())?,
         })
     }
@@ -143,7 +157,9 @@ impl Receipt {
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::with_capacity(FIXED_LEN + 5 + self.id.as_str().len());
-        bytes.push(match (self.visibility, self.max_attempts) {
+        let visibility = self.visibility.or(self.repeats.then_some(Duration::ZERO));
+        bytes.push(match (visibility, self.max_attempts) {
+            _ if self.repeats => VERSION_SERIES,
             (Some(_), _) => VERSION_OWN_VISIBILITY,
             (None, Some(_)) => VERSION_OWN_MAX,
             (None, None) => VERSION,
@@ -152,7 +168,7 @@ impl fmt::Display for Receipt {
         bytes.extend(self.shard.to_be_bytes());
         bytes.extend(self.epoch.to_be_bytes());
         bytes.extend(self.score.raw().to_be_bytes());
-        match self.visibility {
+        match visibility {
             Some(visibility) => {
                 bytes.push(self.max_attempts.unwrap_or(0));
                 let millis = visibility.min(VISIBILITY_MAX).as_millis();
@@ -201,6 +217,10 @@ mod tests {
                 let hidden = of.clone().of_visibility(Some(visibility));
                 assert_eq!(Receipt::parse(&topic, &hidden.to_string()), Ok(hidden));
             }
+        }
+        for of in [&receipt, &own, &own.clone().of_visibility(Some(VISIBILITY_MAX))] {
+            let of_series = of.clone().of_series(true);
+            assert_eq!(Receipt::parse(&topic, &of_series.to_string()), Ok(of_series));
         }
         let wrong = own.of_visibility(Some(Duration::from_millis(99))).to_string();
         assert!(Receipt::parse(&topic, &wrong).unwrap_err().contains("not a receipt"));

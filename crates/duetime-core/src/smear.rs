@@ -9,6 +9,7 @@ use crate::expiry::Expiry;
 use crate::message::Due;
 use crate::names::MessageId;
 use crate::on_conflict::OnConflict;
+use crate::repeat::Repeat;
 use crate::store::Enqueue;
 use crate::time::Timestamp;
 
@@ -38,9 +39,10 @@ impl Due {
 }
 
 /// Makes a message that is taken at `now` due by its share later, and returns that; `None`: it keeps its time. What moved
-/// here brings its time along, and nothing becomes due after the moment at which it expires.
+/// here brings its time along, what repeats has the times of its rule, and nothing becomes due after the moment at which it
+/// expires.
 pub fn spread(message: &mut Enqueue, smear: Duration, now: Timestamp) -> Option<Duration> {
-    if message.on_conflict == OnConflict::Return {
+    if message.on_conflict == OnConflict::Return || Repeat::is_in(&message.headers) {
         return None;
     }
     let by = match Expiry::of(&message.headers) {

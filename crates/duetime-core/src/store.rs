@@ -21,6 +21,7 @@ use crate::memory::Outcome;
 use crate::message::{Due, Headers, Nonce, StoredMessage};
 use crate::names::{MessageId, TopicName};
 use crate::on_conflict::OnConflict;
+use crate::repeat::Successor;
 use crate::retry::RetryPolicy;
 use crate::score::{LeaseClass, Score};
 pub use crate::store_error::StoreError;
@@ -288,6 +289,9 @@ pub enum Settlement {
     Bury(String),
     /// It has expired: remove it, and remember that.
     Expire,
+    /// It has ended as the successor says, which is written in its place in this very step: under the same id, at its due
+    /// time, with all attempts. A repetition finds the successor by its nonce.
+    Repeat(Box<Successor>),
 }
 
 impl Settle {
@@ -298,6 +302,12 @@ impl Settle {
             self.action,
             Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..)
         )
+    }
+
+    /// Bytes of the body that a store is given with it.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        if let Settlement::Repeat(next) = &self.action { next.bytes() } else { 0 }
     }
 }
 

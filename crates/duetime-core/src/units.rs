@@ -227,6 +227,34 @@ pub mod maybe_duration {
     }
 }
 
+/// `#[serde(with = "duetime_core::units::maybe_time")]`: a moment as [`parse_time`] reads it, or nothing.
+pub mod maybe_time {
+    use super::{TextOrNumber, parse_time};
+    use crate::time::Timestamp;
+
+    /// Writes milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serializer answers.
+    pub fn serialize<S: serde::Serializer>(value: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.serialize_i64(value.as_millis()),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// Reads milliseconds since the Unix epoch, RFC 3339, or null.
+    ///
+    /// # Errors
+    ///
+    /// The sentence of [`super::parse_time`].
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+        let text = <Option<TextOrNumber> as serde::Deserialize>::deserialize(from)?;
+        text.map(|text| parse_time(&text.0)).transpose().map_err(serde::de::Error::custom)
+    }
+}
+
 /// `#[serde(with = "duetime_core::units::durations")]`: a list of strings with units.
 pub mod durations {
     use super::Duration;

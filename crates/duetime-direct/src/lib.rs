@@ -188,14 +188,23 @@ impl Direct {
             Ok(None) => headers,
             Err(error) => return Err(invalid("visibility_timeout", error)),
         };
-        Ok(Enqueue {
+        let mut item = Enqueue {
             id,
             due,
             headers,
             payload: message.payload.clone(),
             on_conflict: message.on_conflict,
             nonce: Nonce(rand::random()),
-        })
+        };
+        if let Some(ask) = &message.repeat {
+            if matches!(message.expires, Some(Expiry::At(_))) {
+                let detail = "each message of the series would expire at one moment; give expires".to_owned();
+                return Err(invalid("expires_at", detail));
+            }
+            let given = item.repeat(ask, message.due.is_some(), self.clock.now());
+            given.map_err(|error| invalid("repeat", error.to_string()))?;
+        }
+        Ok(item)
     }
 }
 

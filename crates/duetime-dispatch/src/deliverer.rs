@@ -344,7 +344,11 @@ impl Deliverer {
                 self.unsent.keep(Claimed { delivery, claim }, wait);
                 continue;
             }
-            freed.absorb(claim.guard.split_bytes());
+            // What comes next has the same body, which is held until it is written.
+            let next = if said == Verdict::Accepted && !at_most_once { self.work.next_of(&delivery) } else { None };
+            if next.is_none() {
+                freed.absorb(claim.guard.split_bytes());
+            }
             if at_most_once {
                 freed.absorb(claim.guard.into_permit());
                 if said != Verdict::Accepted {
@@ -370,7 +374,11 @@ impl Deliverer {
             if !pays && !is_down && is_failure(&failure.said) {
                 self.judge.hold(nonce, ended, settle_by, failure);
             } else {
-                pending.push(self.ruled((charge, failure)));
+                let mut ruled = self.ruled((charge, failure));
+                if let Some(next) = next {
+                    ruled.settle.action = Settlement::Repeat(next);
+                }
+                pending.push(ruled);
             }
         }
         drop(freed);

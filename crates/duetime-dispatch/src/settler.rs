@@ -190,7 +190,7 @@ impl Settler {
 
     fn close(&mut self, index: u32, at: Timestamp, repeated: bool, pending: Vec<Unsettled>, settled: &[Settled]) {
         let work = &self.work;
-        let (mut buried, mut expired, now) = (0, 0, Instant::now());
+        let (mut buried, mut followed, mut expired, now) = (0, 0, 0, Instant::now());
         let mut visible: Option<Timestamp> = None;
         for (pending, settled) in pending.iter().zip(settled) {
             let again = match (&pending.settle.action, settled) {
@@ -207,11 +207,16 @@ impl Settler {
                     at.plus(*wait)
                 }
                 (Settlement::Release, _) => at,
+                (Settlement::Repeat(next), _) => {
+                    followed += 1;
+                    next.due_at
+                }
                 (Settlement::Ack | Settlement::Remove | Settlement::Expire | Settlement::Extend(..), _) => continue,
             };
             visible = Some(visible.map_or(again, |earliest| earliest.min(again)));
         }
         work.topic_meters.count(Event::Dead, buried);
+        work.topic_meters.count(Event::Scheduled, followed);
         give_back(pending);
         if let Some(visible) = visible {
             work.schedule.hint(index, visible);

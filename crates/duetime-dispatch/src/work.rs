@@ -6,7 +6,8 @@ use std::time::Duration;
 use duetime_core::store::{AckWait, ClaimedMessage, Settle, Settled};
 use duetime_core::tracer::Tracer;
 use duetime_core::{
-    ClaimStore, Clock, Delivery, DeliveryMode, Receipt, Role, Score, Shard, StoreError, Timestamp, TopicRecord,
+    ClaimStore, Clock, Delivery, DeliveryMode, End, Receipt, Role, Score, Shard, StoreError, Successor, Timestamp,
+    TopicRecord,
 };
 use duetime_metrics::{Meters, TopicMeters};
 use tokio::time::Instant;
@@ -67,6 +68,12 @@ impl Work {
     /// Whether messages are removed before they are delivered.
     pub(crate) fn at_most_once(&self) -> bool {
         self.record.config.delivery == DeliveryMode::AtMostOnce
+    }
+
+    /// What follows a message that was delivered, where it is one of a series.
+    pub(crate) fn next_of(&self, delivered: &Delivery) -> Option<Box<Successor>> {
+        let Delivery { headers, payload, due_at, nonce, .. } = delivered;
+        Successor::of((headers, payload), (*due_at, *nonce), End::Delivered, self.clock.now())
     }
 
     /// A message is only sent while its deadline is at least this far ahead: a part of the

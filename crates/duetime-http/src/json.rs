@@ -9,6 +9,7 @@ pub(crate) mod message_in;
 pub(crate) mod ndjson;
 pub(crate) mod path;
 pub(crate) mod problem;
+pub(crate) mod repeat;
 pub(crate) mod schema;
 pub(crate) mod setting_schema;
 pub(crate) mod spool;

@@ -95,6 +95,13 @@ impl Catalog {
         Ok(Arc::new(catalog))
     }
 
+    /// True if the sink of this topic delivers in place, as far as this node knows its sinks.
+    #[must_use]
+    pub fn delivers_in_place(&self, record: &TopicRecord) -> bool {
+        let (Some(sink), Some((sinks, _))) = (&record.config.sink, self.sinks.get()) else { return false };
+        sinks.bind(&record.name, sink).is_ok_and(|bound| bound.in_place().is_some())
+    }
+
     /// From now on a topic's sink must be one that `sinks` can bind, and in place only where the store
     /// `has_streams`. Only the first call counts.
     pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>, has_streams: bool) {

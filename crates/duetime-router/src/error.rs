@@ -24,6 +24,14 @@ pub enum RouteError {
         /// Its value.
         most: u64,
     },
+    /// The message repeats, and nobody would write the next one of its series; nothing was written.
+    #[error("topic {:?} takes no message that repeats: {why}", .topic.as_str())]
+    CannotRepeat {
+        /// The topic.
+        topic: TopicName,
+        /// What it is about the topic, and what to do.
+        why: &'static str,
+    },
     /// The request that it came with has ended before its turn came; nothing was begun for it.
     #[error("its request has ended; nothing was begun for it")]
     RequestOver,
@@ -51,6 +59,7 @@ impl From<RouteError> for StoreError {
         match error {
             RouteError::UnknownTopic(topic) | RouteError::EarlierLife(topic) => Self::UnknownShard(topic.to_string()),
             full @ RouteError::TopicFull { .. } => Self::Full(full.to_string()),
+            refused @ RouteError::CannotRepeat { .. } => Self::Setup(refused.to_string()),
             over @ RouteError::RequestOver => {
                 Self::Unavailable { doing: "begin a call", source: over.to_string().into() }
             }

@@ -22,6 +22,8 @@ mod resend;
 mod retention;
 mod routed;
 mod router;
+mod series;
+mod settlement;
 
 #[cfg(test)]
 mod tests;
@@ -50,4 +52,5 @@ pub use reach::Reach;
 pub use resend::{Resend, Resent, resend};
 pub use retention::Retention;
 pub use routed::RoutedStore;
-pub use router::{Changed, Placed, Router, SettleAnswer, SettleAsk};
+pub use router::{Changed, Placed, Router, SettleAnswer};
+pub use settlement::SettleAsk;

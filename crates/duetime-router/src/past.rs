@@ -9,7 +9,8 @@ use duetime_core::{MessageId, Nonce, Receipt, TopicName, TopicRecord};
 use crate::calls::endings::SettleKind;
 use crate::calls::ops::SettleOp;
 use crate::calls::route::Answers;
-use crate::router::{BODIES_AT_ONCE, Placed, Router, SettleAsk, SettledIn, ack_wait, is_void, settlement};
+use crate::router::{BODIES_AT_ONCE, Placed, Router, SettledIn, ack_wait, is_void};
+use crate::settlement::{Next, SettleAsk, settlement};
 
 impl Router {
     /// A shard that is not the id's home may have answered what it remembers: what lives at the home by now, or ended
@@ -51,7 +52,7 @@ impl Router {
         topic: &TopicName,
         record: &TopicRecord,
         receipts: &[Receipt],
-        kinds: &[SettleKind],
+        (kinds, nexts): (&[SettleKind], &[Next]),
         settled: &mut [SettledIn],
     ) {
         if record.remembered_counts(self.dispatcher.context.clock.now()).next().is_none() {
@@ -60,7 +61,8 @@ impl Router {
         let void = (0..receipts.len()).filter(|at| kinds[*at] == SettleKind::Ack && is_void(&settled[*at]));
         let void: Vec<usize> = void.collect();
         let theirs: Vec<Receipt> = void.iter().map(|at| receipts[*at].clone()).collect();
-        let acks = theirs.iter().map(|receipt| settlement(record, receipt, SettleAsk::Ack)).collect();
+        let ack = |at: &usize| settlement(record, &receipts[*at], SettleAsk::Ack, &nexts[*at]);
+        let acks = void.iter().map(ack).collect();
         let op = SettleOp { wait: ack_wait(record), is_counted: true, looks_back: true };
         let again = self.settle_receipts(topic, op, &theirs, acks).await;
         void.into_iter().zip(again).for_each(|(at, answer)| settled[at] = answer);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::routing::{life_of, shard_of};
 use duetime_core::smear::{offset, spread};
-use duetime_core::store::{AckWait, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
+use duetime_core::store::{AckWait, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled};
 use duetime_core::{
-    Clock, End, LeaseClass, Lookup, MessageId, Mover, Nonce, Outcome, Receipt, Role, Score, Shard, Store, StoreError,
+    Clock, End, Lookup, MessageId, Mover, Nonce, Outcome, Receipt, Role, Score, Shard, Store, StoreError,
     StoredMessage, Timestamp, TopicName, TopicRecord,
 };
 use duetime_metrics::Meters;
@@ -30,6 +30,7 @@ use crate::queries::dead::DeadLetters;
 use crate::queries::forecast::Forecaster;
 use crate::queries::list::LiveMessages;
 use crate::queries::topic_counts::TopicCounter;
+use crate::settlement::{SettleAsk, settlement};
 
 /// Messages that are looked up at once to see whether they are there; shards asked at once why receipts are void.
 pub(crate) const BODIES_AT_ONCE: usize = 64;
@@ -62,22 +63,6 @@ pub struct Changed {
     pub replicas: Option<u32>,
     /// As [`Placed::smeared`], of a reschedule.
     pub smeared: Option<Duration>,
-}
-
-/// How a consumer settles what it claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettleAsk {
-    /// Done.
-    Ack,
-    /// Again after this long, or after the topic's backoff; a dead letter, for this reason, if attempts are
-    /// used up.
-    Nack(Option<Duration>, Option<Arc<str>>),
-    /// A dead letter at once, for this reason.
-    Bury(Option<Arc<str>>),
-    /// Hidden for this long from now, or for the visibility timeout of the message, else for its topic's.
-    Extend(Option<Duration>),
-    /// Not begun: as it was before the claim, without costing an attempt.
-    Release,
 }
 
 /// What became of one settlement.
@@ -180,7 +165,8 @@ impl Router {
             Ok(record) => {
                 let nodes = *self.dispatcher.catalog.nodes().borrow();
                 let admission = self.limits.admit(&self.dispatcher.context, nodes, &record, &items).await;
-                admission.map(|admission| (admission, record.config.smear)).map_err(RouteError::from)
+                let checked = admission.map(|admission| self.without_series(admission, &record, &items));
+                checked.map(|admission| (admission, record.config.smear)).map_err(RouteError::from)
             }
             Err(error) => Err(error),
         };
@@ -300,12 +286,21 @@ impl Router {
         };
         let mut answers: Vec<Option<Result<_, RouteError>>> = asks.iter().map(|_| None).collect();
         let (mut places, mut receipts, mut asked, mut items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (place, (receipt, ask)) in asks.into_iter().enumerate() {
+        let (found, mut nexts) = (self.next_of(topic, &asks).await, Vec::new());
+        for (place, ((receipt, ask), next)) in asks.into_iter().zip(found).enumerate() {
+            let next = match next {
+                Ok(next) => next,
+                Err(error) => {
+                    answers[place] = Some(Err(error));
+                    continue;
+                }
+            };
             if receipt.score == Receipt::SETTLED {
                 let done = if ask == SettleAsk::Ack { SettleAnswer::Ok } else { SettleAnswer::Expired };
                 answers[place] = Some(Ok((done, None)));
             } else {
-                items.push(settlement(&record, &receipt, ask.clone()));
+                items.push(settlement(&record, &receipt, ask.clone(), &next));
+                nexts.push(next);
                 asked.push(ask);
                 receipts.push(receipt);
                 places.push(place);
@@ -325,12 +320,12 @@ impl Router {
         }
         if !extended.is_empty() {
             let theirs: Vec<Receipt> = extended.iter().map(|at| receipts[*at].clone()).collect();
-            let again = theirs.iter().zip(&extended).map(|(own, at)| settlement(&record, own, asked[*at].clone()));
-            let again = again.collect();
+            let again = |(own, at): (&Receipt, &usize)| settlement(&record, own, asked[*at].clone(), &nexts[*at]);
+            let again = theirs.iter().zip(&extended).map(again).collect();
             let answers = self.settle_receipts(topic, op, &theirs, again).await;
             extended.into_iter().zip(answers).for_each(|(at, answer)| settled[at] = answer);
         }
-        self.look_back(topic, &record, &receipts, &kinds, &mut settled).await;
+        self.look_back(topic, &record, &receipts, (&kinds, &nexts), &mut settled).await;
         let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
         let mut whys =
             self.why_void(topic, void.map(|((receipt, kind), _)| (receipt, *kind)).collect()).await.into_iter();
@@ -462,33 +457,4 @@ pub(crate) fn ack_wait(record: &TopicRecord) -> AckWait {
 fn agreed<A>(answer: Result<(u32, Result<A, i64>), RouteError>) -> Result<(u32, A), RouteError> {
     let (shard, answer) = answer?;
     Ok((shard, answer.map_err(StoreError::ClockSkew)?))
-}
-
-fn with_reason(what: String, reason: Option<&str>) -> String {
-    reason.map_or_else(|| what.clone(), |reason| format!("{what}: {reason}"))
-}
-
-pub(crate) fn settlement(record: &TopicRecord, receipt: &Receipt, ask: SettleAsk) -> Settle {
-    let retry = &record.config.retry;
-    let (attempts, most) = (receipt.score.attempts(), receipt.max_attempts.unwrap_or(retry.max_attempts));
-    let how = match ask {
-        SettleAsk::Ack => Settlement::Ack,
-        SettleAsk::Nack(_, reason) if attempts >= most => {
-            let what = format!("given back by its consumer on attempt {attempts} of {most}");
-            Settlement::Bury(with_reason(what, reason.as_deref()))
-        }
-        SettleAsk::Bury(reason) => {
-            let what = format!("given up by its consumer on attempt {attempts} of {most}");
-            Settlement::Bury(with_reason(what, reason.as_deref()))
-        }
-        SettleAsk::Nack(delay, _) => {
-            Settlement::Nack(delay.unwrap_or_else(|| retry.backoff(attempts, rand::random::<f64>())))
-        }
-        SettleAsk::Extend(asked) => {
-            let visibility = asked.or(receipt.visibility).unwrap_or(record.config.visibility_timeout);
-            Settlement::Extend(visibility, LeaseClass::for_visibility(visibility))
-        }
-        SettleAsk::Release => Settlement::Release,
-    };
-    Settle { id: receipt.id.clone(), score: receipt.score, action: how }
 }

@@ -8,6 +8,7 @@ mod lives;
 mod past;
 mod plans;
 mod retention;
+mod series;
 mod store_rollback;
 mod undo;
 

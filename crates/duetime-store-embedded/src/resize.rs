@@ -151,11 +151,13 @@ impl EmbeddedStore {
         now: Timestamp,
         batch: &[Settle],
     ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-        let batch = batch.to_vec();
-        self.step("settle_at_source", CommitMode::Synced, plain(batch.len()), shard, move |conn, state| {
+        let bytes = batch.iter().map(Settle::body_bytes).sum::<usize>();
+        let (batch, (items, spent)) = (batch.to_vec(), plain(batch.len()));
+        self.step("settle_at_source", CommitMode::Synced, (items, spent + bytes), shard, move |conn, state| {
             let act = |state: &mut ShardState, there: Vec<Settle>| Ok(settle::settle(conn, state, now, &there)?);
-            let decides =
-                |item: &Settle, became: &Outcome| item.action == Settlement::Ack && became.is_ack_of(item.score);
+            let decides = |item: &Settle, became: &Outcome| {
+                matches!(item.action, Settlement::Ack | Settlement::Repeat(_)) && became.is_ack_of(item.score)
+            };
             at_source(conn, state, now, batch.clone(), (|item: &Settle| &item.id, decides), act)
         })
         .await

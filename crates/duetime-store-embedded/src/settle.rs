@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
 use duetime_core::store::{DeadAction, DeadKept, Settle, Settled, Settlement};
-use duetime_core::{End, LeaseClass, MessageId, Score, Timestamp};
+use duetime_core::{End, LeaseClass, MessageId, Score, Successor, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::body;
@@ -50,6 +50,9 @@ fn one(
     if !claimed.class().is_held() {
         return Ok(Settled::Expired);
     }
+    if let Settlement::Repeat(next) = &item.action {
+        return repeat(conn, state, now, item, next);
+    }
     if let Some(end) = item.action.end() {
         let sql = "DELETE FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3 RETURNING length(body), substr(body, 1, 17)";
         let at = params![state.key, item.id.as_str(), claimed.raw()];
@@ -71,7 +74,9 @@ fn one(
         .optional()?;
     let Some((key, head)) = found else { return Ok(Settled::Expired) };
     let (score, answer) = match &item.action {
-        Settlement::Ack | Settlement::Remove | Settlement::Expire => unreachable!("settled above"),
+        Settlement::Ack | Settlement::Remove | Settlement::Expire | Settlement::Repeat(_) => {
+            unreachable!("settled above")
+        }
         Settlement::Bury(reason) => {
             bury(conn, state, now, key, item.id.as_str(), claimed, reason)?;
             return Ok(Settled::Ok);
@@ -104,6 +109,37 @@ fn one(
     state.removed(claimed);
     state.added(score);
     Ok(answer)
+}
+
+/// Ends a message of a series and writes the next one in its place.
+fn repeat(
+    conn: &Connection,
+    state: &mut ShardState,
+    now: Timestamp,
+    item: &Settle,
+    next: &Successor,
+) -> rusqlite::Result<Settled> {
+    let (claimed, id) = (item.score, &item.id);
+    let sql = "SELECT key, length(body), substr(body, 1, 17) FROM message WHERE shard = ?1 AND id = ?2 AND score = ?3";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let at = params![state.key, id.as_str(), claimed.raw()];
+    let found: Option<(i64, i64, Vec<u8>)> = conn.prepare_cached(sql)?.query_row(at, read).optional()?;
+    let Some((key, bytes, head)) = found else {
+        let became = past::became(conn, state.key, state.memory, now, id)?;
+        let is_done = next.end == End::Delivered && became.is_some_and(|became| became.is_ack_of(claimed));
+        return Ok(if is_done { Settled::Already } else { Settled::Expired });
+    };
+    past::ended(conn, state, now, id, (next.end, claimed), &head)?;
+    let mut body = body::encode_parts(id.as_str(), next.nonce, &next.headers, &next.payload);
+    body::set_due(&mut body, next.due_at);
+    let score = Score::new(next.due_at, LeaseClass::FREE, 0);
+    let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+    conn.prepare_cached(sql)?.execute(params![key, score.raw(), body])?;
+    state.removed(claimed);
+    state.added(score);
+    state.freed(bytes);
+    state.stored(body.len());
+    Ok(Settled::Ok)
 }
 
 /// Moves a live message to the dead letters; its body stays.

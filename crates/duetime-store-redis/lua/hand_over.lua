@@ -58,6 +58,7 @@ local function expiry(headers, due)
   taken(headers, MAX_ATTEMPTS)
   taken(headers, PREVIOUS)
   taken(headers, VISIBILITY)
+  taken(headers, REPEAT)
   local text = taken(headers, EXPIRES)
   local after = text and string.match(text, '^%+(%d+)$')
   if after then return due + after end

@@ -14,4 +14,4 @@ local DUE, DUE_END, HEAD = '>I8', 9, '>BI8'
 local REDRIVES, REDRIVES_MAX = '\16duetime-redrives', 999
 -- What a message says of how it is treated: headers that whoever is handed it does not see.
 local EXPIRES, MAX_ATTEMPTS, PREVIOUS = 'duetime-expires', 'duetime-max-attempts', 'duetime-previous'
-local VISIBILITY = 'duetime-visibility'
+local VISIBILITY, REPEAT = 'duetime-visibility', 'duetime-repeat'

@@ -5,11 +5,12 @@
 --       5 n, then n times: id, claimed score, kind, value, class:
 --       a(ck) | t(ake out, to hand it out) | x, expired | n(ack), d(efer): delay in ms, 9 where a hand-over had no
 --       answer | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
+--       s(ucceeded by the next of its series, in its place), y, the same where it has expired: body, due time in ms
 -- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
 -- Returns  a list: 0 expired, 1 ok, 2 an ack that was done already, else the new score of an extended claim
--- Cost  O(n log N), two to six calls an item
+-- Cost  O(n log N), two to six calls an item, and the bytes of bodies
 -- A repetition that nothing is remembered for is answered by the state that the first sending would have left; not
--- where something is taken out: that it is gone does not say who took it.
+-- where something is taken out: that it is gone does not say who took it. The next of a series is known by its nonce.
 if before then return cmsgpack.unpack(before) end
 if refused and byte(since) == 63 then return refused end
 local earlier, later, skewed = present()
@@ -21,10 +22,11 @@ for i = 1, (skewed or refused) and n or 0 do
 end
 local now, out, bases, flew, done = earlier, {}, {}, flight, false
 local lost, lost_at = {}, {}
+local function nonce_of(body) return body and sub(body, NONCE_AT, NONCE_END) end
 for i = 1, n do
   local id, claimed, kind, value, class = unpack(A, at, at + 4)
   at = at + 5
-  local acked = kind == 'a'
+  local acked, follows = kind == 'a' or kind == 's', kind == 's' or kind == 'y'
   if kind == 't' then kind = 'a' end
   local mine = tonumber(claimed)
   local tries = mine % 100
@@ -39,6 +41,14 @@ for i = 1, n do
       if remembers then ended(kind == 'a' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end
       call('ZREM', Z, id)
       call('HDEL', B, id)
+    elseif follows then
+      if remembers then ended(kind == 's' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end
+      call('HSET', B, id, value)
+      call('ZADD', Z, int(class * 1000), id)
+      if #value - meta[2] > 0 then
+        meta[2] = #value
+        call('HSET', M, 'body_max', #value)
+      end
     elseif kind == 'n' then
       call('ZADD', Z, int((later + value) * 1000 + mark + tries), id)
     elseif kind == 'd' then
@@ -62,6 +72,8 @@ for i = 1, n do
     end
   elseif repeated and (kind == 'a' or kind == 'b' or kind == 'x') and not s then
     -- Gone: done, or a dead letter.
+  elseif repeated and follows and nonce_of(call('HGET', B, id)) == nonce_of(value) then
+    -- The next one is there.
   elseif repeated and kind == 'n' and is and is % 1000 == mark + tries then
     -- Waiting for its retry.
   elseif repeated and (kind == 'r' or kind == 'd') and is and is % 1000 == mark + tries - 1 then

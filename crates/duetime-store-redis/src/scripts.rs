@@ -132,7 +132,7 @@ const SETTLE: Operation = Operation {
         count_at: Some(5),
         letters: None,
         cached: true,
-        decides: "args[from + 2] == 'a' and is_ack_of(past, args[from + 1])",
+        decides: "(args[from + 2] == 'a' or args[from + 2] == 's') and is_ack_of(past, args[from + 1])",
     },
 };
 const CANCEL: Operation = Operation {

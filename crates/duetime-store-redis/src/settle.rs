@@ -1,8 +1,8 @@
 //! Settles claims, and dead letters.
 
-use duetime_core::limits::{BATCH_ITEMS_MAX, REASON_BYTES_MAX};
+use duetime_core::limits::{BATCH_ITEMS_MAX, ENQUEUE_BYTES_MAX, REASON_BYTES_MAX};
 use duetime_core::store::{AckWait, BatchReply, DeadAction, DeadKept, Settle, Settled, Settlement, StoreError};
-use duetime_core::{LeaseClass, MessageId, Score, Shard, Timestamp};
+use duetime_core::{End, LeaseClass, MessageId, Score, Shard, Timestamp, envelope};
 use duetime_redis::{Script, Sending};
 use redis::{Cmd, Value};
 
@@ -37,6 +37,11 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
         Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
         Settlement::Expire => cmd.arg("x").arg("").arg(""),
         Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),
+        Settlement::Repeat(next) => {
+            let body = envelope::encode(next.due_at, next.nonce, &next.headers, &next.payload);
+            let kind = if next.end == End::Expired { "y" } else { "s" };
+            cmd.arg(kind).arg(&body[..]).arg(next.due_at.as_millis())
+        }
     };
 }
 
@@ -50,6 +55,20 @@ pub(crate) fn read(outcome: i64) -> Settled {
     }
 }
 
+/// A batch in parts of as many items, and as many bytes of bodies, as one script is given; one body may be larger by itself.
+fn parts<'a>(places: &'a [usize], batch: &[Settle]) -> Vec<&'a [usize]> {
+    let (mut parts, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (at, place) in places.iter().enumerate() {
+        bytes += batch[*place].body_bytes();
+        if at > from && (at - from == BATCH_ITEMS_MAX || bytes > ENQUEUE_BYTES_MAX) {
+            parts.push(&places[from..at]);
+            (from, bytes) = (at, batch[*place].body_bytes());
+        }
+    }
+    parts.extend((from < places.len()).then(|| &places[from..]));
+    parts
+}
+
 pub(crate) async fn settle_claims(
     calls: &Calls,
     shard: &Shard,
@@ -60,7 +79,7 @@ pub(crate) async fn settle_claims(
     let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
     // A score that no claim can have proves nothing, whatever message happens to have it.
     let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
-    for part in proofs.chunks(BATCH_ITEMS_MAX) {
+    for part in parts(&proofs, batch) {
         if part.iter().all(|at| batch[*at].action == Settlement::Ack) {
             replicas = fewest(replicas, ack(calls, shard, now, batch, part, waits, &mut answers).await?);
         } else {
@@ -213,6 +232,33 @@ pub(crate) fn name_dead(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_goes_in_parts_of_as_many_items_and_bytes_as_a_script_is_given() {
+        let item = |bytes: usize| {
+            let mut next = None;
+            if bytes > 0 {
+                next = Some(Box::new(duetime_core::Successor {
+                    end: End::Delivered,
+                    due_at: Timestamp::ZERO,
+                    nonce: duetime_core::Nonce(1),
+                    headers: duetime_core::Headers::default(),
+                    payload: vec![0; bytes].into(),
+                }));
+            }
+            let action = next.map_or(Settlement::Ack, Settlement::Repeat);
+            Settle { id: MessageId::new("a").unwrap(), score: Score::from_raw(1), action }
+        };
+        let lens = |sizes: &[usize]| {
+            let batch: Vec<Settle> = sizes.iter().map(|bytes| item(*bytes)).collect();
+            let places: Vec<usize> = (0..batch.len()).collect();
+            parts(&places, &batch).iter().map(|part| part.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(&[]), [0; 0]);
+        assert_eq!(lens(&[0; 600]), [256, 256, 88]);
+        let (most, half) = (ENQUEUE_BYTES_MAX, ENQUEUE_BYTES_MAX / 2);
+        assert_eq!(lens(&[half, 0, half, half, most + 1, 0]), [3, 1, 1, 1]);
+    }
 
     #[test]
     fn a_reason_is_cut_at_a_letter() {

@@ -317,6 +317,13 @@ def main():
         api("POST", "/v1/topics/orders/messages", {"id": "film", "delay": "1h", "visibility_timeout": "10m"})
         page.goto(f"{url}/#/message/orders/film")
         expect(page.locator("main")).to_contain_text("10m, its own")
+
+        # By which rule it comes again.
+        again = {"cron": "0 9 * * *", "time_zone": "Europe/Berlin", "times": 5}
+        api("POST", "/v1/topics/orders/messages", {"id": "report", "repeat": again})
+        page.goto(f"{url}/#/message/orders/report")
+        expect(page.locator("main")).to_contain_text("0 9 * * * by the clocks of Europe/Berlin, 5 left with this one")
+        expect(page.locator("dt", has_text="the next one").locator("+ dd")).not_to_be_empty()
     print("what was agreed to is what was done")
 
 

@@ -59,6 +59,7 @@ fn message(args: &Value) -> NewMessage {
         expires: millis(args, "expires_ms").map(Expiry::After).or(moment(args, "expires_at").map(Expiry::At)),
         max_attempts: args["max_attempts"].as_u64().map(|most| u8::try_from(most).unwrap()),
         visibility_timeout: millis(args, "own_visibility_ms"),
+        repeat: args.get("repeat").map(|repeat| serde_json::from_value(repeat.clone()).unwrap()),
         ..NewMessage::new(payload)
     }
 }

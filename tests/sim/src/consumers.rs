@@ -158,6 +158,7 @@ impl Client {
     fn receipt(&self, shard: &Shard, message: &ClaimedMessage, score: Score) -> Receipt {
         Receipt::new(&self.topic, shard.index, shard.epoch, message.id.clone(), score)
             .of_attempts(max_attempts::of(&message.headers))
+            .of_series(Repeat::is_in(&message.headers))
     }
 
     async fn settle(&self, shard: &Shard, message: &ClaimedMessage, upsets: u64) {

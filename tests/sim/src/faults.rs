@@ -41,6 +41,8 @@ pub enum Course {
     Revived,
     /// Dead letters are edited and moved while others act on them, the network fails and the shard count changes.
     Letters,
+    /// Messages come again by a rule while everything but the clocks fails and the shard count changes.
+    Series,
     /// Messages are removed to be handed out while the network is cut for longer than a claim holds.
     Removed,
     /// Bulk plans are carried out and taken back while others act on the same messages, and the network and nodes fail.
@@ -53,6 +55,7 @@ impl Course {
             13 if seed % 32 == 13 => Self::Undone,
             5 | 13 => Self::GoesBack,
             2 => Self::Full,
+            4 if seed % 32 == 4 => Self::Series,
             6 if seed % 32 == 6 => Self::Letters,
             6 => Self::Removed,
             10 => Self::Crossing,
@@ -105,9 +108,10 @@ impl Trouble {
         trouble.lives &= !trouble.empties;
         trouble.deletions &= !trouble.empties && !trouble.failovers;
         if trouble.course != Course::Long {
-            let (clocks, failovers, empties) = (false, false, false);
-            // Only letters are changed beside faults.
-            let has_faults = trouble.course == Course::Letters;
+            let (clocks, empties) = (false, false);
+            let failovers = trouble.failovers && trouble.course == Course::Series;
+            // Only letters and series go on beside faults.
+            let has_faults = matches!(trouble.course, Course::Letters | Course::Series);
             let network = match trouble.course {
                 Course::Removed => true,
                 Course::Undone => faulty,

@@ -34,6 +34,7 @@ mod removed;
 mod revived;
 mod same_id;
 mod scripts;
+mod series;
 mod story;
 mod sum;
 mod trace;

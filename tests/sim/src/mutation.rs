@@ -48,6 +48,9 @@ const UNDO_AT_ONCE: &str = "undo-at-once";
 /// What a client has given up is carried out when its node gets to it.
 const REQUESTS_WITHOUT_END: &str = "requests-without-end";
 
+/// Who settles a message of a series ends it, and writes the next one by a call of its own.
+const NEXT_BY_ITSELF: &str = "next-by-itself";
+
 macro_rules! mutations {
     ($($name:expr, $rule:literal: [$($piece:expr),* $(,)?];)*) => {
         /// All of them.
@@ -152,6 +155,10 @@ mutations! {
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),
     ];
+    NEXT_BY_ITSELF, "the next of a series is written in the step that ends the one before": [];
+    "next-of-any-claim", "the next of a series is written by the receipt of the one before alone": [
+        piece(SETTLE, "if is == mine then", "if is == mine or follows and is then"),
+    ];
     "acks-not-remembered", "the script that takes a message out writes what became of it": [
         piece(ACK, "if remembers then deliver(A, first, final, score) end", ""),
     ];
@@ -233,6 +240,10 @@ impl Mutation {
 
     pub(crate) fn is_removal_by_ack(self) -> bool {
         self.name == REMOVAL_BY_ACK
+    }
+
+    pub(crate) fn is_next_by_itself(self) -> bool {
+        self.name == NEXT_BY_ITSELF
     }
 
     pub(crate) fn is_undo_at_once(self) -> bool {

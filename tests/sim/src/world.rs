@@ -262,7 +262,7 @@ impl World {
 }
 
 /// Replicas that lag: each master's is brought up to date now and then.
-async fn replicate(world: Arc<World>) {
+pub async fn replicate(world: Arc<World>) {
     loop {
         world.dice.pause(LAG_MS_MAX).await;
         world.masters.replicate();
@@ -319,7 +319,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         weather: Arc::default(),
         dozes_permille: match trouble.course {
             Course::Full | Course::Crossing => DOZES_OFTEN_PERMILLE,
-            Course::Revived | Course::Letters | Course::Removed | Course::Undone => 0,
+            Course::Revived | Course::Letters | Course::Series | Course::Removed | Course::Undone => 0,
             Course::Long | Course::GoesBack => most(Part::Dozes, dice.below(3) * 30, 0),
         },
         dice: dice.clone(),
@@ -330,7 +330,8 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
-    if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters | Course::Removed) {
+    if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters | Course::Series | Course::Removed)
+    {
         last = 1;
     }
     dice.salt(plan.salt);
@@ -373,6 +374,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         Course::Crossing => Some(crate::crossing::live(&world, &nodes, &client).await),
         Course::Revived => Some(crate::revived::live(&world, &nodes, &client).await),
         Course::Letters => Some(crate::letters::live(&world, &nodes, &client).await),
+        Course::Series => Some(crate::series::live(&world, &nodes, &client).await),
         Course::Removed => {
             crate::removed::live(&world, &nodes, &client).await;
             Some(last)

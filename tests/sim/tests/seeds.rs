@@ -77,6 +77,8 @@ missed! {
     that_it_moved_is_missed: "moved-is-not-remembered";
     what_another_shard_remembers_is_missed: "source-remembers-nothing";
     the_mark_of_a_hand_over_without_an_answer_is_missed: "unanswered-is-over";
+    that_the_next_of_a_series_is_written_with_the_end_of_the_one_before_is_missed: "next-by-itself";
+    that_the_next_of_a_series_takes_the_receipt_of_the_one_before_is_missed: "next-of-any-claim";
     that_what_lived_again_is_counted_is_missed: "revivals-not-counted";
     that_a_deletion_without_force_asks_each_shard_is_missed: "deletion-by-counts";
 }

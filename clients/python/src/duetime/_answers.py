@@ -191,6 +191,7 @@ def message(found: Mapping[str, Any]) -> Message:
         expires_at=_time(found, "expires_at"),
         max_attempts=found.get("max_attempts"),
         visibility_timeout=found.get("visibility_timeout"),
+        repeat=found.get("repeat"),
         death=death and Death(_wire.time_of(death["at"]), death["reason"]),
     )
 

@@ -24,6 +24,7 @@ from ._types import (
     Message,
     NewMessage,
     OnConflict,
+    Repeat,
     Rescheduled,
     Settled,
     SettleOutcome,
@@ -158,6 +159,7 @@ class Topic:
         expires_at: datetime | None = None,
         max_attempts: int | None = None,
         visibility_timeout: Duration | None = None,
+        repeat: Repeat | None = None,
     ) -> Enqueued:
         """Enqueues one message; see NewMessage. Safe to send again: the id is made here if there is none."""
         message = NewMessage(
@@ -171,6 +173,7 @@ class Topic:
             expires_at=expires_at,
             max_attempts=max_attempts,
             visibility_timeout=visibility_timeout,
+            repeat=repeat,
         )
         return self._run(self._calls.enqueue(self.name, message))
 

@@ -100,6 +100,40 @@ class InvalidSignature(DuetimeError):
     """A webhook that is not signed with any of the secrets, or is too old, or comes from the future."""
 
 
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """By which rule a message comes again, under the same id. Give `every` or `cron`.
+
+    The next one is written in the step that ends the one before, so none is lost and none comes twice by that. A cancel
+    ends the series.
+    """
+
+    #: So long after the one before, counted from the first: 1 s to 10 years.
+    every: Duration | None = None
+    #: At these times: minute, hour, day of the month, month, day of the week.
+    cron: str | None = None
+    #: By whose clocks `cron` goes, as IANA names it; None: UTC.
+    time_zone: str | None = None
+    #: None falls due after this.
+    until: datetime | None = None
+    #: How many there are, with the first.
+    times: int | None = None
+    #: What becomes of times that pass while the one before is not settled: left out, or one at once. None: `skip`.
+    missed: Literal["skip", "once"] | None = None
+
+    def fields(self) -> dict[str, object]:
+        """As a node takes it."""
+        given: dict[str, object | None] = {
+            "every": None if self.every is None else _wire.duration(self.every),
+            "cron": self.cron,
+            "time_zone": self.time_zone,
+            "until": None if self.until is None else _wire.moment(self.until),
+            "times": self.times,
+            "missed": self.missed,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
 class NewMessage:
     """A message to enqueue. Its id is made here if none is given, so sending it again is a `duplicate`.
 
@@ -107,7 +141,7 @@ class NewMessage:
     due after the `delay` of the topic. `expires` (this long after its due time) or `expires_at`: it is not handed over
     later, and ends as the `on_expiry` of its topic says. `max_attempts`: it is delivered so many times, 1 to 99, before
     it is a dead letter, instead of the number of its topic. `visibility_timeout`: a claim that asks for none hides it
-    for so long, 100 ms to 24 h, instead of the time of its topic.
+    for so long, 100 ms to 24 h, instead of the time of its topic. `repeat`: it comes again by a rule.
     """
 
     def __init__(
@@ -123,6 +157,7 @@ class NewMessage:
         expires_at: datetime | None = None,
         max_attempts: int | None = None,
         visibility_timeout: Duration | None = None,
+        repeat: Repeat | None = None,
     ) -> None:
         #: The id; one that the client made if none was given.
         self.id = _wire.make_id() if id is None else id
@@ -138,6 +173,8 @@ class NewMessage:
             fields["max_attempts"] = max_attempts
         if visibility_timeout is not None:
             fields["visibility_timeout"] = _wire.duration(visibility_timeout)
+        if repeat is not None:
+            fields["repeat"] = repeat.fields()
         #: The message as JSON, in UTF-8 and on one line.
         self.line = _wire.dumps(fields)
 
@@ -265,6 +302,8 @@ class Message:
     max_attempts: int | None = None
     #: How long a claim hides it, as `5m`; None: as its topic says.
     visibility_timeout: str | None = None
+    #: By which rule it comes again, as a node answers it (`every` or `cron`, `next_at`, …); None: it comes once.
+    repeat: Mapping[str, Any] | None = None
     death: Death | None = None
 
     def json(self) -> Any:

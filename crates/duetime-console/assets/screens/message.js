@@ -18,6 +18,19 @@ const WORDS = {
   purged: "It is removed for good.",
 };
 
+const CANCELS =
+  "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.";
+
+/** By which rule a message comes again. */
+function rule({ every, cron, time_zone, until, times, missed }) {
+  return html`
+    ${every ? `each ${every}` : html`<code>${plain(cron)}</code> by the clocks of ${plain(time_zone)}`}
+    ${until && html`, until ${moment(until)}`}
+    ${times && `, ${times} left with this one`}
+    ${missed === "once" && ", missed times come as one"}
+  `;
+}
+
 export function Message({ topic, id }) {
   const state = useLive();
   const path = topicPath(topic, `/messages/${coded(id)}`);
@@ -62,7 +75,7 @@ export function Message({ topic, id }) {
       title: `Cancel ${id}`,
       label: "Cancel it",
       danger: true,
-      text: "It is removed and never delivered, unless somebody is delivering it right now, or was without an answer.",
+      text: `${CANCELS} ${answer.repeat ? "Its series ends." : ""}`,
       method: "DELETE",
       command: command("cancel", {}, topic, id),
     },
@@ -189,6 +202,15 @@ export function Message({ topic, id }) {
           <dd>
             ${plain(answer.visibility_timeout)}, ${answer.visibility_from === "message" ? "its own" : "its topic's"}
           </dd>
+        `
+        }
+        ${
+          answer.repeat &&
+          html`
+          <dt>comes again</dt>
+          <dd>${rule(answer.repeat)}</dd>
+          <dt>the next one</dt>
+          <dd>${answer.repeat.next_at ? moment(answer.repeat.next_at) : "none: it is the last"}</dd>
         `
         }
         <dt>shard</dt>

@@ -12,6 +12,7 @@ mod outage;
 mod own_visibility;
 mod pause;
 mod refusals;
+mod series;
 mod side_by_side;
 mod silent_server;
 mod store_outage;

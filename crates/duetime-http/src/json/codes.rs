@@ -72,6 +72,7 @@ pub(crate) const CODES: &[&str] = &[
     "dead",
     "topic_has_sink",
     "topic_at_most_once",
+    "topic_cannot_repeat",
     "topic_emptied",
     "topic_vanished",
     "topic_has_no_sink",

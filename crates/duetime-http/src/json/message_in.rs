@@ -22,9 +22,10 @@ use utoipa::ToSchema;
 use crate::json::fields::{refuse, unknown_field};
 use crate::json::path::refuse_id;
 use crate::json::problem::Refusal;
+use crate::json::repeat::read_repeat;
 use crate::json::schema;
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "id",
     "delay",
     "due_at",
@@ -36,6 +37,7 @@ const FIELDS: [&str; 11] = [
     "expires_at",
     "max_attempts",
     "visibility_timeout",
+    "repeat",
 ];
 
 /// Standard alphabet, padded or not.
@@ -104,6 +106,10 @@ pub(crate) struct MessageSchema {
     /// How long a claim of it by a consumer hides it, 100 ms to 24 h, instead of the `visibility_timeout` of its topic; a
     /// claim that asks for one has that. By a sink it means nothing. It is kept as the header `duetime-visibility`.
     visibility_timeout: Option<schema::DurationIn>,
+    /// It comes again by a rule, under the same id: the next one is written in the step that ends this one as delivered or
+    /// expired. `delay` or `due_at` is the time of the first; with neither it is the first time of the rule. It is kept as
+    /// the header `duetime-repeat`. Refused by a topic that delivers at most once, or in place.
+    repeat: Option<crate::json::repeat::RepeatSchema>,
 }
 
 /// What to do when the id is already there. `earliest`, `latest`: of two that wait, the message that is due earlier, or
@@ -179,8 +185,20 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 /// Reads one message. The id comes back with the refusal where it could be read.
 pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<String>, Refusal)> {
     let found: FoundFields<'_> = serde_json::from_slice(json).map_err(|error| (None, refuse(&error)))?;
-    let [id, delay, due_at, payload, payload_base64, headers, on_conflict, expires, expires_at, own_max, visibility] =
-        found.values;
+    let [
+        id,
+        delay,
+        due_at,
+        payload,
+        payload_base64,
+        headers,
+        on_conflict,
+        expires,
+        expires_at,
+        own_max,
+        visibility,
+        repeat,
+    ] = found.values;
     let given_id =
         present(id).map(|raw| text(raw, "id", "invalid_id")).transpose().map_err(|refusal| (None, refusal))?;
     let message = || -> Result<Enqueue, Refusal> {
@@ -197,7 +215,16 @@ pub(crate) fn read(json: &[u8], rules: &Rules<'_>) -> Result<Enqueue, (Option<St
         };
         let payload = read_payload(payload, present(payload_base64), rules)?;
         let headers = present(headers).map(read_headers).transpose()?.unwrap_or_default();
-        let due = read_due(present(delay), present(due_at), rules.now)?.unwrap_or(Due::In(rules.delay));
+        let given_due = read_due(present(delay), present(due_at), rules.now)?;
+        let mut due = given_due.unwrap_or(Due::In(rules.delay));
+        let headers = match present(repeat) {
+            Some(raw) => {
+                let first = read_repeat(raw, given_due, present(expires_at).is_some(), rules.now)?;
+                due = Due::At(first.at);
+                first.kept_in(&headers)
+            }
+            None => headers,
+        };
         let headers = match read_expiry(present(expires), present(expires_at), due, rules)? {
             Some(expiry) => expiry.kept_in(&headers),
             None => headers,

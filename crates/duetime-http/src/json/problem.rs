@@ -293,6 +293,9 @@ impl From<&RouteError> for Problem {
                 "topic_full",
                 format!("{error}; slow down, let its backlog and dead letters drain, or raise {limit}"),
             ),
+            RouteError::CannotRepeat { .. } => {
+                Self::new(StatusCode::CONFLICT, "topic_cannot_repeat", error.to_string()).at("repeat")
+            }
             RouteError::RequestOver => {
                 let detail = format!("{error}; send it again if it is still wanted");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).retry_in(1)

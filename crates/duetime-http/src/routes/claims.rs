@@ -10,7 +10,7 @@ use duetime_core::store::ClaimedMessage;
 use duetime_core::trace::SpanRef;
 use duetime_core::tracer::{AttemptOf, DeliveryEnd, DeliveryOutcome, attempt_span};
 use duetime_core::{
-    ClaimAsk, ClaimedBatch, Receipt, Shard, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
+    ClaimAsk, ClaimedBatch, Receipt, Repeat, Shard, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
 };
 use duetime_router::SettleAsk;
 use serde::{Deserialize, Serialize};
@@ -266,6 +266,7 @@ pub(super) fn views<'a>(app: &HttpParts, given: &'a [ClaimedBatch]) -> Vec<Claim
         traceparent: span_of(app, shard, message, now).map(|span| span.to_string()),
         receipt: Receipt::new(&shard.topic, shard.index, shard.epoch, message.id.clone(), message.score)
             .of_attempts(max_attempts::of(&message.headers))
+            .of_series(Repeat::is_in(&message.headers))
             .of_visibility(own_visibility::of(&message.headers))
             .to_string(),
     };

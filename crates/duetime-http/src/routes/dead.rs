@@ -111,7 +111,9 @@ pub(crate) async fn list(
         Some(reason) => page_of(&app, &topic, cursor, limit, &reason).await?,
         None => app.router.dead.page(&topic, cursor, limit).await?,
     };
-    let messages = page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
+    let now = app.clock.now();
+    let messages =
+        page.messages.iter().map(|(shard, message)| MessageView::new(message, *shard, now).for_caller(&caller));
     let next = page.next.map(show_cursor);
     if ndjson::is_accepted(&headers) {
         return Ok(message_lines::answer(messages, next.as_deref()));

@@ -225,7 +225,8 @@ pub(crate) async fn get(
     page.messages.retain(|one| filter.state.is_none_or(|wanted| wanted == one.state));
     if ndjson::is_accepted(&headers) {
         let read = with_bodies(&app, &topic, &mut page).await?;
-        let views = read.iter().map(|(shard, message)| MessageView::new(message, *shard).for_caller(&caller));
+        let now = app.clock.now();
+        let views = read.iter().map(|(shard, message)| MessageView::new(message, *shard, now).for_caller(&caller));
         return Ok(message_lines::answer(views, page.next.map(show_cursor).as_deref()));
     }
     let view = ListView {

@@ -93,7 +93,7 @@ pub(crate) async fn get(
     TopicAndId(topic, id): TopicAndId,
 ) -> Result<Response, Problem> {
     let (shard, message) = find(&app, &topic, id).await?;
-    Ok(Json(MessageView::new(&message, shard).for_caller(&caller)).into_response())
+    Ok(Json(MessageView::new(&message, shard, app.clock.now()).for_caller(&caller)).into_response())
 }
 
 /// Where a message is, and what happens to it next.

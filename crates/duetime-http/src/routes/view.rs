@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::json::became::BecameView;
+use crate::json::repeat::RepeatView;
 use crate::json::schema;
 use crate::json::setting_schema::TopicSettings;
 use crate::routes::pause_view::PauseView;
@@ -120,6 +121,8 @@ pub(crate) struct MessageView<'a> {
     max_attempts: Option<u8>,
     /// How long a claim of it by a consumer hides it, where it says so itself; absent: as its topic says.
     visibility_timeout: Option<String>,
+    /// By which rule it comes again; absent: it comes once.
+    repeat: Option<RepeatView>,
     /// How many times it was redriven; a redrive sets `attempts` back to 0. No more than 999 are counted.
     redrives: u16,
     #[serde(flatten)]
@@ -135,7 +138,7 @@ pub(crate) struct MessageView<'a> {
 }
 
 impl<'a> MessageView<'a> {
-    pub fn new(message: &'a StoredMessage, shard: u32) -> Self {
+    pub fn new(message: &'a StoredMessage, shard: u32, now: Timestamp) -> Self {
         let previous = Previous::of(&message.headers).map(PreviousView::from);
         Self {
             id: message.id.as_str(),
@@ -146,6 +149,7 @@ impl<'a> MessageView<'a> {
             attempts: message.attempts,
             max_attempts: max_attempts::of(&message.headers),
             visibility_timeout: own_visibility::of(&message.headers).map(show_duration),
+            repeat: RepeatView::of(&message.headers, message.due_at, now),
             redrives: message.redrives,
             payload: PayloadView::from(&message.payload[..]),
             headers: HeadersView { headers: &message.headers, has_previous: previous.is_some() },

@@ -30,7 +30,7 @@ pub(crate) enum SettleKind {
 impl SettleKind {
     pub fn of(how: &Settlement) -> Self {
         match how {
-            Settlement::Ack | Settlement::Remove | Settlement::Expire => Self::Ack,
+            Settlement::Ack | Settlement::Remove | Settlement::Expire | Settlement::Repeat(_) => Self::Ack,
             Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } => Self::Nack,
             Settlement::Bury(_) => Self::Bury,
             Settlement::Release => Self::Release,

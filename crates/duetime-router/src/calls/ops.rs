@@ -7,7 +7,7 @@ use duetime_core::store::{
     AckWait, BatchReply, DeadAction, DeadEdit, DeadEdited, Edit, Edited, Enqueue, EnqueueOutcome, Enqueued, Settle,
     Settled, Settlement, StoreError,
 };
-use duetime_core::{Lookup, MessageId, Outcome, Role, Shard, StoredMessage};
+use duetime_core::{End, Lookup, MessageId, Outcome, Role, Shard, StoredMessage};
 use duetime_metrics::{CancelVerdict, Event};
 
 use crate::calls::batch_queue::{BatchOutcome, Op, OpContext};
@@ -334,7 +334,7 @@ impl Op for SettleOp {
     type Answer = Result<WithReplicas<Settled>, i64>;
 
     fn weight(item: &Settle) -> usize {
-        item.id.as_str().len() + ITEM_BYTES
+        item.id.as_str().len() + ITEM_BYTES + item.body_bytes()
     }
 
     fn looks_back(&self) -> bool {
@@ -371,12 +371,19 @@ impl Op for SettleOp {
                 }
                 (Settlement::Bury(_), _) => Some(Event::Dead),
                 (Settlement::Expire, _) => Some(Event::Expired),
+                (Settlement::Repeat(next), _) if next.end == End::Expired => Some(Event::Expired),
+                (Settlement::Repeat(_), _) => Some(Event::Delivered),
                 (
                     Settlement::Release | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..),
                     _,
                 ) => None,
             });
         count(context, shard, happened);
+        let follows = |(settle, (answer, _)): &(&Settle, &WithReplicas<Settled>)| {
+            matches!(settle.action, Settlement::Repeat(_)) && *answer == Settled::Ok
+        };
+        let followed = done(items, &called.answers).filter(follows);
+        count(context, shard, followed.map(|_| Event::Scheduled));
         called
     }
 }

@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     /// An id with another home under each of these counts.
-    fn moving_id(&self, counts: &[u32]) -> MessageId {
+    pub(super) fn moving_id(&self, counts: &[u32]) -> MessageId {
         let ids = (0..100_000).map(|n| MessageId::new(&format!("m{n}")).unwrap());
         let apart = |id: &MessageId| {
             let homes = self.homes(id, counts);

@@ -308,11 +308,16 @@ async fn a_plan_that_is_started_again_goes_on_where_what_it_removed_is_kept() {
 }
 
 /// Reschedules a message before the first removal of any, once, or before each.
-#[derive(Debug)]
 struct Meddling {
     fixture: Arc<Fixture>,
     to: Duration,
     times: std::sync::atomic::AtomicU32,
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meddling").finish_non_exhaustive()
+    }
 }
 
 impl StoreLayer for Meddling {

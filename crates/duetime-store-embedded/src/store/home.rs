@@ -135,7 +135,9 @@ impl EmbeddedStore {
     ) -> Result<Vec<Settled>, StoreError> {
         let ends = |item: &Settle| item.action.end().is_some() || matches!(item.action, Settlement::Bury(_));
         let mode = if batch.iter().any(ends) { CommitMode::Synced } else { CommitMode::Committed };
-        let (shard, size, batch) = (shard.clone(), plain(batch.len()), batch.to_vec());
+        let bytes = batch.iter().map(Settle::body_bytes).sum::<usize>();
+        let (items, spent) = plain(batch.len());
+        let (shard, size, batch) = (shard.clone(), (items, spent + bytes), batch.to_vec());
         let act = move |ctx: &mut WriteContext| {
             ctx.on_shard(&shard, |conn, state| Ok(settle::settle(conn, state, now, &batch)?))
         };

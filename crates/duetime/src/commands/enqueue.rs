@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use clap::{Args, ValueEnum, value_parser};
 use duetime_client::{NewMessage, Placed};
 use duetime_core::limits::ATTEMPTS_MAX;
-use duetime_core::{Expiry, OnConflict};
+use duetime_core::{Expiry, Missed, OnConflict, RepeatAsk, Timestamp};
 use tokio::io::AsyncReadExt as _;
 
 use super::output;
-use crate::connection::{NodeArgs, When, read_delay};
+use crate::connection::{NodeArgs, When, moment, read_delay};
 
 /// One message.
 #[derive(Debug, Args)]
@@ -47,7 +47,60 @@ pub struct EnqueueArgs {
     #[arg(long, value_name = "DURATION", value_parser = read_delay)]
     visibility_timeout: Option<Duration>,
     #[command(flatten)]
+    repeat: RepeatArgs,
+    #[command(flatten)]
     connection: NodeArgs,
+}
+
+/// By which rule a message comes again.
+#[derive(Debug, Args)]
+struct RepeatArgs {
+    /// Send it again so long after the one before, and so on; the next one is written as this one ends.
+    #[arg(long, value_name = "DURATION", conflicts_with = "cron", value_parser = read_delay)]
+    every: Option<Duration>,
+    /// Send it at these times: minute, hour, day of the month, month, day of the week.
+    #[arg(long, value_name = "RULE")]
+    cron: Option<String>,
+    /// By whose clocks --cron goes, as IANA names it; else UTC.
+    #[arg(long, value_name = "NAME", requires = "cron")]
+    time_zone: Option<String>,
+    /// Send none after this moment: milliseconds since the Unix epoch, RFC 3339, or "in 30d". With --every or --cron.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Send it so many times, the first one among them. With --every or --cron.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    times: Option<u32>,
+    /// What becomes of times that pass while the one before is not settled: left out, or one at once for all of them.
+    #[arg(long, value_enum, value_name = "HOW")]
+    missed: Option<WhatIsMissed>,
+}
+
+/// What becomes of times that pass unused.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WhatIsMissed {
+    Skip,
+    Once,
+}
+
+impl RepeatArgs {
+    fn ask(&self) -> anyhow::Result<Option<RepeatAsk>> {
+        let until = moment(self.until.as_deref())?.map(Timestamp::from_millis);
+        let missed = self.missed.map(|missed| match missed {
+            WhatIsMissed::Skip => Missed::Skip,
+            WhatIsMissed::Once => Missed::Once,
+        });
+        let ask = RepeatAsk {
+            every: self.every,
+            cron: self.cron.clone(),
+            time_zone: self.time_zone.clone(),
+            until,
+            times: self.times.map(u64::from),
+            missed,
+        };
+        let is_said = ask.every.is_some() || ask.cron.is_some();
+        ensure!(is_said || ask == RepeatAsk::default(), "--until, --times and --missed go with --every or --cron");
+        Ok(is_said.then_some(ask))
+    }
 }
 
 /// Which of two messages stays.
@@ -87,6 +140,7 @@ pub async fn run(args: EnqueueArgs) -> anyhow::Result<bool> {
     message.expires = args.expires.map(Expiry::After);
     message.max_attempts = args.max_attempts;
     message.visibility_timeout = args.visibility_timeout;
+    message.repeat = args.repeat.ask()?;
     message.on_conflict = match args.keep {
         Some(WhichIsKept::Earliest) => OnConflict::Earliest,
         Some(WhichIsKept::Latest) => OnConflict::Latest,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use duetime_client::{Answer, ClientError, Message, Outcome};
+use duetime_client::{Answer, ClientError, Message, Outcome, RepeatRule};
 use serde::Serialize;
 use serde_json::json;
 
@@ -170,6 +170,7 @@ pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
             ("payload", output::payload(message.payload.as_deref(), message.payload_base64.as_deref())),
         ];
         rows.extend(message.visibility_timeout.iter().map(|own| ("visibility", format!("{own}, its own"))));
+        rows.extend(message.repeat.iter().flat_map(repeats));
         rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
         if let Some(death) = &message.death {
             rows.push(("died", output::moment(death.at)));
@@ -184,6 +185,27 @@ pub async fn get(args: IdsArgs) -> anyhow::Result<bool> {
         output::pairs(rows)
     })
     .await
+}
+
+/// By which rule a message comes again, and when the next one is due.
+fn repeats(repeat: &RepeatRule) -> [(&'static str, String); 2] {
+    let mut rule = match (&repeat.every, &repeat.cron) {
+        (Some(every), _) => format!("every {every}"),
+        (None, cron) => {
+            let zone = repeat.time_zone.as_deref().unwrap_or("UTC");
+            format!("{} by the clocks of {zone}", cron.as_deref().unwrap_or_default())
+        }
+    };
+    if let Some(until) = repeat.until {
+        rule += &format!(", until {}", output::moment(until));
+    }
+    if let Some(times) = repeat.times {
+        rule += &format!(", {times} left with this one");
+    }
+    if repeat.missed == "once" {
+        rule += ", missed times come as one";
+    }
+    [("repeat", rule), ("then", repeat.next_at.map_or_else(|| "no more: it is the last".to_owned(), output::moment))]
 }
 
 /// How many there were; where the message says how many it may have, of how many.

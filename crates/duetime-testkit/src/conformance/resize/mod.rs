@@ -60,6 +60,7 @@ macro_rules! resize_conformance {
             source::edits_of_many_ids_are_answered_in_order,
             source::a_read_finds_what_lives_there,
             source::a_receipt_is_settled_where_its_message_lives,
+            source::a_series_goes_on_where_its_message_lives,
             source::an_extension_there_has_a_new_receipt,
             source::dead_letters_are_settled_where_they_lie,
             source::dead_letters_are_edited_where_they_lie,

@@ -9,7 +9,7 @@ use duetime_core::resize_store::Lookup;
 use duetime_core::store::{
     AckWait, DeadAction, DeadChange, DeadEdit, DeadEdited, Edit, Edited, EnqueueOutcome, Settle, Settled, Settlement,
 };
-use duetime_core::{Due, MessageState, Nonce, OnConflict, Role, Score, StoredMessage};
+use duetime_core::{Due, End, MessageState, Nonce, OnConflict, Role, Score, StoredMessage, Successor};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
@@ -222,6 +222,36 @@ pub async fn an_extension_there_has_a_new_receipt(factory: &dyn StoreFactory) {
         [Lookup::Found(Settled::Ok)]
     );
     assert_eq!(world.get(0, "there").await, None);
+}
+
+pub async fn a_series_goes_on_where_its_message_lives(factory: &dyn StoreFactory) {
+    let (world, held) = source_shard(factory).await;
+    let (shard, due_at) = (world.shard(0), world.moment(60_000));
+    let next = Successor {
+        end: End::Delivered,
+        due_at,
+        nonce: NEW_NONCE,
+        headers: held.headers.clone(),
+        payload: held.payload.clone(),
+    };
+    let settle = |text: &str| {
+        let action = Settlement::Repeat(Box::new(next.clone()));
+        Settle { id: id(text), score: held.score, action }
+    };
+    let batch = ["absent", "frozen", "dead", "later", "there"].map(settle);
+    let answers = world.store.settle_at(&shard, Role::Source, world.now(), &batch, AckWait::No).await.unwrap().answers;
+    let expired = Lookup::Found(Settled::Expired);
+    assert_eq!(
+        answers,
+        [Lookup::Absent(None), Lookup::Frozen, expired.clone(), expired.clone(), Lookup::Found(Settled::Ok)]
+    );
+    let there = world.get(0, "there").await.unwrap();
+    assert_eq!((there.state, there.due_at, there.attempts), (MessageState::Scheduled, due_at, 0));
+    assert_eq!((there.nonce, there.payload), (NEW_NONCE, held.payload));
+    let again =
+        world.store.settle_at(&shard, Role::Source, world.now(), &batch[4..], AckWait::No).await.unwrap().answers;
+    assert_eq!(again, [expired]);
+    assert_eq!(world.get(0, "absent").await, None);
 }
 
 pub async fn dead_letters_are_settled_where_they_lie(factory: &dyn StoreFactory) {

@@ -21,6 +21,7 @@ pub mod plans;
 pub mod receipt;
 pub mod repeat;
 pub mod restore;
+pub mod series;
 pub mod settle;
 pub mod suspect;
 pub mod topics;
@@ -191,6 +192,12 @@ macro_rules! store_conformance {
             restore::nothing_is_put_back_of_what_is_not_remembered,
             restore::what_is_held_or_another_by_now_is_not_removed,
             restore::nothing_is_put_back_under_another_record_than_it_was_removed_under,
+            series::the_next_one_takes_the_place_of_the_one_before,
+            series::a_series_goes_on_turn_by_turn,
+            series::a_claim_that_is_over_writes_no_next_one,
+            series::one_that_is_given_back_is_tried_again_and_a_dead_letter_keeps_the_rule,
+            series::series_and_others_are_settled_in_one_batch,
+            series::what_of_a_series_was_delivered_or_expired_is_remembered_until_the_next,
             settle::an_acknowledged_message_is_gone,
             settle::a_nacked_message_comes_again_after_its_delay,
             settle::a_released_message_has_its_attempt_back_and_its_old_place,

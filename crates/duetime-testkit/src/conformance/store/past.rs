@@ -22,7 +22,7 @@ fn for_so_long(world: &World, window: Duration) -> Shard {
     world.shard().remembering(Memory { window, since: 1 })
 }
 
-fn remembering(world: &World) -> Shard {
+pub(super) fn remembering(world: &World) -> Shard {
     for_so_long(world, HOUR)
 }
 
@@ -33,7 +33,7 @@ async fn find_in(world: &World, shard: &Shard, text: &str) -> Option<Outcome> {
     }
 }
 
-async fn find(world: &World, text: &str) -> Option<Outcome> {
+pub(super) async fn find(world: &World, text: &str) -> Option<Outcome> {
     find_in(world, &remembering(world), text).await
 }
 

@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 20] = [
+pub(super) const SOURCES: [(&str, &str); 21] = [
     ("attempts", include_str!("attempts.rs")),
     ("claim", include_str!("claim.rs")),
     ("conflict", include_str!("conflict.rs")),
@@ -50,6 +50,7 @@ pub(super) const SOURCES: [(&str, &str); 20] = [
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),
     ("restore", include_str!("restore.rs")),
+    ("series", include_str!("series.rs")),
     ("settle", include_str!("settle.rs")),
     ("suspect", include_str!("suspect.rs")),
     ("topics", include_str!("topics.rs")),

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_client::{NewMessage, Previous};
 use duetime_core::units::{parse_duration, parse_time};
 use duetime_core::{
-    Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, VISIBILITY, Version, max_attempts, own_visibility,
+    Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, REPEAT, VISIBILITY, Version, max_attempts, own_visibility,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -45,6 +45,8 @@ struct Fields<'a> {
     max_attempts: Option<Value>,
     #[serde(default)]
     visibility_timeout: Option<Value>,
+    #[serde(borrow, default)]
+    repeat: Option<&'a RawValue>,
     #[serde(default)]
     state: Option<String>,
     #[serde(default, rename = "visible_at")]
@@ -191,6 +193,11 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     if let Some(asked) = fields.visibility_timeout.filter(|_| !is_said) {
         let asked = parse_duration(&text_of(asked)).map_err(|error| format!("visibility_timeout: {error}"))?;
         message.visibility_timeout = Some(own_visibility::check(asked)?);
+    }
+    let is_said = message.headers.iter().any(|(name, _)| name == REPEAT);
+    if let Some(asked) = fields.repeat.filter(|_| !is_said) {
+        let asked = serde_json::from_str(asked.get()).map_err(|error| format!("repeat: {error}"))?;
+        message.repeat = Some(asked);
     }
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,

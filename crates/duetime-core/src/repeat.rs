@@ -1,0 +1,341 @@
+//! Messages that come again by a rule: when the next one of a series falls due, and what it is.
+//!
+//! The rule is kept among the headers of the message, so stores move and copy it as they do those. Who settles a message
+//! of a series computes the next one here, and the store writes it in the step that settles this one. Pure: the present
+//! is an argument. Time zones are those that the program carries, so all nodes of a version go by the same.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::end::End;
+use crate::limits::{CRON_BYTES_MAX, DUE_AHEAD_MAX, EVERY_MIN, TIME_ZONE_BYTES_MAX};
+use crate::message::{Due, Headers, Nonce, PREVIOUS, REPEAT};
+use crate::store::{ClaimedMessage, Enqueue};
+use crate::time::Timestamp;
+use crate::units::{check_due_at, maybe_duration, maybe_time, show_duration};
+
+mod cron;
+
+use cron::Cron;
+
+/// What a producer asks for: how a message repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RepeatAsk {
+    /// So long after the one before, counted from the first. Instead of `cron`.
+    #[serde(with = "maybe_duration", skip_serializing_if = "Option::is_none")]
+    pub every: Option<Duration>,
+    /// At these times: minute, hour, day of the month, month, day of the week.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Whose clocks `cron` goes by, as in the time zone database of IANA; absent: `UTC`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// None falls due after this.
+    #[serde(with = "maybe_time", skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// How many there are, with the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
+    /// What becomes of those whose time passed before they could be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Missed>,
+}
+
+/// What becomes of the due times that passed while the message before them was not settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missed {
+    /// They are left out: the next one is the first after the present.
+    #[default]
+    Skip,
+    /// They come as one: the next one has the last of these times, so it is due at once.
+    Once,
+}
+
+/// Why a rule is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("repeat.{field} {detail}")]
+pub struct RepeatError {
+    /// The field of [`RepeatAsk`] that is to blame.
+    pub field: &'static str,
+    /// What is wrong with it, and what to give.
+    pub detail: String,
+}
+
+impl RepeatError {
+    fn new(field: &'static str, detail: impl Into<String>) -> Self {
+        Self { field, detail: detail.into() }
+    }
+}
+
+/// When the messages of a series fall due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// At `start`, and each `every` after it.
+    Every {
+        /// The distance.
+        every: Duration,
+        /// The first due time.
+        start: Timestamp,
+    },
+    /// By the clocks of a time zone.
+    Cron {
+        /// Five fields.
+        text: String,
+        /// The zone, as the database of IANA has it.
+        zone: String,
+    },
+}
+
+/// The rule of a series and how far it has come: what the header [`REPEAT`] of one of its messages says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// When they fall due.
+    pub rule: Rule,
+    /// The time of the rule that this message is for. A reschedule moves the message and leaves this.
+    pub at: Timestamp,
+    /// None is for a time after this.
+    pub until: Option<Timestamp>,
+    /// How many there are still, this one among them.
+    pub left: Option<u32>,
+    /// What becomes of times that pass unused.
+    pub missed: Missed,
+}
+
+impl Rule {
+    /// The first time after `from`; `None`: there is none.
+    fn after(&self, from: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Every { start, .. } if from < *start => Some(*start),
+            Self::Every { every, start } => Some(grid(*start, *every, turns(*start, *every, from) + 1)),
+            Self::Cron { text, zone } => Cron::read(text, zone).ok()?.after(from),
+        }
+    }
+
+    /// The last time that is no later than `till`.
+    fn last(&self, till: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Every { start, .. } if till < *start => None,
+            Self::Every { every, start } => Some(grid(*start, *every, turns(*start, *every, till))),
+            Self::Cron { text, zone } => Cron::read(text, zone).ok()?.last(till),
+        }
+    }
+}
+
+/// How many whole distances lie between `start` and `till`.
+fn turns(start: Timestamp, every: Duration, till: Timestamp) -> u64 {
+    millis(till.since(start)) / millis(every).max(1)
+}
+
+/// The time of a grid with this number.
+fn grid(start: Timestamp, every: Duration, turns: u64) -> Timestamp {
+    start.plus(Duration::from_millis(millis(every).saturating_mul(turns)))
+}
+
+fn millis(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl RepeatAsk {
+    /// The rule with its first message, which falls due at `due` where that is given, else at the first time of the
+    /// rule after `now`: [`Repeat::at`].
+    ///
+    /// # Errors
+    ///
+    /// [`RepeatError`], with the field and the fix.
+    pub fn first(&self, due: Option<Timestamp>, now: Timestamp) -> Result<Repeat, RepeatError> {
+        let rule = |field, rule: Rule| {
+            let at = due.or_else(|| rule.after(now)).ok_or_else(|| {
+                RepeatError::new(
+                    field,
+                    "matches no time that will ever be; give one that does, like \"0 9 * * MON-FRI\"",
+                )
+            })?;
+            let at = check_due_at(at, now).map_err(|error| RepeatError::new(field, format!("is refused: {error}")))?;
+            Ok((rule, at))
+        };
+        let (rule, at) = match (self.every, &self.cron) {
+            (Some(_), Some(_)) => return Err(RepeatError::new("cron", "is given beside every; give one of them")),
+            (None, None) => {
+                return Err(RepeatError::new(
+                    "every",
+                    "is missing; give every, like \"1h\", or cron, like \"0 9 * * *\"",
+                ));
+            }
+            (Some(every), None) => {
+                if self.time_zone.is_some() {
+                    return Err(RepeatError::new("time_zone", "belongs to cron; leave it out with every"));
+                }
+                if !(EVERY_MIN..=DUE_AHEAD_MAX).contains(&every) {
+                    let (given, least) = (show_duration(every), show_duration(EVERY_MIN));
+                    return Err(RepeatError::new("every", format!("is {given}; give {least} to 10 years")));
+                }
+                let every = Duration::from_millis(millis(every));
+                rule("every", Rule::Every { every, start: due.unwrap_or_else(|| now.plus(every)) })?
+            }
+            (None, Some(text)) => {
+                let zone = self.time_zone.as_deref().unwrap_or("UTC");
+                let cron = Cron::read(text, zone)?;
+                if cron.after(now).is_none() {
+                    let detail = "matches no time that will ever be; give one that does, like \"0 9 * * MON-FRI\"";
+                    return Err(RepeatError::new("cron", detail));
+                }
+                rule("cron", Rule::Cron { text: text.trim().to_owned(), zone: zone.to_owned() })?
+            }
+        };
+        if self.until.is_some_and(|until| until < at) {
+            let detail = "is before the first due time; give a later one, or an earlier due time";
+            return Err(RepeatError::new("until", detail));
+        }
+        let left = self.times.map(u32::try_from).transpose().ok().filter(|times| *times != Some(0));
+        let left =
+            left.ok_or_else(|| RepeatError::new("times", format!("is not 1 to {}; give that many", u32::MAX)))?;
+        Ok(Repeat { rule, at, until: self.until, left, missed: self.missed.unwrap_or_default() })
+    }
+}
+
+impl Repeat {
+    /// That of a message with these headers; a header that cannot be read is none of ours.
+    #[must_use]
+    pub fn of(headers: &Headers) -> Option<Self> {
+        let (mut at, mut every, mut start, mut cron, mut zone) = (None, None, None, None, None);
+        let (mut until, mut left, mut missed) = (None, None, Missed::Skip);
+        let time = |text: &str| text.parse().ok().map(Timestamp::from_millis);
+        for part in headers.get(REPEAT)?.split(';') {
+            match part.split_once('=')? {
+                ("at", value) => at = Some(time(value)?),
+                ("every", value) => every = Some(value.parse().ok().filter(|every: &u64| *every > 0)?),
+                ("start", value) => start = Some(time(value)?),
+                ("cron", value) => cron = Some(value),
+                ("zone", value) => zone = Some(value),
+                ("until", value) => until = Some(time(value)?),
+                ("left", value) => left = Some(value.parse().ok()?),
+                ("missed", "once") => missed = Missed::Once,
+                _ => return None,
+            }
+        }
+        let rule = match (every, start, cron, zone) {
+            (Some(every), Some(start), None, None) => Rule::Every { every: Duration::from_millis(every), start },
+            (None, None, Some(text), Some(zone)) => Rule::Cron { text: text.to_owned(), zone: zone.to_owned() },
+            _ => return None,
+        };
+        Some(Self { rule, at: at?, until, left, missed })
+    }
+
+    /// True if a message with these headers is one of a series. Cheaper than [`Repeat::of`].
+    #[must_use]
+    pub fn is_in(headers: &Headers) -> bool {
+        headers.get(REPEAT).is_some()
+    }
+
+    /// The headers with it.
+    #[must_use]
+    pub fn kept_in(&self, headers: &Headers) -> Headers {
+        let mut text = format!("at={}", self.at.as_millis());
+        match &self.rule {
+            Rule::Every { every, start } => {
+                text += &format!(";every={};start={}", every.as_millis(), start.as_millis());
+            }
+            Rule::Cron { text: cron, zone } => text += &format!(";cron={cron};zone={zone}"),
+        }
+        if let Some(until) = self.until {
+            text += &format!(";until={}", until.as_millis());
+        }
+        if let Some(left) = self.left {
+            text += &format!(";left={left}");
+        }
+        if self.missed == Missed::Once {
+            text += ";missed=once";
+        }
+        headers.with(REPEAT, &text)
+    }
+
+    /// The rule at the message that follows one with this due time that is settled at `now`; `None`: it was the last.
+    ///
+    /// A message that was moved behind times of the rule stands for them too.
+    #[must_use]
+    pub fn next(&self, due_at: Timestamp, now: Timestamp) -> Option<Self> {
+        let left = match self.left {
+            Some(0 | 1) => return None,
+            left => left.map(|left| left - 1),
+        };
+        let first = self.rule.after(self.at.max(due_at))?;
+        let at = match self.missed {
+            _ if first > now => first,
+            Missed::Skip => self.rule.after(now)?,
+            Missed::Once => {
+                let till = self.until.map_or(now, |until| until.min(now));
+                self.rule.last(till).filter(|last| *last >= first).unwrap_or(first)
+            }
+        };
+        let is_over = self.until.is_some_and(|until| until < at);
+        (!is_over).then(|| Self { at, left, ..self.clone() })
+    }
+}
+
+/// The next message of a series: it takes the place of the one before it in the step that settles that one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// How the one before it ends: delivered or expired.
+    pub end: End,
+    /// When it falls due.
+    pub due_at: Timestamp,
+    /// Made from that of the one before it: whoever makes the successor of a message for one time of its rule makes
+    /// the same.
+    pub nonce: Nonce,
+    /// Those of the one before it, with the rule as far as it has come.
+    pub headers: Headers,
+    /// That of the one before it.
+    pub payload: Bytes,
+}
+
+impl Successor {
+    /// What follows a message with these parts that ends at `now`; `None`: it is not of a series, or was its last one.
+    #[must_use]
+    pub fn of(
+        (headers, payload): (&Headers, &Bytes),
+        (due_at, nonce): (Timestamp, Nonce),
+        end: End,
+        now: Timestamp,
+    ) -> Option<Box<Self>> {
+        let next = Repeat::of(headers)?.next(due_at, now)?;
+        let cause = format!("next {}", next.at.as_millis());
+        // What an edit of the one before left is about that one.
+        let headers = next.kept_in(&headers.without(PREVIOUS));
+        let nonce = nonce.derived(cause.as_bytes());
+        Some(Box::new(Self { end, due_at: next.at, nonce, headers, payload: payload.clone() }))
+    }
+
+    /// What follows a claimed message.
+    #[must_use]
+    pub fn of_claimed(message: &ClaimedMessage, end: End, now: Timestamp) -> Option<Box<Self>> {
+        Self::of((&message.headers, &message.payload), (message.due_at, message.nonce), end, now)
+    }
+
+    /// Bytes that a store is given of it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.headers.bytes() + self.payload.len()
+    }
+}
+
+impl Enqueue {
+    /// Makes it the first of a series.
+    ///
+    /// # Errors
+    ///
+    /// [`RepeatError`].
+    pub fn repeat(&mut self, ask: &RepeatAsk, is_due_given: bool, now: Timestamp) -> Result<(), RepeatError> {
+        let first = ask.first(is_due_given.then(|| self.due.of(now)), now)?;
+        // A moment of the rule, also where it was asked for as a delay.
+        self.due = Due::At(first.at);
+        self.headers = first.kept_in(&self.headers);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Times by the clocks of a time zone: the one place that knows the crate which reads cron.
+//!
+//! Where clocks are put forward, a time that does not exist on that day is the first moment behind the gap; where they
+//! are put back, a time that comes twice counts once, at its first. What is asked for in each minute or each hour (`*`,
+//! or a step of it) goes on through both.
+
+use std::str::FromStr as _;
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp as Moment, Zoned};
+
+use super::{CRON_BYTES_MAX, RepeatError, TIME_ZONE_BYTES_MAX};
+use crate::time::Timestamp;
+
+/// Minute, hour, day of the month, month, day of the week.
+const FIELDS: usize = 5;
+
+/// A rule that was read.
+#[derive(Debug)]
+pub(super) struct Cron {
+    times: croner::Cron,
+    zone: TimeZone,
+}
+
+impl Cron {
+    /// Reads a rule of five fields.
+    pub fn read(text: &str, zone: &str) -> Result<Self, RepeatError> {
+        let refused = |detail: String| RepeatError::new("cron", detail);
+        let help = "give five fields, minute, hour, day of the month, month, day of the week, like \"0 9 * * MON-FRI\"";
+        if text.len() > CRON_BYTES_MAX {
+            return Err(refused(format!("has {} bytes; the limit is {CRON_BYTES_MAX}", text.len())));
+        }
+        // What else there may be is kept in one header, in parts that these separate.
+        let is_plain = |c: char| (c.is_ascii_graphic() || c == ' ') && c != ';' && c != '=';
+        if !text.chars().all(is_plain) || text.split_whitespace().count() != FIELDS {
+            return Err(refused(format!("is {text:?}; {help}")));
+        }
+        let times = croner::Cron::from_str(text).map_err(|error| refused(format!("is {text:?}: {error}; {help}")))?;
+        let unknown = || {
+            let name: String = zone.chars().take(TIME_ZONE_BYTES_MAX).collect();
+            RepeatError::new("time_zone", format!("is {name:?}, which is none; give one like \"Europe/Berlin\""))
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
+        if zone.len() > TIME_ZONE_BYTES_MAX || !zone.chars().all(is_name) {
+            return Err(unknown());
+        }
+        let zone = TimeZoneDatabase::bundled().get(zone).map_err(|_| unknown())?;
+        Ok(Self { times, zone })
+    }
+
+    /// That moment by the zone's clocks, without parts of a second, which no rule has.
+    fn zoned(&self, at: Timestamp) -> Option<Zoned> {
+        let moment = Moment::from_second(at.as_millis().div_euclid(1_000)).ok()?;
+        Some(moment.to_zoned(self.zone.clone()))
+    }
+
+    /// The first time after `from`; `None`: there is none. Looks ahead as far as there are dates.
+    pub fn after(&self, from: Timestamp) -> Option<Timestamp> {
+        let next = self.times.find_next_occurrence(&self.zoned(from)?, false).ok()?;
+        Some(Timestamp::from_millis(next.timestamp().as_millisecond()))
+    }
+
+    /// The last time that is no later than `till`.
+    pub fn last(&self, till: Timestamp) -> Option<Timestamp> {
+        let last = self.times.find_previous_occurrence(&self.zoned(till)?, true).ok()?;
+        Some(Timestamp::from_millis(last.timestamp().as_millisecond()))
+    }
+}

@@ -147,6 +147,7 @@ async fn main() {
         previous: FROM,
         state: RoutingState::Moving,
         seed: None,
+        watermark: false,
     };
     let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
     store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");

@@ -31,6 +31,7 @@ mod sink;
 mod sink_issue;
 mod topics;
 mod verify;
+mod watermark;
 
 pub use answers::{
     Answer, Claimed, ClaimedMessage, DeadDone, DeadOutcome, DeadPage, Death, Explained, ItemProblem, Message, Outcome,
@@ -64,3 +65,4 @@ pub use shards::{Adopted, Resize, ResizePreview, ShardView, Shards};
 pub use sink::{Outage, Outages, Probed, Scanner, SinkTopic, SinkTopicError, SinkTopics, SinkView};
 pub use sink_issue::{NodeSinkIssue, SinkIssue};
 pub use verify::{TOLERANCE, VerifyError, verify};
+pub use watermark::{HeldBy, Watermark};

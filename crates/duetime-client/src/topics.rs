@@ -13,6 +13,7 @@ use crate::forecast::Forecast;
 use crate::message::millis;
 use crate::shards::{Adopted, Shards};
 use crate::sink::{Outages, Probed, SinkTopics, SinkView};
+use crate::watermark::Watermark;
 
 fn why(reason: Option<&str>) -> Value {
     reason.map_or_else(|| serde_json::json!({}), |reason| serde_json::json!({ "reason": reason }))
@@ -146,6 +147,17 @@ impl Client {
     pub async fn cluster_outages(&self, topic: Option<&str>) -> Result<Outages, ClientError> {
         let wanted = topic.map(|topic| format!("&topic={}", part(topic))).unwrap_or_default();
         self.get(&format!("/v1/outages?scope=cluster{wanted}")).await
+    }
+
+    /// Up to when the topic is done. With `until`, in milliseconds since the Unix epoch, the node waits up to `wait`, 60 s at
+    /// most, for the watermark to be that moment or later.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`]. The node refuses with the code `topic_has_no_watermark` where the topic was created without one.
+    pub async fn watermark(&self, topic: &str, until: Option<i64>, wait: Duration) -> Result<Watermark, ClientError> {
+        let query = until.map(|until| format!("?until={until}&wait={}", millis(wait))).unwrap_or_default();
+        self.get(&format!("/v1/topics/{}/watermark{query}", part(topic))).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.

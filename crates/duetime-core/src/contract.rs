@@ -39,6 +39,7 @@ use crate::store::{
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
 use crate::topic::TopicRecord;
+use crate::watermark::Undone;
 
 /// The records of the topics. Who keeps a picture of them asks: the catalog.
 #[async_trait]
@@ -201,6 +202,15 @@ pub trait MessageStore: Send + Sync + fmt::Debug + 'static {
     /// that removes them, by what the shard holds then, and their age by the earlier of the two clocks: so it may come
     /// late, twice, or from any node. What is on its way to another shard is left alone. O(limit · log N).
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError>;
+
+    /// What of `shard` is not done and has the oldest due time, and the present by the earlier clock. Only of a topic
+    /// with a watermark; an answer is replicated, as those of [`crate::resize_store`]. O(log N), while messages move
+    /// O(bytes of a batch) more.
+    async fn undone(&self, shard: &Shard, now: Timestamp) -> Result<Undone, StoreError>;
+
+    /// Keeps `at` as the topic's watermark, where the one that is kept is earlier; answers the one that is kept then.
+    /// `shard`: the topic's first. An answer is replicated. O(1).
+    async fn keep_watermark(&self, shard: &Shard, at: Timestamp) -> Result<Timestamp, StoreError>;
 
     /// Bytes of the bodies in these shards, dead letters too. A store that keeps no sum estimates it from some
     /// bodies of each shard, drawn at random: O(shards).

@@ -33,6 +33,7 @@ use crate::store::{
 use crate::store_error::StoreError;
 use crate::time::{Clock, Timestamp};
 use crate::topic::TopicRecord;
+use crate::watermark::Undone;
 
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +138,8 @@ layered! {
         dead_letters(shard: &Shard, from: Option<i64>, limit: usize) -> DeadPage,
             "dead_letters", slice::from_ref(shard), 0;
         list(shard: &Shard, range: &ListRange, limit: usize) -> ListPage, "list_messages", slice::from_ref(shard), 0;
+        undone(shard: &Shard, now: Timestamp) -> Undone, "watermark", slice::from_ref(shard), 0;
+        keep_watermark(shard: &Shard, at: Timestamp) -> Timestamp, "keep_watermark", slice::from_ref(shard), 0;
         bytes(shards: &[Shard]) -> u64, "bytes", shards, 0;
         forecast(shards: &[Shard], edges: &[Timestamp]) -> (Vec<u64>, usize), "forecast", shards, 0;
     }

@@ -57,6 +57,7 @@ pub mod topic_config;
 pub mod trace;
 pub mod tracer;
 pub mod units;
+pub mod watermark;
 
 pub use backup::{Backup, BackupError, BackupStore};
 pub use consumer::{ClaimAsk, ClaimedBatch, Consumers, HeldBudget, ReleaseAction, UnlessSent};
@@ -93,3 +94,4 @@ pub use test_clock::TestClock;
 pub use time::{Clock, Timestamp};
 pub use topic::{TopicRecord, Topics};
 pub use topic_config::{DeliveryMode, OnExpiry, RateLimit, SinkRef, TopicConfig};
+pub use watermark::{Undone, UndoneMessage, UndoneState};

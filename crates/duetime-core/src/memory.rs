@@ -17,6 +17,9 @@ pub struct Memory {
     pub window: Duration,
     /// The version of the topic that began it: what was remembered before is of another memory, and void.
     pub since: u64,
+    /// Whether the topic has a watermark: the shard keeps the due times of what was claimed and is not done. Always or
+    /// never in one life of a topic.
+    pub watermark: bool,
 }
 
 impl Memory {

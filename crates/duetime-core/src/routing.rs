@@ -107,6 +107,10 @@ pub struct Routing {
     /// Seed of the hash of ids. Absent: [`topic_seed`] of the topic's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
+    /// Whether the topic has a watermark, as its settings say: who moves messages has the routing alone. A record that a
+    /// shard of Redis answers does not say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watermark: bool,
 }
 
 /// What the one authority of a topic's routing keeps.
@@ -166,7 +170,15 @@ impl Routing {
     /// The first record of a new topic, in life 0: the store gives it its number.
     #[must_use]
     pub fn first(shards: u32, change_id: ChangeId) -> Self {
-        Self { epoch: 1, change_id, shards, previous: shards, state: RoutingState::Stable, seed: None }
+        Self {
+            epoch: 1,
+            change_id,
+            shards,
+            previous: shards,
+            state: RoutingState::Stable,
+            seed: None,
+            watermark: false,
+        }
     }
 
     /// The number of the topic's life.
@@ -243,7 +255,7 @@ impl Routing {
     /// Shard `index` of `topic` as this record names it.
     #[must_use]
     pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
-        let memory = Memory::default();
+        let memory = Memory { watermark: self.watermark, ..Memory::default() };
         Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id, memory }
     }
 

@@ -36,6 +36,7 @@ fn shape() -> &'static Value {
                 previous: 1,
                 state: RoutingState::Stable,
                 seed: Some(0),
+                watermark: true,
             },
             desired: Some(1),
             max_shards_ever: 1,
@@ -113,7 +114,9 @@ pub fn read(text: &str) -> serde_json::Result<TopicRecord> {
 /// As [`read`].
 pub fn read_value(mut value: Value) -> serde_json::Result<TopicRecord> {
     split(&mut value, shape());
-    serde_json::from_value(value)
+    let mut record: TopicRecord = serde_json::from_value(value)?;
+    record.routing.watermark = record.config.watermark;
+    Ok(record)
 }
 
 /// Writes `record` in place of `old`, of which it keeps what this version does not know.

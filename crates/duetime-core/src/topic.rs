@@ -63,7 +63,7 @@ impl TopicRecord {
     /// A new topic with so many shards, whatever its settings ask for.
     #[must_use]
     pub fn with_shards(name: TopicName, config: TopicConfig, shards: u32, change_id: ChangeId, now: Timestamp) -> Self {
-        let routing = Routing::first(shards, change_id);
+        let routing = Routing { watermark: config.watermark, ..Routing::first(shards, change_id) };
         let max_shards_ever = routing.shards;
         Self {
             name,
@@ -115,7 +115,7 @@ impl TopicRecord {
 
     /// Takes over what the authority decided.
     pub fn set_routing(&mut self, new: &RoutingRecord) {
-        self.routing = new.routing.clone();
+        self.routing = Routing { watermark: self.config.watermark, ..new.routing.clone() };
         self.desired = new.desired;
         self.earlier.clone_from(&new.earlier);
         self.max_shards_ever = self.max_shards_ever();
@@ -135,10 +135,11 @@ impl TopicRecord {
     /// What it has its shards remember.
     #[must_use]
     pub fn memory(&self) -> Memory {
+        let watermark = self.config.watermark;
         if self.config.remember.is_zero() {
-            return Memory::default();
+            return Memory { watermark, ..Memory::default() };
         }
-        Memory { window: self.config.remember, since: self.remembers_since }
+        Memory { window: self.config.remember, since: self.remembers_since, watermark }
     }
 
     /// Shard `index` as calls on messages name it.

@@ -159,6 +159,13 @@ settings! {
         /// Set it where a duplicate after a failover costs more than the wait for a replica.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         confirm_acks: bool = false, Kind::Flag;
+        /// The topic has a watermark: a moment before which everything that was due is done. Default `false`. Given when the
+        /// topic is created, and never changed.
+        ///
+        /// Set it where something may be closed only when all that was due before it is done: a billing run, a report.
+        /// Each claim and each settlement writes one more entry of the store for each message.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        watermark: bool = false, Kind::Flag;
         /// Nothing is claimed, whether for a sink or by consumers; what falls due waits, as after `POST …/pause`.
         /// Default `false`.
         #[serde(skip_serializing_if = "std::ops::Not::not")]

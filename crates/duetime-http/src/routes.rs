@@ -39,6 +39,7 @@ pub(crate) mod sinks;
 pub(crate) mod test_clock;
 pub(crate) mod topics;
 pub(crate) mod view;
+pub(crate) mod watermark;
 
 use std::sync::Arc;
 
@@ -93,6 +94,7 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(dead_groups::get))
         .routes(routes!(shards::get, shards::put))
         .routes(routes!(forecast::forecast))
+        .routes(routes!(watermark::get))
         .routes(routes!(pause::pause))
         .routes(routes!(pause::resume))
         .routes(routes!(plans::create, plans::list))

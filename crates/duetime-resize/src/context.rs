@@ -115,6 +115,7 @@ impl Context {
             previous: seen.routing.shards,
             state: RoutingState::Moving,
             seed: seen.routing.seed,
+            watermark: seen.routing.watermark,
         };
         let new = RoutingRecord { routing, desired: None, earlier: seen.earlier.clone() };
         match self.given.authority.swap_routing(topic, seen, &new).await {

@@ -48,6 +48,7 @@ pub use queries::forecasts::{Buckets, FORECAST_KEPT, Forecast, Herd};
 pub use queries::herd::{Load, TimeBucket};
 pub use queries::list::{Listed, ListedState, LiveMessages, MessageCursor, MessageFilter, MessageList};
 pub use queries::topic_counts::{TopicCounter, TopicCounts};
+pub use queries::watermark::{HeldBy, Watermark, Watermarks};
 pub use reach::Reach;
 pub use resend::{Resend, Resent, resend};
 pub use retention::Retention;

@@ -8,3 +8,4 @@ pub(crate) mod forecasts;
 pub(crate) mod herd;
 pub(crate) mod list;
 pub(crate) mod topic_counts;
+pub(crate) mod watermark;

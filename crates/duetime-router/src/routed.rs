@@ -43,7 +43,12 @@ impl RoutedStore {
         let mut tries = 1;
         loop {
             let record = self.router.dispatcher.catalog.get(topic);
-            let Some(known) = record.as_ref() else { return ask(shard.clone()).await };
+            let Some(known) = record.as_ref() else {
+                // What its shards are to keep is in the record that was known last.
+                let last = self.router.dispatcher.catalog.missing_one(topic);
+                let memory = last.map_or(shard.memory, |last| last.memory());
+                return ask(shard.clone().remembering(memory)).await;
+            };
             let routing = &known.routing;
             // What is claimed now would be settled in a life of the topic that has ended.
             if routing.life() > life_of(shard.epoch) {

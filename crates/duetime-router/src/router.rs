@@ -30,6 +30,7 @@ use crate::queries::dead::DeadLetters;
 use crate::queries::forecast::Forecaster;
 use crate::queries::list::LiveMessages;
 use crate::queries::topic_counts::TopicCounter;
+use crate::queries::watermark::Watermarks;
 use crate::settlement::{SettleAsk, settlement};
 
 /// Messages that are looked up at once to see whether they are there; shards asked at once why receipts are void.
@@ -91,6 +92,8 @@ pub struct Router {
     pub counter: TopicCounter,
     /// Lists what is live.
     pub live: LiveMessages,
+    /// Says up to when topics are done.
+    pub watermarks: Watermarks,
     /// Lists and settles what is dead.
     pub dead: DeadLetters,
     /// Counts what falls due.
@@ -127,6 +130,7 @@ impl Router {
         Arc::new(Self {
             counter: TopicCounter::new(dispatcher.clone()),
             live: LiveMessages::new(dispatcher.clone()),
+            watermarks: Watermarks::new(dispatcher.clone()),
             dead: DeadLetters::new(dispatcher.clone()),
             forecaster: Forecaster::new(dispatcher.clone()),
             consistency: ConsistencyChecker::new(dispatcher.clone()),

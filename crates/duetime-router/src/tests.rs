@@ -11,6 +11,7 @@ mod retention;
 mod series;
 mod store_rollback;
 mod undo;
+mod watermark;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,6 +97,9 @@ impl Watched {
                 if takes_one(&self.not_ready) {
                     return Err(StoreError::NotReady(shard.to_string()));
                 }
+            }
+            ("watermark", [shard]) if *self.bad_shard.lock() == Some(shard.index) => {
+                return away("read what is not done", "down");
             }
             ("edit", [shard]) => {
                 let mut edits = self.edits.lock();
@@ -459,6 +463,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
         previous: 2,
         state: duetime_core::RoutingState::Moving,
         seed: None,
+        watermark: false,
     };
     fixture.small.swap_routing(&fixture.topic, &seen, &new).await.unwrap();
     fixture.watched.behind.store(true, Ordering::SeqCst);

@@ -110,7 +110,12 @@ fn take(
     let once = request.delivery == DeliveryMode::AtMostOnce;
     let (deadline, class) =
         if once { (now, request.class) } else { state.unique_deadline(now, request.visibility, request.class) };
-    let mut hide = conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?;
+    // The first claim keeps when the message was due: until then its score says it.
+    let mut hide = conn.prepare_cached(if state.memory.watermark {
+        "UPDATE message SET score = ?2, undone = coalesce(undone, score / 1000) WHERE key = ?1"
+    } else {
+        "UPDATE message SET score = ?2 WHERE key = ?1"
+    })?;
     let mut remove = conn.prepare_cached("DELETE FROM message WHERE key = ?1")?;
     let mut taken = Vec::with_capacity(picked.len());
     for FoundRow { key, id, score: was, body } in picked {

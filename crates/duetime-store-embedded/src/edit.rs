@@ -153,7 +153,7 @@ fn reschedule(
     if body.len() >= duetime_core::envelope::PREFIX_LEN {
         body::set_due(&mut body, due_at);
     }
-    let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+    let sql = "UPDATE message SET score = ?2, body = ?3, undone = NULL WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), body])?;
     state.removed(was);
     state.added(score);

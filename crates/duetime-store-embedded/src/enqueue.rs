@@ -109,7 +109,7 @@ fn meet(
         Some(was) => state.removed(was),
         None => drop(forget_dead(conn, state, &item.id)?),
     }
-    let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+    let sql = "UPDATE message SET score = ?2, body = ?3, undone = NULL WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), item.body])?;
     state.added(score);
     state.freed(bytes);

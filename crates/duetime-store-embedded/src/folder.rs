@@ -81,6 +81,12 @@ const PAST: &str = "CREATE TABLE IF NOT EXISTS past (key INTEGER PRIMARY KEY, sh
     CREATE UNIQUE INDEX IF NOT EXISTS past_by_id ON past (shard, id);
     CREATE INDEX IF NOT EXISTS past_by_age ON past (shard, key);";
 
+/// When what was claimed and is not done was due, where its topic has a watermark. No format of its own either: a version
+/// that does not know it makes no such topic.
+const UNDONE: &str = "ALTER TABLE message ADD COLUMN undone INTEGER;";
+const UNDONE_INDEX: &str =
+    "CREATE INDEX IF NOT EXISTS message_undone ON message (shard, undone) WHERE undone IS NOT NULL;";
+
 /// The lock on a folder that is used; the system releases it when the process ends, however.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -240,7 +246,11 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     } else if format < 2 {
         conn.execute_batch(&format!("BEGIN; {SCHEMA_2} PRAGMA user_version = {FORMAT}; COMMIT")).map_err(failed)?;
     }
-    for table in [LIVES, TRANSACTIONS, PLANS, PAST] {
+    let known = "SELECT count(*) FROM pragma_table_info('message') WHERE name = 'undone'";
+    if conn.query_row(known, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
+        conn.execute_batch(UNDONE).map_err(failed)?;
+    }
+    for table in [LIVES, TRANSACTIONS, PLANS, PAST, UNDONE_INDEX] {
         conn.execute_batch(table).map_err(failed)?;
     }
     if fs::metadata(log_path(folder)).is_err() {

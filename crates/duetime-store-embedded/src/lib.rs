@@ -44,6 +44,7 @@ mod syncer;
 mod topics;
 mod verify;
 mod watch;
+mod watermark;
 mod write_context;
 mod writer;
 

@@ -203,13 +203,19 @@ pub fn restore_batch(conn: &Connection, state: &mut ShardState, batch: &Batch) -
 
 /// Inserts messages as they were frozen; what lives here stays as it is. How many were inserted.
 pub fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen]) -> Result<u64, Fault> {
-    let sql = "INSERT INTO message (shard, id, score, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (shard, id) DO NOTHING";
+    let sql = "INSERT INTO message (shard, id, score, body, undone) VALUES (?1, ?2, ?3, ?4, ?5) \
+               ON CONFLICT (shard, id) DO NOTHING";
     let mut insert = conn.prepare_cached(sql)?;
     let (mut fresh, mut brought, mut full) = (0, DeadlineFloor::default(), 0..0);
     for message in messages {
         let stored = body::stored(message.id.as_str(), message.body.as_ref());
         let score = if let FrozenState::Live(score) = &message.state { Some(*score) } else { None };
-        let at = params![state.key, message.id.as_str(), score.map(Score::raw), stored];
+        // What was claimed, or put off: its score does not say when it was due.
+        let undone = score.filter(|_| state.memory.watermark).and_then(|score| {
+            let (due_at, _) = body::head(&stored)?;
+            (due_at != score.visible_at()).then(|| due_at.as_millis())
+        });
+        let at = params![state.key, message.id.as_str(), score.map(Score::raw), stored, undone];
         if insert.execute(at)? == 0 {
             continue;
         }

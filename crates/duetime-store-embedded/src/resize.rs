@@ -59,7 +59,7 @@ fn at_source<I, A>(
 
 impl EmbeddedStore {
     /// Has the writer do one step on one shard.
-    async fn step<A: Send + 'static>(
+    pub(crate) async fn step<A: Send + 'static>(
         &self,
         op: &'static str,
         mode: CommitMode,

@@ -133,7 +133,7 @@ fn repeat(
     let mut body = body::encode_parts(id.as_str(), next.nonce, &next.headers, &next.payload);
     body::set_due(&mut body, next.due_at);
     let score = Score::new(next.due_at, LeaseClass::FREE, 0);
-    let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+    let sql = "UPDATE message SET score = ?2, body = ?3, undone = NULL WHERE key = ?1";
     conn.prepare_cached(sql)?.execute(params![key, score.raw(), body])?;
     state.removed(claimed);
     state.added(score);
@@ -152,7 +152,7 @@ pub fn bury(
     was: Score,
     reason: &str,
 ) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE message SET score = NULL WHERE key = ?1")?.execute([key])?;
+    conn.prepare_cached("UPDATE message SET score = NULL, undone = NULL WHERE key = ?1")?.execute([key])?;
     state.removed(was);
     // Behind the last one that is there: a clock that was ahead leaves nothing behind once its dead letters are gone.
     let mut last = conn.prepare_cached("SELECT max(cursor) FROM dead WHERE shard = ?1")?;
@@ -231,7 +231,7 @@ fn redrive(conn: &Connection, state: &mut ShardState, id: &MessageId, score: Sco
     let Some((key, body)): Option<(i64, Vec<u8>)> = found else { return Ok(false) };
     match body::redriven(id.as_str(), &body) {
         Some(counted) => {
-            let sql = "UPDATE message SET score = ?2, body = ?3 WHERE key = ?1";
+            let sql = "UPDATE message SET score = ?2, body = ?3, undone = NULL WHERE key = ?1";
             conn.prepare_cached(sql)?.execute(params![key, score.raw(), counted])?;
             state.freed(i64::try_from(body.len()).unwrap_or(i64::MAX));
             state.stored(counted.len());

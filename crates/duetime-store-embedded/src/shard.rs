@@ -98,6 +98,9 @@ pub struct Meta {
     /// Rows of `past` that note a cancel of an unknown id; those of a version of before are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub notes: u32,
+    /// In milliseconds: the watermark of the topic that was given last, in its first shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watermark: Option<i64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

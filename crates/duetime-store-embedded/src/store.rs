@@ -17,7 +17,7 @@ use duetime_core::store::{
 use duetime_core::{
     ClaimStore, Clock, DeliveryMode, ListPage, ListRange, Lookup, MessageId, MessageStore, Role, ScheduleStore, Score,
     ServerId, Shard, ShardLocation, StoreError, StoreHealth, StoredMessage, StreamTransfer, Streamed, Timestamp,
-    TopicName, TopicRecord, TopicStore,
+    TopicName, TopicRecord, TopicStore, Undone,
 };
 use duetime_metrics::Meters;
 use parking_lot::Mutex;
@@ -375,6 +375,14 @@ impl MessageStore for EmbeddedStore {
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {
         self.note_present(now);
         self.expire_dead_at_home(shard, now, kept).await
+    }
+
+    async fn undone(&self, shard: &Shard, now: Timestamp) -> Result<Undone, StoreError> {
+        self.undone_at_home(shard, now).await
+    }
+
+    async fn keep_watermark(&self, shard: &Shard, at: Timestamp) -> Result<Timestamp, StoreError> {
+        self.keep_watermark_at_home(shard, at).await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {

@@ -5,7 +5,7 @@
 -- ARGV  2 "1": repeated, the first answer was lost  3 number of claims, then for each:
 --       claimed score, n, n ids in byte order
 -- Returns  1 when all are ok, else a list in the order given: 1 ok, 0 expired, 2 done already
--- Cost  O(n + log N) a claim; where it remembers, a call more and O(bytes of the bodies)
+-- Cost  O(n + log N) a claim; where it remembers, a call more and O(bytes of the bodies); with a watermark a call more
 local repeated, at, done, total, out = A[2] == '1', 4, 0, 0, nil
 local lost, lost_at, lost_score = {}, {}, {}
 local function deliver(ids, first, last, score)
@@ -24,6 +24,7 @@ for _ = 1, tonumber(A[3]) do
   if whole then
     if remembers then deliver(A, first, final, score) end
     call('ZREMRANGEBYSCORE', Z, score, score)
+    if U then call('ZREM', U, unpack(A, first, final)) end
     call('HDEL', B, unpack(A, first, final))
     done = done + n
   else
@@ -48,6 +49,7 @@ for _ = 1, tonumber(A[3]) do
     if mine[1] then
       if remembers then deliver(mine, 1, #mine, score) end
       call('ZREM', Z, unpack(mine))
+      if U then call('ZREM', U, unpack(mine)) end
       call('HDEL', B, unpack(mine))
       done = done + #mine
     end

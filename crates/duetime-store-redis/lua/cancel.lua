@@ -30,6 +30,7 @@ for i = 1, n do
   end
 end
 local removed = present > 0 and call('ZREM', Z, unpack(A, 6)) or 0
+if U and removed > 0 then call('ZREM', U, unpack(A, 6)) end
 local bodies = remembers and heads(A, 6, n + 5)
 if removed < present then
   -- An id was given twice; the second time it was there no more.

@@ -53,6 +53,7 @@ end
 if removed[1] then
   call('ZREM', purges and D or Z, unpack(removed))
   if purges then call('HDEL', I, unpack(removed)) end
+  if U then call('ZREM', U, unpack(removed)) end
   call('HDEL', B, unpack(removed))
   call('HSET', B, slot, name .. ' ' .. cmsgpack.pack(out))
 end

@@ -45,7 +45,7 @@ if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
 local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
-local alone, expired, waits, dead, ran_out = 0, 0, {}, {}, {}
+local alone, expired, waits, dead, ran_out, was = 0, 0, {}, {}, {}, {}
 for i = 1, #got, 2 do
   local id, s = got[i], got[i + 1]
   if #s < 3 then s = '00' .. s end
@@ -68,7 +68,7 @@ for i = 1, #got, 2 do
   if take then
     n, tries = n + 1, tries + 1
     if not score[tries] then score[tries] = int(base + tries) end
-    ids[n], attempts[n], z[2 * n - 1], z[2 * n] = id, tries, score[tries], id
+    ids[n], attempts[n], z[2 * n - 1], z[2 * n], was[id] = id, tries, score[tries], id, got[i + 1]
     if tries ~= attempts[1] then mixed = true end
     ran_out[n] = held > 0 and held < 9
     if held > 0 then alone = 1 end
@@ -102,7 +102,7 @@ for i = n, 1, -1 do
     n = n - 1
   end
 end
-if n == 0 then alone = 0 end
+if n == 0 then alone = 0 elseif U then claimed(ids, n, was, once) end
 flight = flight - expired
 if waits[1] then move(waits, #waits) end
 for i = 1, #dead do bury(dead[i][1], dead[i][2], dead[i][3], dead[i][4], now) end

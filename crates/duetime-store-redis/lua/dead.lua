@@ -5,7 +5,7 @@
 -- ARGV  none of its own
 -- Returns  nothing
 -- A dead letter's score is unique in its shard, so that it can be a page's cursor.
--- Cost  four calls, O(log N)
+-- Cost  four calls, five where the topic has a watermark, O(log N)
 local grave
 local function bury(id, attempts, reason, bodiless, now)
   if not grave then
@@ -14,6 +14,7 @@ local function bury(id, attempts, reason, bodiless, now)
   end
   grave = math.max(now * 1000, grave + 1)
   call('ZREM', Z, id)
+  if U then call('ZREM', U, id) end
   call('ZADD', D, int(grave), id)
   call('HSET', I, id, attempts .. ' ' .. reason)
   if bodiless then

@@ -105,6 +105,7 @@ else
         call('HDEL', I, id)
       end
       call('ZADD', Z, zs[z + 2 * i - 2], id)
+      if U and was then call('ZREM', U, id) end
       call('HSET', B, id, body)
       written[id] = body
     end

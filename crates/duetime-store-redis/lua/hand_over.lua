@@ -55,10 +55,7 @@ local function taken(headers, name)
 end
 -- Takes out what is not shown. Returns when the message expires; nil: never. As expiry.rs of duetime-core reads it.
 local function expiry(headers, due)
-  taken(headers, MAX_ATTEMPTS)
-  taken(headers, PREVIOUS)
-  taken(headers, VISIBILITY)
-  taken(headers, REPEAT)
+  for _, hidden in ipairs({ MAX_ATTEMPTS, PREVIOUS, VISIBILITY, REPEAT }) do taken(headers, hidden) end
   local text = taken(headers, EXPIRES)
   local after = text and string.match(text, '^%+(%d+)$')
   if after then return due + after end
@@ -106,11 +103,13 @@ flight = flight - ran_out
 for i = 1, #dead do bury(dead[i][1], dead[i][2], dead[i][3], dead[i][4], now) end
 if gone[1] then
   call('ZREM', Z, unpack(gone))
+  if U then call('ZREM', U, unpack(gone)) end
   call('HDEL', B, unpack(gone))
 end
 if done > 0 then
   -- The dead and the expired are out of it already: the oldest are those that were handed over.
   call('ZREMRANGEBYRANK', Z, 0, done - 1)
+  if U then call('ZREM', U, unpack(ids, 1, done)) end
   call('HDEL', B, unpack(ids, 1, done))
   if ARGV[7] ~= '' then call('XTRIM', S, 'MAXLEN', '~', ARGV[7]) end
 end

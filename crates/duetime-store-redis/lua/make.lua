@@ -3,7 +3,8 @@
 -- life_of(epoch): the number of the topic's life an epoch belongs to.
 -- held(): how many messages, dead letters and frozen messages the shard's keys hold.
 -- make(epoch, rid, shards, previous, state, seed): an empty shard, instead of what was left there.
--- KEYS  1 messages  2 bodies  3 dead letters  4 reasons  5 meta  6 outbox (HASH)  7 moved (HASH)
+-- KEYS  1 messages  2 bodies  3 dead letters  4 reasons  5 meta  6 outbox (HASH)  7 moved (HASH); the last one, where
+--       the topic has a watermark: see watermark
 -- ARGV  none of its own
 -- Returns  nothing
 -- Cost  O(1); what is left over is freed in the background
@@ -29,4 +30,5 @@ local function make(epoch, rid, shards, previous, state, seed)
     'rid', rid, 'shards', shards, 'previous', previous, 'state', state, 'seed', seed)
   call('HSET', KEYS[6], '', '0 - 0')
   call('HSET', KEYS[7], '', '')
+  if string.sub(KEYS[#KEYS], -7) == ':undone' then call('ZADD', KEYS[#KEYS], 'inf', '') end
 end

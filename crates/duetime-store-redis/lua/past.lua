@@ -15,7 +15,7 @@
 -- duetime-core has it. meta has the ring: since, the generation that is written to, when each began, how many notes
 -- each has, which versions of before leave out. The oldest one is dropped whole, in the background, when all of it is
 -- older than the window.
-local WINDOW, SINCE, PAST = tonumber(sub(head, -22, -12)), tonumber(sub(head, -10)), #KEYS - 4
+local WINDOW, SINCE, PAST = tonumber(sub(head, -22, -12)), tonumber(sub(head, -10)), #KEYS - (U and 5 or 4)
 local remembers = WINDOW > 0
 local DELIVERED, CANCELLED, CANCELLED_IN_FLIGHT, DEAD, CANCELLED_BEFORE = 1, 2, 3, 4, 5
 local EXPIRED, MOVED, UNDOABLE, OUTCOME_BYTES = 6, 7, '\1', 37

@@ -3,8 +3,9 @@
 -- KEYS  1 messages (ZSET)  2 bodies (HASH)  3 dead letters (ZSET)  4 reasons (HASH)  5 meta (HASH)
 -- ARGV  1 epoch and rid of the caller's routing record, the time of the server in ms after which the call must
 --       not be carried out any more, and the caller's present in ms (see present), of 13 digits each; for how many ms
---       it remembers what ends, and since which version of the topic (see past), of 11 and 10 digits; each script says
---       what follows, and calls the arguments A
+--       it remembers what ends, and since which version of the topic (see past), of 11 and 10 digits, a "+" between
+--       them where the topic has a watermark: the last key, U, is then a ZSET, see watermark; each script says what
+--       follows, and calls the arguments A
 -- Returns  nothing; a refusal ends the script: LATE ms | UNKNOWN_SHARD | NOT_READY epoch |
 --          STALE epoch rid shards previous state seed
 -- A store that went back gives an epoch again: the same epoch with another rid is another record.
@@ -12,6 +13,7 @@
 local Z, B, D, I, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local call, format, byte, sub = redis.call, string.format, string.byte, string.sub
 local head = ARGV[1]
+local U = byte(head, -11) == 43 and KEYS[#KEYS] or nil
 local caller, till = sub(head, 1, -52), sub(head, -50, -38)
 -- `..` and tostring print 14 digits and would destroy a score.
 local function int(x) return format('%.0f', x) end

@@ -27,7 +27,7 @@ end
 local scores = n > 0 and call('ZMSCORE', Z, unpack(ARGV, 9, 8 + n)) or {}
 local graves = n > 0 and call('ZCARD', D) > 1 and call('ZMSCORE', D, unpack(ARGV, 9, 8 + n)) or {}
 local z, b, dead, top, bases, soon, seen, fresh = {}, {}, {}, {}, {}, math.huge, {}, 0
-local largest = tonumber(meta[2])
+local largest, u = tonumber(meta[2]), {}
 local A, zs, bs = ARGV, 0, 0
 for i = 1, n do
   local id, at = A[8 + i], 5 + n + 4 * i
@@ -38,6 +38,9 @@ for i = 1, n do
     if kind == 'l' or kind == 'L' then
       z[zs + 1], z[zs + 2], zs = s, id, zs + 2
       if score < soon then soon = score end
+      -- What was claimed, or put off: its score does not say when it was due.
+      local due = U and #body >= DUE_END and struct.unpack(DUE, body, DUE_AT)
+      if due and due ~= math.floor(score / 1000) then u[#u + 1], u[#u + 2] = int(due), id end
       local class = byte(s, -3) or 48
       -- Marks of claims have come here, see hand_over.
       if sub(s, -3) ~= '000' then top[1] = top[1] or 1 end
@@ -59,6 +62,7 @@ soon = math.floor(soon / 1000)
 local head = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
 local wake = soon * 1000 < head and soon <= own + ARGV[7]
 if z[1] then call('ZADD', Z, unpack(z)) end
+if u[1] then call('ZADD', U, unpack(u)) end
 if b[1] then call('HSET', B, unpack(b)) end
 -- In the order of their deaths, each goes on behind the last.
 table.sort(dead, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)

@@ -28,6 +28,7 @@ for i = 1, n do
     local due = kind == 'd' and now + value or tonumber(value)
     local body = call('HGET', B, id)
     call('ZADD', Z, int(due * 1000 + class * 100), id)
+    if U then call('ZREM', U, id) end
     if body then call('HSET', B, id, struct.pack(HEAD, VERSION, due) .. sub(body, NONCE_AT)) end
     soon = math.min(soon, due)
     out[i] = due

@@ -35,6 +35,8 @@ for i = 1, n do
       call('HSET', I, id, info)
     else
       call('ZADD', Z, score, id)
+      local due = U and #body >= DUE_END and struct.unpack(DUE, body, DUE_AT)
+      if due and due ~= math.floor(score / 1000) then call('ZADD', U, int(due), id) end
       soon = math.min(soon, math.floor(score / 1000))
     end
     -- The next removal of it is another one.

@@ -40,11 +40,13 @@ for i = 1, n do
     if kind == 'a' or kind == 'x' then
       if remembers then ended(kind == 'a' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end
       call('ZREM', Z, id)
+      if U then call('ZREM', U, id) end
       call('HDEL', B, id)
     elseif follows then
       if remembers then ended(kind == 's' and DELIVERED or EXPIRED, id, call('HGET', B, id), claimed) end
       call('HSET', B, id, value)
       call('ZADD', Z, int(class * 1000), id)
+      if U then call('ZREM', U, id) end
       if #value - meta[2] > 0 then
         meta[2] = #value
         call('HSET', M, 'body_max', #value)

@@ -47,6 +47,7 @@ if not all[1] then
 end
 out[2] = int(number + 1) .. ' ' .. ARGV[3] .. ' ' .. ARGV[2]
 if live[1] then call('ZREM', Z, unpack(live)) end
+if live[1] and U then call('ZREM', U, unpack(live)) end
 if dead[1] then
   call('ZREM', D, unpack(dead))
   call('HDEL', I, unpack(dead))

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use duetime_core::limits::SHARDS_MAX;
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::{Adopt, Adopted, StoreError};
-use duetime_core::{Routing, TopicName, TopicRecord, stored};
+use duetime_core::{Routing, TopicConfig, TopicName, TopicRecord, stored};
 use tracing::{info, warn};
 
 use crate::calls::Calls;
@@ -87,6 +87,10 @@ async fn put_back(
     let copied = settings::settings(calls, topic, life).await?;
     let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
     let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
+    // A topic has a watermark from its creation on, or never.
+    let watermark = best.as_ref().map(|record| record.config.watermark);
+    let config = config.map(|config| TopicConfig { watermark: watermark.unwrap_or(config.watermark), ..config });
+    let routing = Routing { watermark: config.as_ref().is_some_and(|config| config.watermark), ..routing };
     let of_this_life = |found: &FoundShard| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
     let last = found.iter().rposition(of_this_life).unwrap_or(0);
     let version = best.as_ref().map_or(1, |record| record.version + 1);

@@ -143,5 +143,6 @@ const SINCE_END: u64 = 1 << 32;
 fn head(record: RoutingId, sending: &Sending, now: CallerTime, memory: Memory) -> String {
     let (till, now) = (sending.not_after_ms.clamp(0, TIME_MAX_MS), now.millis().clamp(0, TIME_MAX_MS));
     let (window, since) = (memory.window_ms(), memory.since % SINCE_END);
-    format!("{} {} {till:013} {now:013} {window:011} {since:010}", record.epoch, record.change_id)
+    let mark = if memory.watermark { '+' } else { ' ' };
+    format!("{} {} {till:013} {now:013} {window:011}{mark}{since:010}", record.epoch, record.change_id)
 }

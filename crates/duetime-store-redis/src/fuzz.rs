@@ -10,7 +10,7 @@ use duetime_core::{Due, Headers, MessageId, Nonce, OnConflict, Timestamp};
 use redis::Value;
 
 use crate::reply::{self, array};
-use crate::{claim, edit, enqueue, in_place, keys, read, record, settings, settle, topic_lifecycle};
+use crate::{claim, edit, enqueue, in_place, keys, read, record, settings, settle, topic_lifecycle, watermark};
 
 fn items() -> Vec<Enqueue> {
     let due = [Due::At(Timestamp::from_millis(1)), Due::In(Duration::MAX)];
@@ -48,6 +48,7 @@ pub fn replies(data: &[u8]) {
         }
     }
     let _ = in_place::read(value.clone());
+    let _ = watermark::read(value.clone());
     let _ = record::outbox(0, value.clone());
     if let Ok(found) = read::messages(ids.iter(), value.clone()) {
         assert_eq!(found.len(), ids.len());

@@ -1,7 +1,8 @@
 //! Every key and channel, spelled here and nowhere else.
 //!
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
-//! messages are delivered in place, and `:past0` to `:past3` where a shard remembers what became of its messages; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
+//! messages are delivered in place, and `:past0` to `:past3` where a shard remembers what became of its messages, and
+//! `:undone` where its topic has a watermark; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
 //! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
 
 use duetime_core::{Memory, Namespace, Shard, ShardLocation, TopicName};
@@ -16,6 +17,8 @@ const OF_MESSAGES: usize = 5;
 const PAST: [&str; 4] = [":past0", ":past1", ":past2", ":past3"];
 /// Suffix of the stream of a shard whose messages are delivered in place.
 const STREAM: &str = ":stream";
+/// Suffix of when what was claimed and is not done was due, where the topic has a watermark: the last key of all.
+const UNDONE: &str = ":undone";
 
 /// The keys of one installation.
 #[derive(Debug, Clone)]
@@ -84,10 +87,11 @@ impl Keys {
 
     fn fill_with(&self, cmd: &mut Cmd, shard: &Shard, suffixes: &[&str]) {
         let past: &[&str] = if shard.memory.is_on() { &PAST } else { &[] };
+        let undone: &[&str] = if shard.memory.watermark { &[UNDONE] } else { &[] };
         let mut key = self.messages(shard);
         let stem = key.len();
-        cmd.arg(suffixes.len() + past.len());
-        for suffix in suffixes.iter().chain(past) {
+        cmd.arg(suffixes.len() + past.len() + undone.len());
+        for suffix in suffixes.iter().chain(past).chain(undone) {
             key.truncate(stem);
             key.push_str(suffix);
             cmd.arg(key.as_str());
@@ -98,7 +102,7 @@ impl Keys {
     pub(crate) fn fill_whole(&self, cmd: &mut Cmd, shard: &Shard) {
         let ([a, b, c, d, e, f, g], [p, q, r, s]) = (SUFFIXES, PAST);
         let forgetting = shard.clone().remembering(Memory::default());
-        self.fill_with(cmd, &forgetting, &[a, b, c, d, e, f, g, STREAM, p, q, r, s]);
+        self.fill_with(cmd, &forgetting, &[a, b, c, d, e, f, g, STREAM, p, q, r, s, UNDONE]);
     }
 
     pub(crate) fn moved(&self, shard: &Shard) -> String {

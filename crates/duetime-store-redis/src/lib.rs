@@ -43,6 +43,7 @@ mod source;
 mod store;
 mod topic_lifecycle;
 mod topics;
+mod watermark;
 
 pub use config::{Durability, RedisStoreConfig, Surroundings};
 pub use store::RedisStore;

@@ -39,6 +39,7 @@ pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
         previous: previous?.parse().ok()?,
         state: if state? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
         seed: seed.and_then(|seed| seed.parse().ok()),
+        watermark: false,
     })
 }
 

@@ -116,6 +116,7 @@ fn routing(detail: &str) -> Option<Routing> {
         previous: words.next()?.parse().ok()?,
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
         seed: words.next().and_then(|seed| seed.parse().ok()),
+        watermark: false,
     })
 }
 

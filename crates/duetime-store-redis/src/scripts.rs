@@ -18,6 +18,7 @@ const BACKOFF: &str = include_str!("../lua/backoff.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
 const MAX_ATTEMPTS: &str = include_str!("../lua/max_attempts.lua");
 const BODY: &str = include_str!("../lua/body.lua");
+const CLAIMED: &str = include_str!("../lua/claimed.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const SOURCE: &str = include_str!("../lua/source.lua");
@@ -274,6 +275,8 @@ pub(crate) struct Scripts {
     pub(crate) put: Script,
     pub(crate) memory: Script,
     pub(crate) renumber: Script,
+    pub(crate) watermark: Script,
+    pub(crate) keep_watermark: Script,
 }
 
 impl Scripts {
@@ -297,6 +300,7 @@ impl Scripts {
                     BACKOFF,
                     BODY,
                     MAX_ATTEMPTS,
+                    CLAIMED,
                     include_str!("../lua/claim.lua"),
                 ],
             ),
@@ -322,9 +326,15 @@ impl Scripts {
             take: Script::new("take", true, &[PRELUDE, include_str!("../lua/take.lua")]),
             outbox: Script::new("outbox", true, &[PRELUDE, include_str!("../lua/outbox.lua")]),
             room: Script::new("room", false, &[PRELUDE, include_str!("../lua/room.lua")]),
-            put: Script::new("put", true, &[PRELUDE, PLACE, include_str!("../lua/put.lua")]),
+            put: Script::new("put", true, &[PRELUDE, LAYOUT, PLACE, include_str!("../lua/put.lua")]),
             memory: Script::new("memory", true, &[PRELUDE, include_str!("../lua/memory.lua")]),
             renumber: Script::new("renumber", true, &[PRELUDE, include_str!("../lua/renumber.lua")]),
+            watermark: Script::new(
+                "watermark",
+                true,
+                &[PRELUDE, PRESENT, LAYOUT, include_str!("../lua/watermark.lua")],
+            ),
+            keep_watermark: Script::new("keep_watermark", true, &[PRELUDE, include_str!("../lua/keep_watermark.lua")]),
         }
     }
 }

@@ -15,6 +15,7 @@ use duetime_core::store::{
 use duetime_core::{
     Backup, BackupError, BackupStore, ClaimStore, Clock, ListPage, ListRange, Lookup, MessageId, MessageStore, Role,
     ScheduleStore, Score, ServerId, Shard, ShardLocation, StoreHealth, Timestamp, TopicName, TopicRecord, TopicStore,
+    Undone,
 };
 use duetime_metrics::Meters;
 use duetime_redis::{Checks, Link, LinkError};
@@ -35,7 +36,7 @@ use crate::reply_cache::ReplyCache;
 use crate::scripts::Scripts;
 use crate::{
     adopt, catalog, claim, edit, edit_dead, enqueue, in_place, read, restore, settle, sizes, source, topic_lifecycle,
-    topics,
+    topics, watermark,
 };
 
 /// Hints a slow reader may be behind; it misses the older ones.
@@ -278,6 +279,14 @@ impl MessageStore for RedisStore {
 
     async fn expire_dead_letters(&self, shard: &Shard, now: Timestamp, kept: DeadKept) -> Result<u64, StoreError> {
         settle::expire_dead_letters(&self.calls, shard, now, kept).await
+    }
+
+    async fn undone(&self, shard: &Shard, now: Timestamp) -> Result<Undone, StoreError> {
+        watermark::read_undone(&self.calls, shard, now).await
+    }
+
+    async fn keep_watermark(&self, shard: &Shard, at: Timestamp) -> Result<Timestamp, StoreError> {
+        watermark::keep(&self.calls, shard, at).await
     }
 
     async fn bytes(&self, shards: &[Shard]) -> Result<u64, StoreError> {

@@ -15,7 +15,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{
     apply, backup, bulk, consume, context, dead, docs, enqueue, events, export, find, forecast, import, init, list,
-    man, message, monitoring, move_topic, observe, pause, shards, sink, sizing, test_clock, token, topic,
+    man, message, monitoring, move_topic, observe, pause, shards, sink, sizing, test_clock, token, topic, watermark,
 };
 use crate::connection::NodeArgs;
 use crate::flags::ConfigFlags;
@@ -93,6 +93,8 @@ pub enum Command {
     Bulk(bulk::BulkCommand),
     /// Shows how much falls due when, and how late the last of it will be.
     Forecast(forecast::ForecastArgs),
+    /// Shows up to when a topic is done, or waits until it is done up to a moment.
+    Watermark(watermark::WatermarkArgs),
     /// Pauses a topic: nothing is claimed until it is resumed, all else goes on.
     Pause(pause::PauseArgs),
     /// Resumes a paused topic.

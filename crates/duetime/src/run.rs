@@ -11,7 +11,7 @@ use crate::clock::SystemClock;
 use crate::commands::{
     apply, backup, bulk, check_config, consume, context, dead, docs, enqueue, events, export, find, forecast, import,
     init, list, man, message, monitoring, move_topic, observe, output, pause, shards, sink, sizing, test_clock, token,
-    top, topic,
+    top, topic, watermark,
 };
 use crate::config::StoreConfig;
 use crate::{serve, stores};
@@ -47,6 +47,7 @@ pub async fn run(cli: Cli, steps: Arc<dyn Steps>) -> anyhow::Result<u8> {
         Command::Dead(command) => dead::run(command).await,
         Command::Bulk(command) => bulk::run(command).await,
         Command::Forecast(args) => forecast::run(args).await,
+        Command::Watermark(args) => watermark::run(args).await,
         Command::Drain(args) => observe::drain(&args, true).await,
         Command::Undrain(args) => observe::drain(&args, false).await,
         Command::Pause(args) => pause::pause(args).await,

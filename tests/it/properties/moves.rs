@@ -152,6 +152,7 @@ impl Side {
             previous: seen.routing.shards,
             state: RoutingState::Moving,
             seed: seen.routing.seed,
+            watermark: seen.routing.watermark,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32), earlier: Vec::new() };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");

@@ -21,7 +21,8 @@ async fn what_a_server_that_is_full_since_refuses_may_have_been_done() {
     assert!(world.get("a").await.is_some());
     ask(&world.server, "CONFIG SET maxmemory 0").await.unwrap();
 
-    let shard = world.shard.clone().remembering(Memory { window: Duration::from_secs(3600), since: 1 });
+    let shard =
+        world.shard.clone().remembering(Memory { window: Duration::from_secs(3600), since: 1, watermark: false });
     let cancel = |text: &str| [Edit::Cancel(id(text))];
     let (nobody, unknown) = (cancel("nobody"), cancel("unknown"));
     assert_eq!(world.store.edit(&shard, now(), &nobody).await.unwrap(), [Edited::Unknown]);

@@ -16,7 +16,7 @@ use super::by_hand::{World, id, message, now};
 const NOTES_AT: usize = 4 + 1 + 4 * 8;
 
 fn remembering(world: &World, window: Duration) -> Shard {
-    world.shard.clone().remembering(Memory { window, since: 1 })
+    world.shard.clone().remembering(Memory { window, since: 1, watermark: false })
 }
 
 async fn cancel(world: &World, shard: &Shard, texts: &[&str]) -> Vec<Edited> {

@@ -44,6 +44,7 @@ impl MovingTopic {
             previous: 3,
             state: RoutingState::Moving,
             seed: None,
+            watermark: false,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
         store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();

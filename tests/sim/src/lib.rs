@@ -24,6 +24,7 @@ mod impatient;
 mod judge;
 mod letters;
 mod lives;
+mod marks;
 mod masters;
 mod mutation;
 mod net;

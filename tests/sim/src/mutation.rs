@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT,
-    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE, WATERMARK,
 };
 
 /// One piece of a file's text, and what stands there instead.
@@ -212,6 +212,15 @@ mutations! {
     ];
     "the-other-of-two", "of two messages that wait the one that is due earlier, or later, is there": [
         piece(REFUSAL, "return there >= given", "return there < given"),
+    ];
+    "a-nack-is-done", "what is given back is not done, and holds the watermark by its first due time": [
+        piece(SETTLE, "elseif kind == 'n' then\n", "elseif kind == 'n' then\n      if U then call('ZREM', U, id) end\n"),
+    ];
+    "first-due-time-left-behind", "a move takes the first due time along": [
+        piece(PUT, "if u[1] then call('ZADD', U, unpack(u)) end", ""),
+    ];
+    "outbox-is-done", "what is on its way between two shards is not done": [
+        piece(WATERMARK, "local frozen = call('HLEN', O) > 1 and call('HGETALL', O) or {}", "local frozen = {}"),
     ];
     "copied-not-moved", "what is frozen is nowhere else": [
         piece(TAKE, "if live[1] then call('ZREM', Z, unpack(live)) end", ""),

@@ -42,6 +42,7 @@ files! {
     CANCEL: "store-redis/lua/cancel.lua";
     CANCEL_IF: "store-redis/lua/cancel_if.lua";
     CLAIM: "store-redis/lua/claim.lua";
+    CLAIMED: "store-redis/lua/claimed.lua";
     CREATE: "store-redis/lua/create.lua";
     DEAD: "store-redis/lua/dead.lua";
     DEAD_PAGE: "store-redis/lua/dead_page.lua";
@@ -51,6 +52,7 @@ files! {
     FENCE: "store-redis/lua/fence.lua";
     GET: "store-redis/lua/get.lua";
     HAND_OVER: "store-redis/lua/hand_over.lua";
+    KEEP_WATERMARK: "store-redis/lua/keep_watermark.lua";
     LIST: "store-redis/lua/list.lua";
     MAKE: "store-redis/lua/make.lua";
     MEMORY: "store-redis/lua/memory.lua";
@@ -76,11 +78,12 @@ files! {
     TOPIC_NOTE: "store-redis/lua/topic_note.lua";
     TOPIC_SWAP: "store-redis/lua/topic_swap.lua";
     UNMAKE: "store-redis/lua/unmake.lua";
+    WATERMARK: "store-redis/lua/watermark.lua";
 }
 
 /// The name of the script that a loaded text is.
 pub fn name_of(text: &str) -> &'static str {
-    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST, REFUSAL];
+    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST, REFUSAL, CLAIMED];
     let whole = ALL.iter().filter(|file| !parts.contains(file));
     let last = whole.filter_map(|file| Some((text.rfind(file.text)?, file.name))).max();
     last.and_then(|(_, name)| name.rsplit('/').next()?.strip_suffix(".lua")).unwrap_or("script")

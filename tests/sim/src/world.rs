@@ -24,6 +24,7 @@ use crate::clocks::SimClock;
 use crate::draw::Dice;
 use crate::faults::{Course, Trouble};
 use crate::judge;
+use crate::marks::{self, Asks};
 use crate::masters::{MasterDeps, Masters};
 use crate::mutation::Mutation;
 use crate::net::{NodeDial, NodeNet, Weather};
@@ -126,6 +127,8 @@ pub struct World {
     pub trouble: Trouble,
     /// Whether the orders are remembered when they are gone.
     pub remembers: bool,
+    /// Whether the orders have a watermark.
+    pub watermark: bool,
     dozes_permille: u64,
     nodes_made: AtomicU64,
 }
@@ -140,15 +143,21 @@ pub fn drafts() -> TopicName {
 
 /// A topic as its users want it.
 pub fn wanted(shards: u32) -> TopicChange {
-    wanted_to_remember(shards, Duration::ZERO)
+    wanted_with(shards, Duration::ZERO, false)
 }
 
 pub fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
+    wanted_with(shards, remember, false)
+}
+
+/// A topic that remembers for so long, and has a watermark or none.
+fn wanted_with(shards: u32, remember: Duration, watermark: bool) -> TopicChange {
     let shards = ShardCount::Fixed(shards);
     let config = TopicConfig {
         shards,
         visibility_timeout: VISIBILITY,
         remember,
+        watermark,
         // Longer than any world, and more than it has: whatever is removed by it should have stayed.
         dead_retention: Some(DEAD_RETENTION),
         dead_max: Some(DEAD_MAX),
@@ -242,7 +251,8 @@ impl World {
     /// The topic as its users want it in this world.
     fn wanted(&self, topic: &TopicName, shards: u32) -> TopicChange {
         let remembers = self.remembers && *topic == orders();
-        wanted_to_remember(shards, if remembers { REMEMBERED_FOR } else { Duration::ZERO })
+        let remember = if remembers { REMEMBERED_FOR } else { Duration::ZERO };
+        wanted_with(shards, remember, self.watermark && *topic == orders())
     }
 
     pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
@@ -327,6 +337,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         // A topic that is adopted begins a new memory.
         remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties
             || matches!(trouble.course, Course::Letters | Course::Undone),
+        watermark: marks::has_watermark(plan.seed) && matches!(trouble.course, Course::Long) && !trouble.empties,
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
@@ -415,6 +426,10 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         }
     };
     consume(&mut others);
+    let asks = Arc::<Asks>::default();
+    if world.watermark {
+        others.spawn(client.clone().ask_watermarks(asks.clone(), stop.clone()));
+    }
     if trouble.failovers {
         replicas.spawn(replicate(world.clone()));
     }
@@ -471,6 +486,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         let left = judge::look(&observer, &shared).await;
         client.judge_past(&world.history.events(), &left).await;
     }
+    asks.judge(&world.history.events(), &shared.due.lock());
     nodes.iter().chain(&movers).for_each(|node| node.shutdown.cancel());
     judge::judge(&world, &observer, &shared).await
 }

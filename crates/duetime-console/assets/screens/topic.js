@@ -29,6 +29,7 @@ import {
 } from "../parts.js";
 import { WhyLate, mood, why } from "../why.js";
 import { Delete, Pause } from "./topic_dialogs.js";
+import { Watermark } from "./watermark.js";
 
 const COUNTS = [
   "name",
@@ -451,6 +452,7 @@ export function Topic({ topic }) {
           ${settings.filter(([name]) => !isDefault(name)).map(setting)}
           <dt>shards now</dt>
           <dd><a href="#/shards/${coded(topic)}">${number(answer.shard_count)}</a></dd>
+          ${answer.watermark && html`<${Watermark} topic=${topic} />`}
         </dl>
         ${
           defaults.length > 0 &&

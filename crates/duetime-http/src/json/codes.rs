@@ -76,6 +76,7 @@ pub(crate) const CODES: &[&str] = &[
     "topic_emptied",
     "topic_vanished",
     "topic_has_no_sink",
+    "topic_has_no_watermark",
     "not_owner",
     "topic_not_empty",
     "topic_outdated",

@@ -105,6 +105,10 @@ one_of!(
     {"type": "string", "enum": duetime_router::ListedState::WORDS}
 );
 words!(
+    /// What keeps a watermark from being later.
+    HeldReason: "due" "in_flight" "retrying" "moving" "shard_unreachable" "resizing"
+);
+words!(
     /// What a bulk plan does to each message.
     BulkAction: "redrive" "purge" "cancel" "due_now" "reschedule"
 );

@@ -168,7 +168,8 @@ async fn in_time<F: Future<Output = Response<Body>>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response<Body> {
-    let waits = request.uri().path().ends_with("/claim");
+    let path = request.uri().path();
+    let waits = path.ends_with("/claim") || path.ends_with("/watermark");
     let most = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
     let limit = match time_left(&request, app.machine_now()) {
         Ok(left) => left.map_or(most, |left| left.min(most)),

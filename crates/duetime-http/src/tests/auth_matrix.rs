@@ -48,6 +48,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ("get_shards", &["view", "produce", "consume"]),
     ("put_shards", &[]),
     ("forecast", &["view", "produce", "consume"]),
+    ("watermark", &["view", "consume"]),
     ("drain_node", &[]),
     ("undrain_node", &[]),
     ("pause_topic", &[]),

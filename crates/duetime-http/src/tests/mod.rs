@@ -35,6 +35,7 @@ mod test_clock;
 mod topics;
 mod trace;
 mod undo;
+mod watermark;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

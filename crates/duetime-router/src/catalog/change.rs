@@ -149,7 +149,11 @@ impl TopicChange {
             return Ok(None);
         }
         let config = match present {
-            Some(present) => self.apply(&present.config)?,
+            Some(present) => {
+                let config = self.apply(&present.config)?;
+                check_watermark(&present.config, &config)?;
+                config
+            }
             None => self.apply(&TopicConfig::default())?,
         };
         let note = self.note(present.filter(|record| record.config.paused), &config, now);
@@ -217,6 +221,18 @@ impl TopicChange {
         })?;
         Ok(config)
     }
+}
+
+/// Whether a topic has a watermark is decided when it is created: what was claimed before would be missing in it.
+fn check_watermark(present: &TopicConfig, config: &TopicConfig) -> Result<(), CatalogError> {
+    if present.watermark == config.watermark {
+        return Ok(());
+    }
+    let detail = format!(
+        "watermark is {} of this topic from its creation on and cannot be changed; create another topic with watermark = {}",
+        present.watermark, config.watermark
+    );
+    Err(CatalogError::Invalid { field: Some("watermark".to_owned()), detail })
 }
 
 /// Refuses a sink that cannot be bound, or that delivers in place where the store has no streams.

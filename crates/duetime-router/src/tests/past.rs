@@ -25,7 +25,15 @@ impl Fixture {
         let seen = self.store.routing(&self.topic).await.unwrap().unwrap();
         let (epoch, change_id) = (seen.routing.epoch + 1, ChangeId(u64::from(shards)));
         let (state, previous) = (RoutingState::Moving, seen.routing.shards);
-        let routing = Routing { epoch, change_id, shards, previous, state, seed: seen.routing.seed };
+        let routing = Routing {
+            epoch,
+            change_id,
+            shards,
+            previous,
+            state,
+            seed: seen.routing.seed,
+            watermark: seen.routing.watermark,
+        };
         let moving = RoutingRecord { routing: routing.clone(), ..seen.clone() };
         self.store.swap_routing(&self.topic, &seen, &moving).await.unwrap();
         let mover = MoveDeps::new(self.store.clone());

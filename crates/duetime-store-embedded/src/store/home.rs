@@ -5,12 +5,13 @@ use duetime_core::resize_store::Frozen;
 use duetime_core::store::{
     DeadAction, DeadEdit, DeadEdited, DeadKept, Edit, Edited, Enqueue, Enqueued, Notes, Settle, Settled, Settlement,
 };
-use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp};
+use duetime_core::{Lookup, MessageId, Shard, StoreError, StoredMessage, Timestamp, Undone};
 
 use crate::enqueue::Ready;
 use crate::job::CommitMode;
+use crate::shard::ShardState;
 use crate::write_context::WriteContext;
-use crate::{edit, edit_dead, enqueue, read, restore, settle};
+use crate::{edit, edit_dead, enqueue, read, restore, settle, watermark};
 
 use super::{EmbeddedStore, ITEM_BYTES, cost_of_dead_edits, plain};
 
@@ -125,6 +126,17 @@ impl EmbeddedStore {
             ctx.on_shard(&shard, |conn, state| Ok(settle::expire_dead_letters(conn, state, now, kept)?))
         };
         self.ask("expire dead letters", CommitMode::Synced, size, act).await
+    }
+
+    pub(super) async fn undone_at_home(&self, shard: &Shard, now: Timestamp) -> Result<Undone, StoreError> {
+        self.note_present(now);
+        let act = move |conn: &rusqlite::Connection, state: &mut ShardState| watermark::undone(conn, state, now);
+        self.step("read what is not done", CommitMode::Synced, plain(1), shard, act).await
+    }
+
+    pub(super) async fn keep_watermark_at_home(&self, shard: &Shard, at: Timestamp) -> Result<Timestamp, StoreError> {
+        let act = move |_: &rusqlite::Connection, state: &mut ShardState| Ok(watermark::keep(state, at));
+        self.step("keep a watermark", CommitMode::Synced, plain(1), shard, act).await
     }
 
     pub(super) async fn settle_at_home(

@@ -215,7 +215,8 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let (seen, mut new) = (record.routing_record(), record.routing_record());
     let state = duetime_core::RoutingState::Moving;
     let epoch = seen.routing.epoch + 1;
-    new.routing = Routing { epoch, change_id: ChangeId(2), shards: 3, previous: 2, state, seed: None };
+    new.routing =
+        Routing { epoch, change_id: ChangeId(2), shards: 3, previous: 2, state, seed: None, watermark: false };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
         store.fence(&record.name, index, &new.routing, &DeadlineFloor::default()).await.unwrap();

@@ -12,7 +12,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Messages", &["enqueue", "cancel", "get", "explain", "list", "find", "peek", "reschedule", "bulk"]),
     ("Consumers", &["claim", "ack", "nack", "release", "extend", "consumers", "dead"]),
     ("Topics and sinks", &["topic", "apply", "shards", "sink", "pause", "resume"]),
-    ("Look", &["status", "nodes", "top", "rates", "forecast", "events", "audit", "whoami"]),
+    ("Look", &["status", "nodes", "top", "rates", "forecast", "watermark", "events", "audit", "whoami"]),
     ("Run nodes", &["init", "check-config", "serve", "token", "drain", "undrain", "backup", "test-clock"]),
     ("In, out and between", &["import", "export", "move"]),
     ("Plan, measure and monitor", &["sizing", "bench", "dashboards", "alerts"]),

@@ -32,3 +32,4 @@ pub mod token;
 pub mod top;
 pub mod top_screen;
 pub mod topic;
+pub mod watermark;

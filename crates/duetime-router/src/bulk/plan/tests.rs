@@ -74,11 +74,11 @@ fn as_many_are_acted_on_as_were_agreed_to_and_what_was_lost_is_met_again() {
 
 #[test]
 fn a_plan_that_cannot_be_taken_back_says_why() {
-    let hour = Memory { window: std::time::Duration::from_secs(3600), since: 1 };
+    let hour = Memory { window: std::time::Duration::from_secs(3600), since: 1, watermark: false };
     let mut plan = BulkPlan { state: PlanState::Planned, ..plan() };
     let why = |plan: &BulkPlan, now: i64| plan.why_not_undo(now).unwrap_or_default();
     assert!(why(&plan, 0).contains("\"undoable\": true"));
-    plan.make_undoable(Memory { window: std::time::Duration::from_secs(599), since: 1 });
+    plan.make_undoable(Memory { window: std::time::Duration::from_secs(599), since: 1, watermark: false });
     assert!(why(&plan, 0).contains("\"remember\"") && !plan.keeps());
     plan.keep_at("n1/a");
     assert!(!plan.keeps(), "that is found out when it is planned");

@@ -25,6 +25,7 @@ fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new
         previous: 4,
         state: RoutingState::Moving,
         seed: None,
+        watermark: false,
     };
     let seed = record.routing.seed(&topic);
     let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
@@ -93,7 +94,15 @@ fn in_life_of(catalog: &Catalog, topic: &TopicName, routing: Routing) -> Routing
 }
 
 fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
-    Routing { epoch, change_id: ChangeId(epoch), shards, previous, state: RoutingState::Moving, seed: None }
+    Routing {
+        epoch,
+        change_id: ChangeId(epoch),
+        shards,
+        previous,
+        state: RoutingState::Moving,
+        seed: None,
+        watermark: false,
+    }
 }
 
 #[tokio::test]

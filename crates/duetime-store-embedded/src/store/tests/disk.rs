@@ -151,7 +151,7 @@ async fn a_full_disk_cancels_what_is_there_and_notes_nothing() {
     let store = with_topic(&disk.store()).await;
     fill(&store).await;
     let window = Duration::from_secs(3600);
-    let shard = Shard { memory: duetime_core::Memory { window, since: 1 }, ..shard() };
+    let shard = Shard { memory: duetime_core::Memory { window, since: 1, watermark: false }, ..shard() };
     let edits = ["x", "order-0-0", "y"].map(|name| Edit::Cancel(MessageId::new(name).unwrap()));
     assert_eq!(store.edit(&shard, NOW, &edits).await.unwrap(), [Edited::Full, Edited::Cancelled, Edited::Full]);
     // Nothing is to be noted in one that does not remember.

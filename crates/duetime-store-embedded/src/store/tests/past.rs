@@ -14,7 +14,7 @@ fn cancels(name: &str, count: usize) -> Vec<Edit> {
 async fn what_a_clock_that_was_ahead_wrote_is_remembered_for_one_window_more() {
     let dir = tempfile::tempdir().unwrap();
     let store = with_topic(dir.path()).await;
-    let shard = Shard { memory: duetime_core::Memory { window: WINDOW, since: 1 }, ..shard() };
+    let shard = Shard { memory: duetime_core::Memory { window: WINDOW, since: 1, watermark: false }, ..shard() };
     let ahead = NOW.plus(Duration::from_secs(365 * 24 * 3600));
     store.edit(&shard, ahead, &cancels("ahead", 40)).await.unwrap();
     // The clock is put right, and others are remembered.
@@ -40,7 +40,7 @@ fn notes(folder: &Path) -> u32 {
 async fn a_shard_that_has_as_many_notes_as_it_may_refuses_more_until_they_are_over() {
     let dir = tempfile::tempdir().unwrap();
     let store = with_topic(dir.path()).await;
-    let shard = Shard { memory: duetime_core::Memory { window: WINDOW, since: 1 }, ..shard() };
+    let shard = Shard { memory: duetime_core::Memory { window: WINDOW, since: 1, watermark: false }, ..shard() };
     let edit = async |store: &EmbeddedStore, now, names: &[&str]| {
         let edits: Vec<Edit> = names.iter().map(|name| Edit::Cancel(MessageId::new(name).unwrap())).collect();
         store.edit(&shard, now, &edits).await.unwrap()

@@ -70,6 +70,7 @@ macro_rules! resize_conformance {
             outbox::a_frozen_dead_letter_is_kept_until_it_has_arrived,
             outbox::a_batch_carries_all_a_message_has,
             outbox::a_batch_that_is_put_back_is_as_it_was,
+            outbox::a_move_takes_the_first_due_time_along_in_a_topic_with_a_watermark,
             outbox::an_outbox_that_is_not_empty_is_answered_instead,
             outbox::a_take_of_what_is_not_there_takes_nothing,
             outbox::the_weight_of_a_batch_is_bounded,

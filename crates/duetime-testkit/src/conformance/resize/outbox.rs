@@ -4,10 +4,10 @@
 
 use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use bytes::Bytes;
-use duetime_core::Due;
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::resize_store::{Batch, BatchId, FrozenState};
-use duetime_core::store::{DeadKept, Enqueue, Settled, Settlement};
+use duetime_core::store::{DeadKept, Edit, Enqueue, Settled, Settlement};
+use duetime_core::{Due, UndoneState};
 
 use super::world::{World, ids};
 use crate::conformance::StoreFactory;
@@ -202,4 +202,42 @@ pub async fn the_name_of_a_batch_is_kept_exactly(factory: &dyn StoreFactory) {
     assert_eq!(batch.name.nonce, u64::MAX);
     world.put_batch(&batch).await;
     assert_eq!(world.store.last_applied_batch(&world.shard(3), 0).await.unwrap(), Some(batch.name));
+}
+
+pub async fn a_move_takes_the_first_due_time_along_in_a_topic_with_a_watermark(factory: &dyn StoreFactory) {
+    let mut world = World::with_watermark(factory).await;
+    world.begin(super::world::MORE).await;
+    let due_at = world.moment(-5000);
+    world.put(0, "held", Due::At(due_at)).await;
+    world.claim_one(0).await;
+    world.put(0, "retried", Due::At(due_at)).await;
+    let claimed = world.claim_one(0).await;
+    world.settle(0, &claimed, Settlement::Nack(std::time::Duration::from_secs(60))).await;
+    world.put(0, "fresh", world.ago(1000)).await;
+    let held = async |index| {
+        let seen = world.store.undone(&world.shard(index), world.now()).await.expect("undone is answered");
+        seen.held_by().map(|held| (held.due_at, held.state))
+    };
+    let batch = world.take(0, 3, &["held", "retried", "fresh"]).await;
+    assert_eq!(held(0).await, Some((due_at, UndoneState::Moving)));
+    assert_eq!(held(3).await, None);
+    world.put_batch(&batch).await;
+    assert_eq!(held(0).await, Some((due_at, UndoneState::Moving)), "until it is dropped");
+    assert!(matches!(held(3).await, Some((at, UndoneState::InFlight(_) | UndoneState::Retrying(_))) if at == due_at));
+    world.discard_batch(&batch).await;
+    assert_eq!(held(0).await, None);
+    // And back at its source.
+    world.put(1, "back", Due::At(due_at)).await;
+    world.claim_one(1).await;
+    let batch = world.take(1, 4, &["back"]).await;
+    assert!(world.store.restore_batch(&world.shard(1), &batch).await.unwrap());
+    assert!(matches!(held(1).await, Some((at, UndoneState::InFlight(_))) if at == due_at));
+    world
+        .store
+        .edit(&world.shard(3), world.now(), &[Edit::Cancel(id("held")), Edit::Cancel(id("retried"))])
+        .await
+        .unwrap();
+    let fresh = world.claim_one(3).await;
+    assert_eq!(world.settle(3, &fresh, Settlement::Ack).await, Settled::Ok);
+    assert_eq!(held(3).await, None);
 }

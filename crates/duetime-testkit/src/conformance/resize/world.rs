@@ -55,6 +55,10 @@ impl World {
         Self(store::world::World::new(factory).await)
     }
 
+    pub async fn with_watermark(factory: &dyn StoreFactory) -> Self {
+        Self(store::world::World::with_watermark(factory).await)
+    }
+
     /// The record of the next change to `shards`, under way.
     pub fn next(&self, shards: u32) -> Routing {
         let now = &self.record.routing;
@@ -65,6 +69,7 @@ impl World {
             previous: now.shards,
             state: RoutingState::Moving,
             seed: now.seed,
+            watermark: now.watermark,
         }
     }
 

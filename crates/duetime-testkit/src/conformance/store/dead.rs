@@ -259,7 +259,7 @@ pub async fn an_expired_dead_letter_ends_as_a_purged_one(factory: &dyn StoreFact
     let world = World::new(factory).await;
     world.put_dead("a").await;
     world.pass(Duration::from_millis(2)).await;
-    let shard = world.shard().remembering(Memory { window: HOUR, since: 1 });
+    let shard = world.shard().remembering(Memory { window: HOUR, since: 1, watermark: false });
     assert_eq!(world.store.expire_dead_letters(&shard, world.now(), NONE_KEPT).await.unwrap(), 1);
     let found = world.store.get_at(&shard, Role::Home, &[id("a")]).await.unwrap().remove(0);
     let Lookup::Absent(Some(outcome)) = found else { panic!("{found:?}") };

@@ -20,7 +20,7 @@ const KEPT: &str = "1 2 kept";
 const NEW_NONCE: Nonce = Nonce(0xed17);
 
 fn remembering(world: &World) -> Shard {
-    world.shard().remembering(Memory { window: HOUR, since: 1 })
+    world.shard().remembering(Memory { window: HOUR, since: 1, watermark: false })
 }
 
 /// `letter` with another payload.

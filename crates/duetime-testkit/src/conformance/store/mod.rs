@@ -25,6 +25,7 @@ pub mod series;
 pub mod settle;
 pub mod suspect;
 pub mod topics;
+pub mod watermark;
 pub(crate) mod world;
 
 use crate::conformance::StoreFactory;
@@ -240,6 +241,17 @@ macro_rules! store_conformance {
             topics::a_topic_that_is_well_is_adopted_as_it_is,
             topics::nothing_crosses_from_topic_to_topic,
             topics::nothing_crosses_from_shard_to_shard,
+            watermark::without_anything_that_is_due_the_watermark_is_the_present,
+            watermark::what_is_due_holds_it_back_until_it_is_done,
+            watermark::whatever_gives_a_message_back_it_holds_by_its_first_due_time,
+            watermark::through_further_attempts_the_first_due_time_stays,
+            watermark::every_end_of_a_claim_is_done,
+            watermark::a_moved_or_replaced_message_holds_by_its_new_due_time,
+            watermark::what_is_redriven_holds_from_then_on,
+            watermark::what_is_put_back_holds_by_its_first_due_time,
+            watermark::what_ended_without_its_entry_holds_nothing_back,
+            watermark::the_watermark_that_is_kept_never_goes_back,
+            watermark::a_topic_made_again_begins_its_watermark_anew,
         }
     };
 }

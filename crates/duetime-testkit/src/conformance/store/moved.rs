@@ -13,7 +13,7 @@ use crate::conformance::StoreFactory;
 use super::world::{World, id, message, replacement};
 
 fn remembering(world: &World) -> Shard {
-    world.shard().remembering(Memory { window: Duration::from_secs(3600), since: 1 })
+    world.shard().remembering(Memory { window: Duration::from_secs(3600), since: 1, watermark: false })
 }
 
 async fn version_of(world: &World, text: &str) -> Version {

@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A shard of a world that remembers for so long, in the first memory of its topic.
 fn for_so_long(world: &World, window: Duration) -> Shard {
-    world.shard().remembering(Memory { window, since: 1 })
+    world.shard().remembering(Memory { window, since: 1, watermark: false })
 }
 
 pub(super) fn remembering(world: &World) -> Shard {
@@ -258,7 +258,7 @@ pub async fn without_a_memory_nothing_is_remembered(factory: &dyn StoreFactory) 
 pub async fn a_memory_that_begins_anew_knows_nothing_of_the_one_before(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     deliver(&world, "a").await;
-    let anew = world.shard().remembering(Memory { window: HOUR, since: 7 });
+    let anew = world.shard().remembering(Memory { window: HOUR, since: 7, watermark: false });
     assert_eq!(find_in(&world, &anew, "a").await, None);
     let edited = world.store.edit(&anew, world.now(), &[Edit::Cancel(id("a"))]).await.unwrap();
     assert_eq!(edited, [Edited::Unknown]);

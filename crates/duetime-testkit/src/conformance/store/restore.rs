@@ -14,7 +14,7 @@ use crate::conformance::StoreFactory;
 use super::world::{World, id, message, replacement, settle};
 
 fn remembering(world: &World) -> Shard {
-    world.shard().remembering(Memory { window: Duration::from_secs(3600), since: 1 })
+    world.shard().remembering(Memory { window: Duration::from_secs(3600), since: 1, watermark: false })
 }
 
 /// Who removes, and who else does.
@@ -187,10 +187,10 @@ pub async fn nothing_is_put_back_of_what_is_not_remembered(factory: &dyn StoreFa
     assert!(!restore(&world, &remembering(&world), &taken).await, "it was not remembered");
 
     let window = Duration::from_millis(500);
-    let shard = world.shard().remembering(Memory { window, since: 1 });
+    let shard = world.shard().remembering(Memory { window, since: 1, watermark: false });
     world.put("forgotten", world.ago(-600_000)).await;
     let (_, taken) = take_out(&world, &shard, "forgotten").await;
-    let anew = shard.clone().remembering(Memory { window, since: 2 });
+    let anew = shard.clone().remembering(Memory { window, since: 2, watermark: false });
     assert!(!restore(&world, &anew, &taken).await, "that is another memory");
     world.pass(window).await;
     assert!(!restore(&world, &shard, &taken).await, "the window is over");

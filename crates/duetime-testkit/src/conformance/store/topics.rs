@@ -81,8 +81,15 @@ pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
     let world = World::new(factory).await;
     let mut changed = world.record.clone();
     changed.version = 2;
-    changed.routing =
-        Routing { epoch: 9, change_id: ChangeId(9), shards: 8, previous: 3, state: RoutingState::Moving, seed: None };
+    changed.routing = Routing {
+        epoch: 9,
+        change_id: ChangeId(9),
+        shards: 8,
+        previous: 3,
+        state: RoutingState::Moving,
+        seed: None,
+        watermark: false,
+    };
     world.store.put_topic(&changed, Some(1)).await.unwrap();
     assert_eq!(stored(&world, &changed).await.unwrap().routing, world.record.routing);
     world.put("a", world.ago(1000)).await;

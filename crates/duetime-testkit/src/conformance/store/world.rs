@@ -54,6 +54,7 @@ pub(super) const SOURCES: [(&str, &str); 21] = [
     ("settle", include_str!("settle.rs")),
     ("suspect", include_str!("suspect.rs")),
     ("topics", include_str!("topics.rs")),
+    ("watermark", include_str!("watermark.rs")),
 ];
 
 /// Everything there is, however late.
@@ -114,11 +115,25 @@ pub(super) fn ids(claim: &Claim) -> Vec<&str> {
 impl World {
     /// A fresh topic of three shards on a store of the factory.
     pub async fn new(factory: &dyn StoreFactory) -> Self {
+        Self::of(factory, fresh_record).await
+    }
+
+    /// The same, of a topic with a watermark.
+    pub async fn with_watermark(factory: &dyn StoreFactory) -> Self {
+        let record = |now| {
+            let plain = fresh_record(now);
+            let config = TopicConfig { watermark: true, ..plain.config };
+            TopicRecord::new(plain.name, config, 1, plain.routing.change_id, now)
+        };
+        Self::of(factory, record).await
+    }
+
+    async fn of(factory: &dyn StoreFactory, record: impl Fn(Timestamp) -> TopicRecord) -> Self {
         let store = factory.store().await;
         let moved = factory.can_move_time().then(|| ManualClock::at(MOVED_TIME_START));
         let clock = moved.clone().map_or_else(|| factory.clock(), |moved| moved as Arc<dyn Clock>);
         let now = clock.now();
-        let record = store.put_topic(&fresh_record(now), None).await.expect("a fresh topic is created");
+        let record = store.put_topic(&record(now), None).await.expect("a fresh topic is created");
         Self { store, record, clock, moved }
     }
 

@@ -65,6 +65,7 @@ func TestAnAnswerInJSONThatIsNoNodesIsNoSuccess(t *testing.T) {
 		"Create":      func(o *Topic) error { _, err := o.Create(ctx, nil); return err },
 		"Delete":      func(o *Topic) error { _, err := o.Delete(ctx, false); return err },
 		"Get":         func(o *Topic) error { _, err := o.Get(ctx, "a"); return err },
+		"Watermark":   func(o *Topic) error { _, err := o.Watermark(ctx, time.Time{}, 0); return err },
 		"Claim":       func(o *Topic) error { _, err := o.Claim(ctx, 1, 0, 0); return err },
 	}
 	answers := []*reply{

@@ -121,6 +121,12 @@ func ask(c *Client, op string, args object) (any, error) {
 		return topic.Create(ctx, args["settings"].(object))
 	case "info":
 		return topic.Info(ctx)
+	case "watermark":
+		var until time.Time
+		if n, ok := args["until"].(float64); ok {
+			until = time.UnixMilli(int64(n))
+		}
+		return topic.Watermark(ctx, until, number("wait_ms"))
 	case "delete":
 		return topic.Delete(ctx, args["force"] == true)
 	case "enqueue":
@@ -421,6 +427,8 @@ func TestTheTypesReadTheFieldsOfTheDocument(t *testing.T) {
 	equal(t, ofMessage, union("MessageView", "ClaimedView"))
 	equal(t, fieldsOf(answerClaim{}), union("ClaimedViews"))
 	equal(t, fieldsOf(answerTopic{}), union("TopicView"))
+	equal(t, fieldsOf(answerWatermark{}), union("WatermarkView"))
+	equal(t, fieldsOf(answerHeld{}), union("HeldView"))
 	// The client counts the items itself.
 	ofItem := append(fieldsOf(refusal{}), "index", "line")
 	sort.Strings(ofItem)

@@ -60,6 +60,8 @@ def without(found: dict[str, bool], names: set[str]) -> dict[str, bool]:
         (duetime.ClaimedMessage, "ClaimedView", {"payload"}, BYTES),
         (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line"}),
         (duetime.TopicInfo, "TopicView", {"raw"}, IN_RAW),
+        (duetime.HeldBy, "HeldView", set(), set()),
+        (duetime.Watermark, "WatermarkView", set(), set()),
     ],
 )
 def test_a_type_has_the_fields_of_its_schema_and_the_same_are_optional(
@@ -94,3 +96,4 @@ def test_an_outcome_is_one_of_the_words_of_the_document() -> None:
     assert of_messages | {"deleted", "deleting", "changed"} == set(SCHEMAS["Outcome"]["enum"])
     assert words(get_type_hints(duetime.Message)["state"]) == set(SCHEMAS["MessageState"]["enum"])
     assert words(_types.OnConflict) == set(SCHEMAS["OnConflict"]["enum"])
+    assert words(_types.HeldReason) == set(SCHEMAS["HeldReason"]["enum"])

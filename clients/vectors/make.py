@@ -31,7 +31,7 @@ from steps import ADDRESSES, ALL, CALLS, HOMES, IDS, LATER, PROBLEMS, READER, SL
 #: Values of these fields differ from run to run; their types do not.
 VOLATILE = {
     "at", "created_at", "deadline", "delivery_id", "detail", "due_at", "late_by_ms", "oldest_due_at", "receipt",
-    "retry-after", "retry_after", "shard", "version", "visible_at",
+    "retry-after", "retry_after", "shard", "until", "version", "visible_at", "watermark",
 }
 #: Headers that a client reads.
 HEADERS = ("content-type", "retry-after")
@@ -40,8 +40,9 @@ REQUEST_ID = "x-request-id"
 SECRETS = ["whsec_" + base64.b64encode(bytes([seed]) * 32).decode() for seed in (7, 8, 9)]
 #: Which schemas of the document the clients have types for. Of a topic they read some fields by name.
 SHAPES = [
-    "Became", "Claim", "ClaimedView", "ClaimedViews", "DeathView", "Extend", "ItemError", "ItemProblem", "Message",
-    "MessageIds", "MessageView", "Nack", "OutcomeView", "Placed", "Problem", "ReceiptList", "Reschedule",
+    "Became", "Claim", "ClaimedView", "ClaimedViews", "DeathView", "Extend", "HeldView", "ItemError", "ItemProblem",
+    "Message", "MessageIds", "MessageView", "Nack", "OutcomeView", "Placed", "Problem", "ReceiptList", "Reschedule",
+    "WatermarkView",
 ]
 TOPIC_FIELDS = [
     "name", "shard_count", "version", "created_at", "scheduled", "due", "in_flight", "dead", "oldest_due_at",

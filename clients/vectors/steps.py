@@ -10,6 +10,8 @@ from typing import Any
 
 #: 2033-05-18T03:33:20Z
 LATER = 2_000_000_000_000
+#: 2020-09-13T12:26:40Z
+PAST = 1_600_000_000_000
 ODD_ID = "a/b c%2F?é☕"
 #: Tokens of the node that answers; secrets of tests.
 ALL, READER, SLOW = "all-0123456789abcdef", "reader-0123456789abcdef", "slow-0123456789abcdef"
@@ -88,9 +90,18 @@ def reschedule(name: str, topic: str, id: str, args: Step, body: Step) -> Step:
     return step(name, "reschedule", args, "PATCH", f"/v1/topics/{topic}/messages/{id}", body)
 
 
+def watermark(name: str, topic: str, until: int | None = None, wait_ms: int = 0) -> Step:
+    path, args = f"/v1/topics/{topic}/watermark", {"topic": topic}
+    if until is None:
+        return step(name, "watermark", args, "GET", path)
+    args = {**args, "until": until, "wait_ms": wait_ms}
+    return step(name, "watermark", args, "GET", f"{path}?until={until}&wait={wait_ms}ms")
+
+
 _SETTINGS = {"shards": 4, "visibility_timeout": "30s", "retry": {"max_attempts": 3}}
 _ONE = {"shards": 1}
 _REMEMBERING = {"shards": 1, "remember": "1h"}
+_MARKED = {"shards": 1, "watermark": True}
 
 CALLS = [
     step("create a topic", "create", {"topic": "orders", "settings": _SETTINGS}, "PUT", "/v1/topics/orders", _SETTINGS),
@@ -197,6 +208,12 @@ CALLS = [
     cancel("cancel what was delivered, and what comes later", "kept", ["k-1", "k-2"]),
     now("k-1", "kept"),
     now("k-2", "kept"),
+    step("create one with a watermark", "create", {"topic": "bills", "settings": _MARKED}, "PUT", "/v1/topics/bills",
+         _MARKED),
+    now("b-1", "bills"),
+    claim("claim what holds a watermark back", "bills", 1),
+    watermark("read a watermark", "bills"),
+    watermark("wait for a watermark that is there", "bills", PAST, 5000),
 ]
 
 _SMALL = {"shards": 1, "max_payload": 10, "max_messages": 1}
@@ -217,6 +234,7 @@ PROBLEMS = [
          "PUT", "/v1/topics/small", _UNKNOWN),
     enqueue("the last that fits", "small", {"id": "a", "due_at": LATER}, {"id": "a", "due_at": LATER}),
     enqueue("a full topic", "small", {"id": "b", "due_at": LATER}, {"id": "b", "due_at": LATER}),
+    watermark("a watermark of a topic that was created without one", "small"),
     step("a claim beside a sink", "claim", {"topic": "hooked", "max": 1, "wait_ms": 0},
          "POST", "/v1/topics/hooked/claim", {"max": 1, "wait": "0ms"}),
     claim("acks and a claim beside a sink", "hooked", 1, wait_ms=0, ack=["no receipt"]),

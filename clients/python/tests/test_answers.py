@@ -45,6 +45,7 @@ CALLS: list[Callable[[Topic], object]] = [
     lambda topic: topic.create(),
     lambda topic: topic.delete(),
     lambda topic: topic.get("a"),
+    lambda topic: topic.watermark(),
     lambda topic: topic.claim(),
     lambda topic: topic.ack(["a"]),
 ]

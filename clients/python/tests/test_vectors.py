@@ -71,6 +71,9 @@ def ask(node: duetime.Duetime, op: str, args: dict[str, Any]) -> object:
             return topic.create(**args["settings"])
         case "info":
             return topic.info()
+        case "watermark":
+            until = _wire.time_of(args["until"]) if "until" in args else None
+            return topic.watermark(until, wait=timedelta(milliseconds=args.get("wait_ms", 0)))
         case "delete":
             return topic.delete(force=args.get("force", False))
         case "enqueue":
@@ -211,6 +214,8 @@ def test_an_id_is_at_home_where_the_node_has_it() -> None:
         (duetime.Death, "DeathView", set(), set()),
         (duetime.ItemError, "ItemProblem", {"id", "request_id"}, {"line"}),
         (duetime.TopicInfo, "TopicView", {"raw"}, set()),
+        (duetime.HeldBy, "HeldView", set(), set()),
+        (duetime.Watermark, "WatermarkView", set(), set()),
     ],
 )
 def test_a_type_has_the_fields_of_the_document(kind: type, schema: str, ours: set[str], theirs: set[str]) -> None:

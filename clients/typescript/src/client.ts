@@ -21,6 +21,7 @@ import {
   type Rescheduled,
   type Settled,
   type TopicInfo,
+  type Watermark,
 } from "./types.js";
 import * as wire from "./wire.js";
 
@@ -137,6 +138,18 @@ export class Topic {
     const path = force ? `${this.#path}?force=true` : this.#path;
     const found = await orNot("unknown_topic", this.transport.json({ method: "DELETE", path }, "outcome"));
     return found?.outcome ?? "unknown";
+  }
+
+  /**
+   * Up to when it is done: everything that was due before `watermark` is settled, cancelled, expired or dead.
+   *
+   * With `until`, waits up to `waitMs` (60 s at most) for the watermark to be that moment or later, see `reached`. For a
+   * topic that was created with `{ watermark: true }`; of another it is refused, `topic_has_no_watermark`.
+   */
+  async watermark({ until, waitMs = 0 }: { until?: Date; waitMs?: number } = {}): Promise<Watermark> {
+    const path = `${this.#path}/watermark`;
+    const request = until ? { path: path + wire.untilQuery(until, waitMs), waitMs } : { path };
+    return wire.watermark(await this.transport.json({ method: "GET", ...request }, "watermark"));
   }
 
   /** Enqueues one message. Safe to send again: the id is made here if there is none. */

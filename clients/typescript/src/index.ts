@@ -21,6 +21,8 @@ export {
   type EnqueueOutcome,
   type Expiry,
   ForeignAnswer,
+  type HeldBy,
+  type HeldReason,
   InvalidSignature,
   type ItemError,
   type Message,
@@ -37,5 +39,6 @@ export {
   type Settled,
   type SettleOutcome,
   type TopicInfo,
+  type Watermark,
 } from "./types.js";
 export { verify, type VerifyOptions } from "./verify.js";

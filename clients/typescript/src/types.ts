@@ -350,6 +350,36 @@ export interface TopicInfo {
   readonly raw: Readonly<Record<string, unknown>>;
 }
 
+/**
+ * Why a watermark is not later: `due`: a message waits to be claimed; `in_flight`: for the settlement of its claim;
+ * `retrying`: for its next attempt; `moving`: for the end of its move to another shard; `shard_unreachable`; `resizing`:
+ * the shard count changes, and not all shards have heard of it.
+ */
+export type HeldReason = "due" | "in_flight" | "retrying" | "moving" | "shard_unreachable" | "resizing";
+
+/** What keeps a watermark from being later. */
+export interface HeldBy {
+  readonly reason: HeldReason;
+  /** Absent for `resizing`. */
+  readonly shard?: number;
+  /** The message. */
+  readonly id?: string;
+  /** Its due time. */
+  readonly dueAt?: Date;
+  /** When its claim runs out, or its next attempt is due. */
+  readonly until?: Date;
+}
+
+/** Up to when a topic is done. */
+export interface Watermark {
+  /** Everything that was due before this moment is done. It never goes back. */
+  readonly watermark: Date;
+  /** Whether it is the moment that was waited for, or later; absent where none was named. */
+  readonly reached?: boolean;
+  /** Absent: nothing; it is the present. */
+  readonly heldBy?: HeldBy;
+}
+
 /** How a message goes back that was not done. */
 export interface NackOptions {
   /** Until the next attempt; the topic's backoff if absent. */

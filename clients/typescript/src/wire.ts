@@ -11,6 +11,7 @@ import {
   type Enqueued,
   type Expiry,
   ForeignAnswer,
+  type HeldBy,
   type ItemError,
   type Message,
   type NackOptions,
@@ -24,6 +25,7 @@ import {
   RETRYABLE,
   type Settled,
   type TopicInfo,
+  type Watermark,
 } from "./types.js";
 
 /** JSON as it was read. */
@@ -369,6 +371,19 @@ export function topicInfo(found: Json): TopicInfo {
     oldestDueAt: time(found.oldest_due_at),
     raw: found,
   });
+}
+
+/** The query of a watermark that is waited for. */
+export function untilQuery(until: Date, waitMs: number): string {
+  const millis = until.getTime();
+  if (Number.isNaN(millis)) throw new RangeError("until is an invalid Date");
+  return `?until=${millis}&wait=${waitMs}ms`;
+}
+
+export function watermark(found: Json): Watermark {
+  const { reason, shard, id, due_at, until } = found.held_by ?? {};
+  const heldBy = found.held_by && present<HeldBy>({ reason, shard, id, dueAt: time(due_at), until: time(until) });
+  return present<Watermark>({ watermark: new Date(found.watermark), reached: found.reached, heldBy });
 }
 
 /** The only result; an error of the item is thrown. */

@@ -34,6 +34,7 @@ const CALLS: Record<string, (topic: Topic) => Promise<unknown>> = {
   create: (topic) => topic.create(),
   delete: (topic) => topic.delete(),
   get: (topic) => topic.get("a"),
+  watermark: (topic) => topic.watermark(),
   claim: (topic) => topic.claim(),
 };
 

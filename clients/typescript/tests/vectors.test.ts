@@ -46,6 +46,10 @@ async function ask(node: duetime.Duetime, op: string, args: Json): Promise<unkno
       return topic.create(args.settings);
     case "info":
       return topic.info();
+    case "watermark": {
+      const { until, wait_ms: waitMs = 0 } = args;
+      return topic.watermark({ ...(until && { until: new Date(until) }), waitMs });
+    }
     case "delete":
       return topic.delete({ force: args.force });
     case "enqueue":
@@ -243,6 +247,7 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       attempts: true,
       maxAttempts: true,
       visibilityTimeout: true,
+      repeat: true,
       redrives: true,
       shard: true,
       payload: true,
@@ -298,6 +303,8 @@ const SHAPES: [schema: string, ours: string[], theirs: string[], fields: string[
       raw: true,
     }),
   ],
+  ["HeldView", [], [], fieldsOf<duetime.HeldBy>({ reason: true, shard: true, id: true, dueAt: true, until: true })],
+  ["WatermarkView", [], [], fieldsOf<duetime.Watermark>({ watermark: true, reached: true, heldBy: true })],
 ];
 
 test("a type has the fields of the document", () => {

@@ -76,6 +76,10 @@ async fn ask(client: &Client, op: &str, args: &Value) -> Result<Value, ClientErr
         "topics" => shown(client.topics().await?),
         "create" => shown(client.put_topic(topic, args["settings"].as_object().unwrap()).await?.0),
         "info" => shown(client.topic(topic).await?),
+        "watermark" => {
+            let wait = millis(args, "wait_ms").unwrap_or_default();
+            shown(client.watermark(topic, args["until"].as_i64(), wait).await?)
+        }
         "delete" => shown(client.delete_topic(topic, args["force"] == true).await?.outcome),
         "enqueue" => shown(client.enqueue(topic, &message(args)).await?),
         "enqueue_many" => {
@@ -231,7 +235,7 @@ async fn a_call_sends_and_reads_what_was_recorded() {
         assert_eq!(as_recorded(op, found, vector), vector["result"], "{name}");
         ops.insert(op);
     }
-    assert_eq!(ops.len(), 14, "{ops:?}");
+    assert_eq!(ops.len(), 15, "{ops:?}");
 }
 
 #[test]
@@ -260,10 +264,13 @@ fn an_id_is_at_home_where_the_node_has_it() {
 fn sample(name: &str) -> Value {
     match name {
         "id" | "outcome" | "code" | "detail" | "field" | "name" | "state" | "reason" | "payload" | "payload_base64"
-        | "receipt" | "delivery_id" | "traceparent" | "version" | "title" | "type" => json!("text"),
+        | "receipt" | "delivery_id" | "visibility_timeout" | "traceparent" | "version" | "title" | "type" => {
+            json!("text")
+        }
         "headers" => json!({"a": "b"}),
         "became" => json!({"outcome": "delivered", "at": 1}),
         "death" => json!({"at": 1, "reason": "text"}),
+        "repeat" => json!({"every": "1h", "missed": "skip"}),
         "previous" => json!({"edited_at": 1, "bytes": 1}),
         "error" => json!({"code": "text", "detail": "text", "index": 1, "retryable": true}),
         "results" | "messages" => json!([]),

@@ -21,6 +21,8 @@ from ._types import (
     Enqueued,
     EnqueueOutcome,
     ForeignAnswer,
+    HeldBy,
+    HeldReason,
     InvalidSignature,
     ItemError,
     Message,
@@ -33,6 +35,7 @@ from ._types import (
     Settled,
     SettleOutcome,
     TopicInfo,
+    Watermark,
 )
 from ._verify import verify
 
@@ -57,6 +60,8 @@ __all__ = [
     "EnqueueOutcome",
     "Enqueued",
     "ForeignAnswer",
+    "HeldBy",
+    "HeldReason",
     "InvalidSignature",
     "ItemError",
     "Message",
@@ -70,6 +75,7 @@ __all__ = [
     "Settled",
     "Topic",
     "TopicInfo",
+    "Watermark",
     "shard_of",
     "verify",
 ]

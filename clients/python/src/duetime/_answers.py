@@ -21,11 +21,13 @@ from ._types import (
     Death,
     Enqueued,
     ForeignAnswer,
+    HeldBy,
     ItemError,
     Message,
     Rescheduled,
     Settled,
     TopicInfo,
+    Watermark,
     is_passing,
 )
 
@@ -241,3 +243,11 @@ def topic(found: Mapping[str, Any]) -> TopicInfo:
         oldest_due_at=_time(found, "oldest_due_at"),
         raw=found,
     )
+
+
+def watermark(found: Mapping[str, Any]) -> Watermark:
+    held_by = None
+    if (held := found.get("held_by")) is not None:
+        due_at, until = _time(held, "due_at"), _time(held, "until")
+        held_by = HeldBy(held["reason"], held.get("shard"), held.get("id"), due_at, until)
+    return Watermark(_wire.time_of(found["watermark"]), found.get("reached"), held_by)

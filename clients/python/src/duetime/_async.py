@@ -29,6 +29,7 @@ from ._types import (
     Settled,
     SettleOutcome,
     TopicInfo,
+    Watermark,
 )
 
 T = TypeVar("T")
@@ -145,6 +146,14 @@ class AsyncTopic:
     async def delete(self, *, force: bool = False) -> str:
         """Deletes it: `deleted`, `deleting` or `unknown`. `force`: with the messages in it."""
         return await self._run(self._calls.delete_topic(self.name, force))
+
+    async def watermark(self, until: datetime | None = None, *, wait: timedelta | float = 0.0) -> Watermark:
+        """Up to when it is done: everything that was due before `watermark` is settled, cancelled, expired or dead.
+
+        With `until`, waits up to `wait` (60 s at most) for the watermark to be that moment or later, see `reached`. For a
+        topic that was created with `watermark=True`; of another it is refused, `topic_has_no_watermark`.
+        """
+        return await self._run(self._calls.watermark(self.name, until, _http.seconds(wait)))
 
     async def enqueue(
         self,

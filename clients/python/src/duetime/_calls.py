@@ -30,6 +30,7 @@ from ._types import (
     Rescheduled,
     Settled,
     TopicInfo,
+    Watermark,
 )
 
 T = TypeVar("T")
@@ -229,6 +230,15 @@ class Calls:
                 return "unknown"
             raise
         return str(found["outcome"])
+
+    def watermark(self, topic: str, until: datetime | None, wait: float) -> Steps[Watermark]:
+        path = f"{_path(topic)}/watermark"
+        if until is None:
+            wait = 0.0
+        else:
+            path += f"?until={_wire.moment(until)}&wait={int(wait * 1000)}ms"
+        reply, _ = yield from self.request("GET", path, wait=wait)
+        return _answers.watermark(_answers.read(reply.content, reply.headers, "watermark"))
 
     # Messages.
 

@@ -26,6 +26,11 @@ End: TypeAlias = Literal["delivered", "cancelled", "cancelled_in_flight", "dead"
 #: earlier, or later, is there, whole; what somebody holds is replaced.
 OnConflict: TypeAlias = Literal["reject", "replace", "earliest", "latest", "return"]
 
+#: What keeps a watermark from being later: `due`: a message waits to be claimed; `in_flight`: for the settlement of its
+#: claim; `retrying`: for its next attempt; `moving`: for the end of its move to another shard; `shard_unreachable`;
+#: `resizing`: the shard count changes, and not all shards have heard of it.
+HeldReason: TypeAlias = Literal["due", "in_flight", "retrying", "moving", "shard_unreachable", "resizing"]
+
 #: Codes of an item's refusal that time alone may cure, for a node that does not say so itself.
 RETRYABLE = frozenset(
     ["busy", "clock_skew", "draining", "rate_limited", "routing_changing", "store_unavailable", "timeout"]
@@ -392,3 +397,30 @@ class TopicInfo:
     #: The settings (`visibility_timeout`, `retry`, …) and all else that the node answered.
     raw: Mapping[str, Any]
     oldest_due_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """What keeps a watermark from being later."""
+
+    reason: HeldReason
+    #: None for `resizing`.
+    shard: int | None = None
+    #: The message.
+    id: str | None = None
+    #: Its due time.
+    due_at: datetime | None = None
+    #: When its claim runs out, or its next attempt is due.
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Up to when a topic is done."""
+
+    #: Everything that was due before this moment is done. It never goes back.
+    watermark: datetime
+    #: Whether it is the moment that was waited for, or later; None where none was named.
+    reached: bool | None = None
+    #: None: nothing; it is the present.
+    held_by: HeldBy | None = None

@@ -68,7 +68,7 @@ async fn a_command_that_is_denied_within_a_script_is_a_fault_of_the_setup_on_eac
         let record = store.put_topic(&topic_record("bills", 1, WallClock.now()), None).await.unwrap();
         let shard = record.routing.shard(&record.name, 0);
         let new = [plain_message("a", Due::In(Duration::ZERO))];
-        for command in ["hset", "zadd", "hget", "evalsha"] {
+        for command in ["hset", "zadd", "hmget", "evalsha"] {
             server.cli(&["ACL", "SETUSER", "default", &format!("-{command}")]);
             let refused = store.enqueue(&shard, WallClock.now(), &new).await.unwrap_err();
             assert!(matches!(refused, StoreError::Setup(_)), "{command}: {refused:?}");

@@ -142,7 +142,10 @@ async fn the_command_line_takes_a_cancel_and_a_purge_back_for_ten_minutes() {
     let before = all(&node).await;
     let (ok, said) = duetime(&["bulk", "cancel", "orders", "--rate", "10000", "--start"]);
     let id = newest().await;
-    assert!(ok && said.contains(&format!("{MESSAGES} of {MESSAGES} can be put back: duetime bulk undo orders {id}")), "{said}");
+    assert!(
+        ok && said.contains(&format!("{MESSAGES} of {MESSAGES} can be put back: duetime bulk undo orders {id}")),
+        "{said}"
+    );
     assert!(all(&node).await.is_empty());
     advance("9m").await;
     let (ok, said) = duetime(&["bulk", "undo", "orders", &id]);

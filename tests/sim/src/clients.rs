@@ -57,6 +57,8 @@ pub struct Shared {
     pub healed: Mutex<BTreeSet<MessageId>>,
     /// How long a claim hides its messages at present, in ms.
     pub visibility_ms: AtomicU64,
+    /// How long the longest claim that had no answer hides its messages, in ms.
+    pub unanswered_ms: AtomicU64,
     /// Grows with everything that may undo a claim, or move a clock.
     pub upsets: AtomicU64,
     /// Grows when all clocks go ahead of the true time, and when they come back: odd meanwhile.

@@ -92,7 +92,9 @@ impl Client {
     fn check_deadlines(&self, claim: &Claim, request: &ClaimRequest, sent: Timestamp) {
         for message in &claim.messages {
             let held = message.score.visible_at().since(claim.now);
-            let most = request.visibility * 2 + Duration::from_secs(3);
+            // What a claim without an answer took is given to the next one, for as long as the first one asked.
+            let unanswered = Duration::from_millis(self.shared.unanswered_ms.load(Ordering::Relaxed));
+            let most = request.visibility.max(unanswered) * 2 + Duration::from_secs(3);
             assert!(held <= most, "{} is held for {held:?}, asked was {:?}", message.id, request.visibility);
             // Where an answer was lost, the next claim of the shard is given what the earlier one holds.
             let hidden = message.score.visible_at().since(sent);
@@ -131,7 +133,12 @@ impl Client {
 
     /// A claim; what one took whose answer was lost is given to the next claim of its node, or is due again.
     pub async fn claim(&self, shard: &Shard, request: &ClaimRequest) -> Option<Claim> {
-        self.door().await.routed.claim(shard, self.shared.clock.now(), request).await.ok()
+        let claimed = self.door().await.routed.claim(shard, self.shared.clock.now(), request).await.ok();
+        if claimed.is_none() {
+            let hidden_ms = u64::try_from(request.visibility.as_millis()).expect("short");
+            self.shared.unanswered_ms.fetch_max(hidden_ms, Ordering::Relaxed);
+        }
+        claimed
     }
 
     /// The delivery of a message has no answer: it may arrive at any time.

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::clients::Client;
-use crate::world::{Node, ORDERS, VISIBILITY, World, drafts, orders};
+use crate::world::{Node, ORDERS, VISIBILITY, World, drafts, every_shard, orders};
 
 /// Letters that are forwarded.
 const LETTERS: usize = 40;
@@ -39,6 +39,8 @@ pub async fn live(world: &Arc<World>, nodes: &Arc<Vec<Node>>, client: &Client, e
     while nodes[0].door.catalog.put(&orders(), &forwarding(last)).await.is_err() {
         world.dice.pause(500).await;
     }
+    let every_shard = Arc::new(every_shard());
+    nodes.iter().for_each(|node| drop(node.owned.send_replace(every_shard.clone())));
     let mut ended = JoinSet::new();
     for id in ids.clone() {
         let (client, elsewhere) = (client.clone(), elsewhere.clone());

@@ -9,6 +9,9 @@ use crate::scripts::{
     RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE, WATERMARK,
 };
 
+/// Where the store puts more into the text of a file.
+const MORE: &str = " --[[MORE]]";
+
 /// One piece of a file's text, and what stands there instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -277,7 +280,9 @@ impl Mutation {
     pub(crate) fn edit(self) -> Edit {
         Arc::new(move |text| {
             let mut edited = text.to_owned();
-            for piece in self.pieces.iter().filter(|piece| text.contains(piece.file.text)) {
+            // One script has more in the place of the mark.
+            let has = |file: File| file.text.split(MORE).all(|part| text.contains(part));
+            for piece in self.pieces.iter().filter(|piece| has(piece.file)) {
                 assert!(edited.contains(piece.find), "{}: no {:?} in {}", self.name, piece.find, piece.file.name);
                 edited = edited.replacen(piece.find, piece.instead, 1);
             }

@@ -110,7 +110,7 @@ pub struct Node {
     pub store: Arc<RedisStore>,
     pub draw: Draw,
     resizer: Resizer,
-    owned: watch::Sender<Arc<OwnedShards>>,
+    pub owned: watch::Sender<Arc<OwnedShards>>,
     pub shutdown: CancellationToken,
 }
 
@@ -148,6 +148,12 @@ pub fn wanted(shards: u32) -> TopicChange {
 
 pub fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
     wanted_with(shards, remember, false)
+}
+
+/// What a node scans that has all shards to itself.
+pub fn every_shard() -> OwnedShards {
+    let names = [orders(), drafts()];
+    OwnedShards(names.iter().flat_map(|name| (0..SHARDS_MAX).map(move |index| (name.clone(), index))).collect())
 }
 
 /// A topic that remembers for so long, and has a watermark or none.
@@ -243,9 +249,7 @@ impl World {
     /// Shards a node may scan: all, or any, whatever the others do.
     fn some_shards(&self) -> Arc<OwnedShards> {
         let all = self.dice.permille(500);
-        let names = [orders(), drafts()];
-        let each = names.iter().flat_map(|name| (0..SHARDS_MAX).map(move |index| (name.clone(), index)));
-        Arc::new(OwnedShards(each.filter(|_| all || self.dice.permille(400)).collect()))
+        Arc::new(OwnedShards(every_shard().0.into_iter().filter(|_| all || self.dice.permille(400)).collect()))
     }
 
     /// The topic as its users want it in this world.
@@ -367,6 +371,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         remembers: world.remembers,
         healed: Mutex::default(),
         visibility_ms: AtomicU64::new(u64::try_from(before.as_millis()).expect("short")),
+        unanswered_ms: AtomicU64::new(0),
         upsets: AtomicU64::new(0),
         all_ahead: AtomicU64::new(0),
         excused: Mutex::default(),

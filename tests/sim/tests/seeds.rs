@@ -81,7 +81,6 @@ missed! {
     that_the_next_of_a_series_takes_the_receipt_of_the_one_before_is_missed: "next-of-any-claim";
     the_first_due_time_of_what_is_given_back_is_missed: "a-nack-is-done";
     the_first_due_time_of_what_moves_is_missed: "first-due-time-left-behind";
-    the_due_time_of_what_is_on_its_way_is_missed: "outbox-is-done";
     that_what_lived_again_is_counted_is_missed: "revivals-not-counted";
     that_a_deletion_without_force_asks_each_shard_is_missed: "deletion-by-counts";
 }

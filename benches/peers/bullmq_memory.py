@@ -104,7 +104,7 @@ def main():
             until(lambda: is_ready(url))
             to = {"env": {**os.environ, "DUETIME_NODE": url}, "check": True, "stdout": subprocess.DEVNULL}
             subprocess.run([program, "topic", "create", "orders"], **to)
-            subprocess.run([program, "enqueue", "orders", "--ndjson", "-"], input=lines, text=True, **to)
+            subprocess.run([program, "import", "orders", "-"], input=lines, text=True, **to)
         finally:
             node.kill()
             node.wait()

@@ -28,7 +28,7 @@ pub struct NewMessage {
     /// How long a claim of it by a consumer hides it, 100 ms to 24 h; `None`: as long as its topic says.
     pub visibility_timeout: Option<Duration>,
     /// By which rule it comes again; `None`: it comes once.
-    pub repeat: Option<RepeatAsk>,
+    pub repeat: Option<Box<RepeatAsk>>,
 }
 
 impl NewMessage {
@@ -79,7 +79,7 @@ impl NewMessage {
     /// The same, again and again by a rule: the first one is due at the time given, else at the first of the rule.
     #[must_use]
     pub fn repeat(mut self, repeat: RepeatAsk) -> Self {
-        self.repeat = Some(repeat);
+        self.repeat = Some(Box::new(repeat));
         self
     }
 

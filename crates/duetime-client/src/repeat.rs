@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-use serde_with::skip_serializing_none;
 
 /// By which rule a message comes again.
-#[skip_serializing_none]
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepeatRule {

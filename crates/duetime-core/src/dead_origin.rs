@@ -53,14 +53,20 @@ impl DeadOrigin<'_> {
 /// The topic from which a message with these headers was forwarded.
 #[must_use]
 pub fn of(headers: &Headers) -> Option<&str> {
-    headers.get(DEAD_FROM)
+    headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(DEAD_FROM)).map(|(_, topic)| topic)
 }
 
 /// The headers without what says that the message was forwarded.
 #[must_use]
 pub fn without(headers: &Headers) -> Headers {
-    let others = headers.iter().filter(|(name, _)| !name.starts_with(DEAD_HEADERS));
+    let others = headers.iter().filter(|(name, _)| !says_origin(name));
     Headers::from_stored(others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// Whether a receiver could take a header with this name for one of these, as names of headers have no case.
+fn says_origin(name: &str) -> bool {
+    let start = name.as_bytes().get(..DEAD_HEADERS.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(DEAD_HEADERS.as_bytes()))
 }
 
 /// Each character that a header of HTTP cannot carry is a `?`.
@@ -94,6 +100,8 @@ mod tests {
         assert_eq!(shown, [&[("shop", "7")][..], &own].concat());
         assert_eq!((of(&kept), of(&given), kept.get(PREVIOUS)), (Some("orders"), None, Some("7")));
         assert_eq!(without(&kept), headers(&["shop", PREVIOUS]));
+        let forged = headers(&["Duetime-Dead-From", "shop"]);
+        assert_eq!((of(&forged), without(&forged)), (Some("7"), headers(&["shop"])));
         assert!(Headers::new(kept.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect()).is_ok());
     }
 

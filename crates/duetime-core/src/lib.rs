@@ -39,6 +39,7 @@ pub mod resizing;
 pub mod retry;
 pub mod routing;
 pub mod score;
+mod series;
 pub mod server;
 pub mod setting;
 pub mod shard_count;

@@ -10,15 +10,18 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::end::End;
-use crate::limits::{CRON_BYTES_MAX, DUE_AHEAD_MAX, EVERY_MIN, TIME_ZONE_BYTES_MAX};
-use crate::message::{Due, Headers, Nonce, PREVIOUS, REPEAT};
-use crate::store::{ClaimedMessage, Enqueue};
+use crate::limits::{DUE_AHEAD_MAX, EVERY_MIN};
+use crate::message::{Headers, Nonce, PREVIOUS, REPEAT};
 use crate::time::Timestamp;
 use crate::units::{check_due_at, maybe_duration, maybe_time, show_duration};
 
 mod cron;
 
 use cron::Cron;
+pub use cron::RepeatError;
+
+/// No message of a series falls due later, in 2255: scores are exact up to there, see [`crate::Score`].
+const LATEST: Timestamp = Timestamp::from_millis((1 << 53) / 1_000 - 1);
 
 /// What a producer asks for: how a message repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,22 +56,6 @@ pub enum Missed {
     Skip,
     /// They come as one: the next one has the last of these times, so it is due at once.
     Once,
-}
-
-/// Why a rule is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("repeat.{field} {detail}")]
-pub struct RepeatError {
-    /// The field of [`RepeatAsk`] that is to blame.
-    pub field: &'static str,
-    /// What is wrong with it, and what to give.
-    pub detail: String,
-}
-
-impl RepeatError {
-    fn new(field: &'static str, detail: impl Into<String>) -> Self {
-        Self { field, detail: detail.into() }
-    }
 }
 
 /// When the messages of a series fall due.
@@ -204,10 +191,12 @@ impl Repeat {
         let (mut at, mut every, mut start, mut cron, mut zone) = (None, None, None, None, None);
         let (mut until, mut left, mut missed) = (None, None, Missed::Skip);
         let time = |text: &str| text.parse().ok().map(Timestamp::from_millis);
+        // Anybody may give the header itself: what no `repeat` could ask for repeats nothing.
+        let in_bounds = |every: u64| (EVERY_MIN..=DUE_AHEAD_MAX).contains(&Duration::from_millis(every));
         for part in headers.get(REPEAT)?.split(';') {
             match part.split_once('=')? {
                 ("at", value) => at = Some(time(value)?),
-                ("every", value) => every = Some(value.parse().ok().filter(|every: &u64| *every > 0)?),
+                ("every", value) => every = Some(value.parse().ok().filter(|every: &u64| in_bounds(*every))?),
                 ("start", value) => start = Some(time(value)?),
                 ("cron", value) => cron = Some(value),
                 ("zone", value) => zone = Some(value),
@@ -262,7 +251,8 @@ impl Repeat {
             Some(0 | 1) => return None,
             left => left.map(|left| left - 1),
         };
-        let first = self.rule.after(self.at.max(due_at))?;
+        let before = self.at.max(due_at);
+        let first = self.rule.after(before)?;
         let at = match self.missed {
             _ if first > now => first,
             Missed::Skip => self.rule.after(now)?,
@@ -271,7 +261,7 @@ impl Repeat {
                 self.rule.last(till).filter(|last| *last >= first).unwrap_or(first)
             }
         };
-        let is_over = self.until.is_some_and(|until| until < at);
+        let is_over = at <= before || at > LATEST || self.until.is_some_and(|until| until < at);
         (!is_over).then(|| Self { at, left, ..self.clone() })
     }
 }
@@ -309,31 +299,10 @@ impl Successor {
         Some(Box::new(Self { end, due_at: next.at, nonce, headers, payload: payload.clone() }))
     }
 
-    /// What follows a claimed message.
-    #[must_use]
-    pub fn of_claimed(message: &ClaimedMessage, end: End, now: Timestamp) -> Option<Box<Self>> {
-        Self::of((&message.headers, &message.payload), (message.due_at, message.nonce), end, now)
-    }
-
     /// Bytes that a store is given of it.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.headers.bytes() + self.payload.len()
-    }
-}
-
-impl Enqueue {
-    /// Makes it the first of a series.
-    ///
-    /// # Errors
-    ///
-    /// [`RepeatError`].
-    pub fn repeat(&mut self, ask: &RepeatAsk, is_due_given: bool, now: Timestamp) -> Result<(), RepeatError> {
-        let first = ask.first(is_due_given.then(|| self.due.of(now)), now)?;
-        // A moment of the rule, also where it was asked for as a delay.
-        self.due = Due::At(first.at);
-        self.headers = first.kept_in(&self.headers);
-        Ok(())
     }
 }
 

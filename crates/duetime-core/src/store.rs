@@ -295,12 +295,16 @@ pub enum Settlement {
 }
 
 impl Settle {
-    /// True if its time is relative to now.
+    /// True if its time is relative to now: also the next of a series, which is chosen by the present of who settles.
     #[must_use]
     pub fn is_relative(&self) -> bool {
         matches!(
             self.action,
-            Settlement::Nack(_) | Settlement::Defer(_) | Settlement::Unanswered { .. } | Settlement::Extend(..)
+            Settlement::Nack(_)
+                | Settlement::Defer(_)
+                | Settlement::Unanswered { .. }
+                | Settlement::Extend(..)
+                | Settlement::Repeat(_)
         )
     }
 

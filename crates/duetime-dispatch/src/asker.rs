@@ -36,6 +36,9 @@ pub(crate) const GATHER_MAX: Duration = Duration::from_millis(100);
 /// What is in hand waits for more no longer than this part of the visibility timeout.
 pub(crate) const HELD_SHARE: u32 = 8;
 
+/// What is in hand waits until it is extended for so many of these parts, where nothing else is ready to go out.
+const ALONE_SHARES: u32 = HELD_SHARE / 2;
+
 /// Claims that one consumer waits for at most. Of those that hesitate each server has no more than it may have of all.
 const ASKING_MAX: usize = CLAIMS_IN_FLIGHT;
 
@@ -139,10 +142,13 @@ impl Asker {
                 if had_some && in_time.is_empty() {
                     return Err(too_late());
                 }
-                // What is ready is not kept by a server that does not answer.
-                let patience = self.held_max.min(CLAIM_WITHIN);
+                // What is ready is not kept by a server that does not answer. Where nothing is, an answer that takes
+                // long is waited for: else it would be given up each time, and the messages go to nobody.
+                let is_any_ready = in_time.iter().any(ConsumerBatch::is_ready);
+                let patience = if is_any_ready { self.held_max } else { self.held_max * ALONE_SHARES };
+                let patience = patience.min(CLAIM_WITHIN);
                 let ready = join_all(in_time.into_iter().map(|given| given.ready_to_go(patience))).await;
-                let ready = ready.into_iter().flatten().filter(|given| !given.is_too_late());
+                let ready = ready.into_iter().flatten().map(ConsumerBatch::without_late);
                 Ok(ready.filter(|given| !given.messages().is_empty()).map(ConsumerBatch::into_answer).collect())
             }
         }

@@ -32,6 +32,9 @@ use crate::work::{Work, bytes_of, deadline_of};
 const LEFT_SHARE: u32 = 4;
 /// How often a release is tried while the store does not answer.
 const RELEASE_TRIES: u32 = 5;
+/// What was extended too slowly for its visibility timeout is due again after this: behind what is due by then, so that
+/// it does not keep that from being claimed.
+const SLOW_WAIT: Duration = Duration::from_millis(100);
 
 /// Messages that were claimed for a consumer. They are released when it is dropped.
 #[derive(Debug)]
@@ -68,16 +71,37 @@ impl ConsumerBatch {
     /// True if so little is left of the claim that no consumer may start with its messages: another may have had them by
     /// now, and a cancel of them may have been answered.
     pub(crate) fn is_too_late(&self) -> bool {
-        let held = |message: &ClaimedMessage| match self.extended_at.zip(self.own_visibility(message)) {
+        self.messages.iter().any(|message| self.is_late(message))
+    }
+
+    /// The same of one message.
+    fn is_late(&self, message: &ClaimedMessage) -> bool {
+        if message.score == Receipt::SETTLED {
+            // What was removed nobody else can have.
+            return false;
+        }
+        let (since, deadline) = match self.extended_at.zip(self.own_visibility(message)) {
             Some((since, visibility)) => (since, since + visibility),
             None => (self.sent, deadline_of(message.score, self.later, self.sent)),
         };
-        // What was removed nobody else can have.
-        let messages = self.messages.iter().filter(|message| message.score != Receipt::SETTLED);
-        let is_too_late = |(since, deadline): (Instant, Instant)| {
-            deadline.saturating_duration_since(Instant::now()) * LEFT_SHARE < deadline.duration_since(since)
-        };
-        messages.map(held).any(is_too_late)
+        deadline.saturating_duration_since(Instant::now()) * LEFT_SHARE < deadline.duration_since(since)
+    }
+
+    /// Releases the messages of whose claim too little is left by now. One with a short visibility timeout of its own
+    /// takes none of the others along.
+    #[must_use]
+    pub(crate) fn without_late(mut self) -> Self {
+        let messages = std::mem::take(&mut self.messages);
+        let (late, in_time): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| self.is_late(message));
+        self.messages = in_time;
+        let at_once = (self.shard.index, Duration::ZERO);
+        release_in_background(self.work.clone(), &self.tracker, at_once, late, None);
+        self
+    }
+
+    /// True if nothing is asked of the store before its messages go out.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.work.at_most_once() && self.own_visibilities().is_empty()
     }
 
     /// The visibility timeout of the message's own, where that counts.
@@ -89,10 +113,10 @@ impl ConsumerBatch {
     /// with a visibility timeout of their own for as long as that. `None`: the node stops, or the store did not say within
     /// `patience` that they are; what it says later is released.
     pub(crate) async fn ready_to_go(self, patience: Duration) -> Option<Self> {
-        let is_removed = self.work.at_most_once();
-        if !is_removed && self.own_visibilities().is_empty() {
+        if self.is_ready() {
             return Some(self);
         }
+        let is_removed = self.work.at_most_once();
         let (to, ready) = oneshot::channel();
         self.tracker.clone().spawn(async move {
             // The caller may have gone: what was removed is dropped, and counted; what was extended is released by the
@@ -124,7 +148,7 @@ impl ConsumerBatch {
         if let Err(error) = &settled {
             self.work.health.failed(error);
         }
-        let (mut back, mut earliest) = (Vec::new(), None);
+        let (mut back, mut slow, mut earliest) = (Vec::new(), Vec::new(), None);
         let mut messages: Vec<Option<ClaimedMessage>> =
             std::mem::take(&mut self.messages).into_iter().map(Some).collect();
         for (n, (at, visibility)) in own.into_iter().enumerate() {
@@ -135,7 +159,7 @@ impl ConsumerBatch {
                     let message = ClaimedMessage { score, ..message };
                     earliest = earliest.into_iter().chain([score.visible_at()]).min();
                     if visibility.saturating_sub(took) * LEFT_SHARE < visibility {
-                        back.push(message);
+                        slow.push(message);
                     } else {
                         messages[at] = Some(message);
                     }
@@ -151,7 +175,9 @@ impl ConsumerBatch {
         if let Some(at) = earliest {
             self.work.schedule.hint(self.shard.index, at);
         }
-        release_in_background(self.work.clone(), &self.tracker, self.shard.index, back, None);
+        for (messages, wait) in [(back, Duration::ZERO), (slow, SLOW_WAIT)] {
+            release_in_background(self.work.clone(), &self.tracker, (self.shard.index, wait), messages, None);
+        }
         self
     }
 
@@ -200,9 +226,9 @@ impl ConsumerBatch {
         }
         let held = self.guard.take().map(|guard| HeldBudget::new(guard.into_permit())).unwrap_or_default();
         let messages = Arc::new(std::mem::take(&mut self.messages));
-        let (work, tracker, index, back) =
-            (self.work.clone(), self.tracker.clone(), self.shard.index, Arc::clone(&messages));
-        let release = ReleaseAction::new(move || release_in_background(work, &tracker, index, back.to_vec(), None));
+        let (work, tracker, back) = (self.work.clone(), self.tracker.clone(), Arc::clone(&messages));
+        let at_once = (self.shard.index, Duration::ZERO);
+        let release = ReleaseAction::new(move || release_in_background(work, &tracker, at_once, back.to_vec(), None));
         ClaimedBatch { shard: self.shard.clone(), messages, held, release }
     }
 }
@@ -210,7 +236,8 @@ impl ConsumerBatch {
 impl Drop for ConsumerBatch {
     fn drop(&mut self) {
         let (messages, guard) = (std::mem::take(&mut self.messages), self.guard.take());
-        release_in_background(self.work.clone(), &self.tracker, self.shard.index, messages, guard);
+        let at_once = (self.shard.index, Duration::ZERO);
+        release_in_background(self.work.clone(), &self.tracker, at_once, messages, guard);
     }
 }
 
@@ -221,11 +248,12 @@ fn nobody_has(work: &Work, count: usize, why: &str) {
     warn!(topic = %work.record.name, count, why, "at-most-once messages had no taker and are gone");
 }
 
-/// Releases, in the background, what was claimed for a consumer that does not get it.
+/// Releases, in the background, what was claimed from a shard for a consumer that does not get it: it is due again at
+/// once, or after a wait.
 fn release_in_background(
     work: Work,
     tracker: &TaskTracker,
-    index: u32,
+    (index, wait): (u32, Duration),
     messages: Vec<ClaimedMessage>,
     guard: Option<InFlightGuard>,
 ) {
@@ -241,7 +269,7 @@ fn release_in_background(
     debug!(topic = %work.record.name, count = messages.len(), "no consumer takes what was claimed, it is released");
     work.rate.give_back(messages.len());
     tracker.spawn(async move {
-        release(&work, index, messages).await;
+        release(&work, (index, wait), messages).await;
         drop(guard);
     });
 }
@@ -332,18 +360,19 @@ fn own_request(work: &Work, limit: usize, visibility: Option<Duration>) -> Claim
 }
 
 /// Releases messages that no consumer was given.
-async fn release(work: &Work, index: u32, messages: Vec<ClaimedMessage>) {
+async fn release(work: &Work, (index, wait): (u32, Duration), messages: Vec<ClaimedMessage>) {
     let release = |ClaimedMessage { id, score, suspect, .. }: ClaimedMessage| {
         // That an earlier claim of it ended without a verdict stays.
-        let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
-        Settle { id, score, action: if suspect { marked } else { Settlement::Release } }
+        let marked = Settlement::Unanswered { wait, charged: false };
+        let plain = if wait.is_zero() { Settlement::Release } else { Settlement::Defer(wait) };
+        Settle { id, score, action: if suspect { marked } else { plain } }
     };
     let batch: Vec<Settle> = messages.into_iter().map(release).collect();
     let mut tries = 0;
     while !batch.is_empty() {
         match work.settle(&work.schedule.shard(index), work.clock.now(), &batch).await {
             Ok(_) => {
-                work.schedule.hint(index, work.clock.now());
+                work.schedule.hint(index, work.clock.now().plus(wait));
                 break;
             }
             Err(error) => {

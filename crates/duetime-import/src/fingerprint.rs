@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 /// What a request adds to the headers of a message, so that what was enqueued does not have it yet.
 const OF_REQUEST: [&str; 2] = ["traceparent", "tracestate"];
 
-/// The headers of a message by name, as a topic keeps them: with its expiry, its attempts and its visibility timeout, without the trace of a
-/// request.
+/// The headers of a message by name, as a topic keeps them: with its expiry, its attempts, its visibility timeout and its
+/// rule, without the trace of a request.
 pub fn headers(message: &NewMessage) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     let is_of_request = |name: &str| OF_REQUEST.iter().any(|other| name.eq_ignore_ascii_case(other));
     let given = message.headers.iter().filter(|(name, _)| !is_of_request(name));
@@ -22,6 +22,12 @@ pub fn headers(message: &NewMessage) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     let kept = kept.chain(message.max_attempts.map(|most| max_attempts::kept_in(most, &Headers::default())));
     let visibility = message.visibility_timeout.map(|asked| own_visibility::check(asked).unwrap_or(asked));
     let kept = kept.chain(visibility.map(|own| own_visibility::kept_in(own, &Headers::default())));
+    // Where the due time of the first one is known: else the node finds it by its own clock.
+    let repeat = message.repeat.as_ref().and_then(|ask| match message.due {
+        Some(Due::At(at)) => ask.first(Some(at), at).ok(),
+        _ => None,
+    });
+    let kept = kept.chain(repeat.map(|first| first.kept_in(&Headers::default())));
     for one in kept {
         all.extend(one.iter().map(|(name, value)| (name.to_owned().into(), value.to_owned().into())));
     }

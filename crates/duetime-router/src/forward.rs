@@ -68,8 +68,8 @@ impl Forwarder {
             self.note(router, topic, Some(format!("topic {to} does not exist; create it, and let it remember")));
             return Ok(Looked::default());
         };
-        if target.config.remember.is_zero() {
-            self.note(router, topic, Some(forgets(to)));
+        if let Some(why) = forgets(&target) {
+            self.note(router, topic, Some(why));
             return Ok(Looked::default());
         }
         if shards.is_empty() {
@@ -87,13 +87,17 @@ impl Forwarder {
             Err(error) => Err(error),
             Ok(stays) => {
                 self.note(router, topic, None);
-                self.note_some(topic, to, stays);
+                // A look that did not see all of them says nothing of those that it did not see.
+                if stays.is_some() || !looked.more {
+                    self.note_some(topic, to, stays);
+                }
                 Ok(looked)
             }
         }
     }
 
-    /// Why one of the letters that were seen stays, if one does.
+    /// Why one of the letters that were seen stays, if one does. A letter or a shard that fails holds up no other: the
+    /// first error is answered after all were tried.
     async fn forward_from(
         &self,
         router: &Router,
@@ -102,35 +106,47 @@ impl Forwarder {
         looked: &mut Looked,
     ) -> Result<Option<&'static str>, RouteError> {
         let topic = &record.name;
-        let (mut stays, mut steps) = (None, 0);
+        let is_late = || RequestDeadline::of_task().is_some_and(RequestDeadline::has_passed);
+        let (mut stays, mut failed, mut steps) = (None, None::<RouteError>, 0);
         for index in shards {
             let key = (topic.clone(), index);
             let mut from = self.begin_at.lock().remove(&key);
             let mut sizes = BodySteps::new(&record.config);
             loop {
-                let is_late = RequestDeadline::of_task().is_some_and(RequestDeadline::has_passed);
-                if is_late || steps == STEPS_OF_TOPIC_MAX {
+                if is_late() || steps == STEPS_OF_TOPIC_MAX {
                     self.begin_at.lock().extend(from.map(|from| (key, from)));
                     looked.more = true;
-                    return Ok(stays);
+                    return failed.map_or(Ok(stays), Err);
                 }
                 steps += 1;
                 // A page of its own each time: what one look reads is bounded by its steps.
                 let step = sizes.next_step().max(1);
-                let page = router.dead.page_of(&record.shard(index), from, step).await?;
+                let page = match router.dead.page_of(&record.shard(index), from, step).await {
+                    Ok(page) => page,
+                    Err(error) => {
+                        failed = failed.or(Some(error));
+                        break;
+                    }
+                };
                 sizes = BodySteps::new(&record.config);
                 sizes.took(page.messages.iter().map(|message| message.payload.len()));
-                let mut failed = None;
+                let mut is_whole = true;
                 for forwarded in forward(router, topic, to, page.messages).await {
                     match forwarded {
                         Ok(Forwarded::Done) => looked.done += 1,
                         Ok(Forwarded::Elsewhere) => {}
                         Ok(Forwarded::Stays(why)) => stays = Some(why),
-                        Err(error) => failed = Some(error),
+                        Err(error) => {
+                            is_whole &= !is_late();
+                            if !matches!(error, RouteError::RequestOver) {
+                                failed = failed.or(Some(error));
+                            }
+                        }
                     }
                 }
-                if let Some(error) = failed {
-                    return Err(error);
+                if !is_whole {
+                    // The time was too short for it: the next look begins with it.
+                    continue;
                 }
                 from = page.next;
                 if from.is_none() {
@@ -138,7 +154,7 @@ impl Forwarder {
                 }
             }
         }
-        Ok(stays)
+        failed.map_or(Ok(stays), Err)
     }
 
     /// Says once why no dead letter of the topic is forwarded, in the log and among the issues, until one can be.

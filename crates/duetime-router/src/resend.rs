@@ -12,6 +12,8 @@
 //!
 //! Upstream: the HTTP API. Downstream: the router.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use duetime_core::dead_origin::DeadOrigin;
 use duetime_core::store::{DeadChange, DeadEdit, DeadEdited, Enqueue};
@@ -19,12 +21,16 @@ use duetime_core::{
     Due, Expiry, Headers, MessageId, MessageState, Nonce, OnConflict, Previous, StoredMessage, Timestamp, TopicName,
     TopicRecord, dead_origin,
 };
+use duetime_request::RequestDeadline;
 
 use crate::calls::ops::FoundMessage;
 use crate::calls::route::Answers;
 use crate::error::RouteError;
 use crate::router::Router;
 
+/// How long letters that are scheduled in another topic may be removed, also when the time for forwarding is over: the
+/// sooner they are, the less depends on what that topic remembers.
+const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 /// Letters whose payloads are in memory at once.
 const STEP: usize = 16;
 
@@ -155,7 +161,11 @@ pub(crate) async fn forward(
     }
     let mut answers: Answers<Resent> = kept_back.iter().map(|_| Ok(Resent::Done)).collect();
     let scheduled = schedule_letters(router, from, letters, &how, &mut answers).await;
-    remove_letters(router, from, scheduled, &mut answers).await;
+    let removing = remove_letters(router, from, scheduled, &mut answers);
+    match RequestDeadline::of_task() {
+        Some(deadline) => deadline.renewed(REMOVE_WITHIN).scope(removing).await,
+        None => removing.await,
+    }
     let of_resent = |resent: Resent| match resent {
         Resent::Done => Forwarded::Done,
         Resent::Duplicate => Forwarded::Stays("that topic has a message of its id, or remembers one"),

@@ -34,6 +34,14 @@ const ACT_WITHIN: Duration = Duration::from_secs(2);
 /// Settings that were read longer ago are read again before a topic is begun.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// What is done with the letters of a topic, one after the other.
+#[derive(Clone, Copy)]
+enum Act {
+    Forward,
+    /// Also what could not be forwarded.
+    Remove,
+}
+
 fn keeps_all(record: &TopicRecord) -> bool {
     record.config.dead_retention.is_none() && record.config.dead_max.is_none()
 }
@@ -104,13 +112,15 @@ impl Retention {
                 looked = self.look(turn) => looked,
             };
             turn += 1;
-            if let Err(error) = &looked
+            if let Err((error, _)) = &looked
                 && !has_failed
             {
                 warn!(%error, "dead letters of a topic could not be looked at");
             }
             has_failed = looked.is_err();
-            if looked.is_ok_and(|more| more) {
+            // A topic that fails does not slow down the others.
+            let more = looked.unwrap_or_else(|(_, more)| more);
+            if more {
                 continue;
             }
             let pause = LOOK_EVERY.mul_f64(1.0 + LOOK_JITTER * (self.draw.unit() - 0.5));
@@ -123,8 +133,8 @@ impl Retention {
     }
 
     /// One look at all topics; whether there may be more to do. A topic that fails fails for itself: its error is
-    /// answered, and it is looked at again.
-    pub(crate) async fn look(&self, turn: usize) -> Result<bool, RouteError> {
+    /// answered, with whether there may be more to do in others, and it is looked at again.
+    pub(crate) async fn look(&self, turn: usize) -> Result<bool, (RouteError, bool)> {
         let owned = self.owned.borrow().clone();
         let mut shards: HashMap<&TopicName, Vec<u32>> = HashMap::new();
         owned.0.iter().for_each(|(topic, index)| shards.entry(topic).or_default().push(*index));
@@ -136,15 +146,17 @@ impl Retention {
             shards.contains_key(topic) && catalog.get(topic).is_some_and(|record| record.config.dead_to.is_some())
         };
         self.forwarder.keep(&self.router, forwards);
-        for name in &names {
+        // Each by settings that were just read: one that takes all its time leaves the other its own.
+        for (name, act) in names.iter().flat_map(|name| [(name, Act::Forward), (name, Act::Remove)]) {
             let Some(owned) = shards.get(name) else { continue };
             if read_at.is_none_or(|at| at.elapsed() >= READ_AGAIN_AFTER) {
                 let began = Instant::now();
                 match timeout(ACT_WITHIN, catalog.refresh()).await {
-                    Ok(read) => read?,
+                    Ok(read) => read.map_err(|error| (RouteError::from(error), false))?,
                     Err(late) => {
                         let doing = "read the topics";
-                        return Err(StoreError::Unavailable { doing, source: late.to_string().into() }.into());
+                        let error = StoreError::Unavailable { doing, source: late.to_string().into() };
+                        return Err((error.into(), false));
                     }
                 }
                 read_at = Some(began);
@@ -152,17 +164,18 @@ impl Retention {
             let Some(record) = catalog.get(name).filter(|record| !is_left_alone(record)) else { continue };
             let left = ACT_WITHIN.saturating_sub(read_at.map_or(ACT_WITHIN, |at| at.elapsed()));
             let acts = async {
-                let forwarded = self.forward(&record, owned, turn).await;
-                // What is kept no longer goes also where it could not be forwarded.
-                let removed = if keeps_all(&record) { Ok(false) } else { self.look_at(&record, owned, turn).await };
-                Ok::<_, RouteError>(forwarded? | removed?)
+                match act {
+                    Act::Forward => self.forward(&record, owned, turn).await,
+                    Act::Remove if keeps_all(&record) => Ok(false),
+                    Act::Remove => self.look_at(&record, owned, turn).await,
+                }
             };
             match RequestDeadline::after(left).scope(acts).await {
                 Ok(is_more) => more |= is_more,
                 Err(error) => failed = Some(error),
             }
         }
-        failed.map_or(Ok(more), Err)
+        failed.map_or(Ok(more), |error| Err((error, more)))
     }
 
     /// Forwards dead letters of one topic that says where to, in the shards `owned`.

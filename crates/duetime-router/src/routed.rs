@@ -42,10 +42,13 @@ impl RoutedStore {
         let topic = &shard.topic;
         let mut tries = 1;
         loop {
-            let record = self.router.dispatcher.catalog.get(topic);
+            let catalog = &self.router.dispatcher.catalog;
+            let record = catalog.get(topic);
             let Some(known) = record.as_ref() else {
-                // What its shards are to keep is in the record that was known last.
-                let last = self.router.dispatcher.catalog.missing_one(topic);
+                // What its shards are to keep is in the record that was known last, also once it is known why the topic
+                // is missing; or it is there again.
+                let last = catalog.missing_one(topic).or_else(|| catalog.issues().known(topic));
+                let last = last.or_else(|| catalog.get(topic));
                 let memory = last.map_or(shard.memory, |last| last.memory());
                 return ask(shard.clone().remembering(memory)).await;
             };

@@ -31,7 +31,7 @@ use crate::queries::forecast::Forecaster;
 use crate::queries::list::LiveMessages;
 use crate::queries::topic_counts::TopicCounter;
 use crate::queries::watermark::Watermarks;
-use crate::settlement::{SettleAsk, settlement};
+use crate::settlement::{SettleAsk, bodies_at_once, portion, settlement};
 
 /// Messages that are looked up at once to see whether they are there; shards asked at once why receipts are void.
 pub(crate) const BODIES_AT_ONCE: usize = 64;
@@ -288,6 +288,21 @@ impl Router {
             Ok(record) => record,
             Err(error) => return asks.iter().map(|_| Err(error.clone())).collect(),
         };
+        let bodies = bodies_at_once(&record, BODIES_AT_ONCE);
+        let (mut answers, mut asks) = (Vec::with_capacity(asks.len()), asks.into_iter().peekable());
+        while asks.peek().is_some() {
+            answers.extend(self.settle_portion(topic, &record, portion(&mut asks, bodies)).await);
+        }
+        answers
+    }
+
+    /// [`Self::settle`] of one [`portion`].
+    async fn settle_portion(
+        &self,
+        topic: &TopicName,
+        record: &TopicRecord,
+        asks: Vec<(Receipt, SettleAsk)>,
+    ) -> Answers<(SettleAnswer, Option<u32>)> {
         let mut answers: Vec<Option<Result<_, RouteError>>> = asks.iter().map(|_| None).collect();
         let (mut places, mut receipts, mut asked, mut items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (found, mut nexts) = (self.next_of(topic, &asks).await, Vec::new());
@@ -303,7 +318,7 @@ impl Router {
                 let done = if ask == SettleAsk::Ack { SettleAnswer::Ok } else { SettleAnswer::Expired };
                 answers[place] = Some(Ok((done, None)));
             } else {
-                items.push(settlement(&record, &receipt, ask.clone(), &next));
+                items.push(settlement(record, &receipt, ask.clone(), &next));
                 nexts.push(next);
                 asked.push(ask);
                 receipts.push(receipt);
@@ -311,7 +326,7 @@ impl Router {
             }
         }
         let kinds: Vec<SettleKind> = items.iter().map(|settle| SettleKind::of(&settle.action)).collect();
-        let op = SettleOp { wait: ack_wait(&record), is_counted: true, looks_back: false };
+        let op = SettleOp { wait: ack_wait(record), is_counted: true, looks_back: false };
         let mut settled = self.settle_receipts(topic, op, &receipts, items).await;
         // A claim that was extended by a request whose answer its consumer does not have goes on under another score.
         let mut extended = Vec::new();
@@ -324,12 +339,12 @@ impl Router {
         }
         if !extended.is_empty() {
             let theirs: Vec<Receipt> = extended.iter().map(|at| receipts[*at].clone()).collect();
-            let again = |(own, at): (&Receipt, &usize)| settlement(&record, own, asked[*at].clone(), &nexts[*at]);
+            let again = |(own, at): (&Receipt, &usize)| settlement(record, own, asked[*at].clone(), &nexts[*at]);
             let again = theirs.iter().zip(&extended).map(again).collect();
             let answers = self.settle_receipts(topic, op, &theirs, again).await;
             extended.into_iter().zip(answers).for_each(|(at, answer)| settled[at] = answer);
         }
-        self.look_back(topic, &record, &receipts, (&kinds, &nexts), &mut settled).await;
+        self.look_back(topic, record, &receipts, (&kinds, &nexts), &mut settled).await;
         let void = receipts.iter().zip(&kinds).zip(&settled).filter(|(_, answer)| is_void(answer));
         let mut whys =
             self.why_void(topic, void.map(|((receipt, kind), _)| (receipt, *kind)).collect()).await.into_iter();

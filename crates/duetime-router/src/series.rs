@@ -9,7 +9,7 @@ use duetime_core::{DeliveryMode, End, MessageId, Receipt, Repeat, Successor, Top
 use crate::calls::topic_limits::TopicAdmission;
 use crate::error::RouteError;
 use crate::router::{BODIES_AT_ONCE, Router};
-use crate::settlement::{Next, SettleAsk};
+use crate::settlement::{Next, SettleAsk, ends_one};
 
 impl Router {
     /// Refuses messages of a series where nobody would write the next one.
@@ -50,11 +50,8 @@ impl Router {
         topic: &TopicName,
         asks: &[(Receipt, SettleAsk)],
     ) -> Vec<Result<Next, RouteError>> {
-        let is_end = |(receipt, ask): &(Receipt, SettleAsk)| {
-            receipt.repeats && *ask == SettleAsk::Ack && receipt.score != Receipt::SETTLED
-        };
         let mut nexts: Vec<Result<Next, RouteError>> = asks.iter().map(|_| Ok(None)).collect();
-        let ends: Vec<usize> = (0..asks.len()).filter(|at| is_end(&asks[*at])).collect();
+        let ends: Vec<usize> = (0..asks.len()).filter(|at| ends_one(&asks[*at])).collect();
         for some in ends.chunks(BODIES_AT_ONCE) {
             let ids: Vec<MessageId> = some.iter().map(|at| asks[*at].0.id.clone()).collect();
             let found = self.get(topic, ids).await;

@@ -2,6 +2,7 @@
 //!
 //! Upstream: `router`, `past`.
 
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use duetime_core::{LeaseClass, Receipt, Successor, TopicRecord};
 
 /// What follows the message of a receipt, where it is known to be followed by one.
 pub(crate) type Next = Option<Box<Successor>>;
+
+/// Bytes of bodies of series that the acks of a request hold at once; one body may have more.
+const BODY_BYTES_AT_ONCE: u64 = 16 << 20;
 
 /// How a consumer settles what it claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,32 @@ pub enum SettleAsk {
     Extend(Option<Duration>),
     /// Not begun: as it was before the claim, without costing an attempt.
     Release,
+}
+
+/// Whether this is an ack of a message of a series.
+pub(crate) fn ends_one((receipt, ask): &(Receipt, SettleAsk)) -> bool {
+    receipt.repeats && *ask == SettleAsk::Ack && receipt.score != Receipt::SETTLED
+}
+
+/// How many bodies of series the acks of a request hold at once: as many of the topic's largest as fit into
+/// [`BODY_BYTES_AT_ONCE`], at most `most`.
+pub(crate) fn bodies_at_once(record: &TopicRecord, most: usize) -> usize {
+    let fit = BODY_BYTES_AT_ONCE / record.config.max_payload.max(1);
+    usize::try_from(fit).unwrap_or(most).clamp(1, most)
+}
+
+/// The next of `asks` that are settled together. A request may have any number of acks of series: no more bodies than
+/// `bodies` are held at once.
+pub(crate) fn portion<I>(asks: &mut Peekable<I>, bodies: usize) -> Vec<(Receipt, SettleAsk)>
+where
+    I: Iterator<Item = (Receipt, SettleAsk)>,
+{
+    let (mut some, mut ends) = (Vec::new(), 0);
+    while let Some(ask) = asks.next_if(|ask| ends < bodies || !ends_one(ask)) {
+        ends += usize::from(ends_one(&ask));
+        some.push(ask);
+    }
+    some
 }
 
 fn with_reason(what: String, reason: Option<&str>) -> String {

@@ -47,6 +47,8 @@ struct Watched {
     looks: AtomicU64,
     not_ready: AtomicU64,
     bad_shard: Mutex<Option<u32>>,
+    /// Shards that were asked what is not done.
+    undone: AtomicU64,
     /// Batches of changes that have come, and which of them are refused.
     edits: Mutex<(u64, Range<u64>)>,
     /// Dead letters are not moved out.
@@ -98,8 +100,11 @@ impl Watched {
                     return Err(StoreError::NotReady(shard.to_string()));
                 }
             }
-            ("watermark", [shard]) if *self.bad_shard.lock() == Some(shard.index) => {
-                return away("read what is not done", "down");
+            ("watermark", [shard]) => {
+                self.undone.fetch_add(1, Ordering::SeqCst);
+                if *self.bad_shard.lock() == Some(shard.index) {
+                    return away("read what is not done", "down");
+                }
             }
             ("edit", [shard]) => {
                 let mut edits = self.edits.lock();
@@ -151,6 +156,7 @@ impl Fixture {
             looks: AtomicU64::new(0),
             not_ready: AtomicU64::new(0),
             bad_shard: Mutex::new(None),
+            undone: AtomicU64::new(0),
             edits: Mutex::new((0, 0..0)),
             moves_fail: AtomicBool::new(false),
             behind: AtomicBool::new(false),

@@ -6,7 +6,8 @@
 --       a(ck) | t(ake out, to hand it out) | x, expired | n(ack), d(efer): delay in ms, 9 where a hand-over had no
 --       answer | r(elease) | e(xtend): visibility in ms, class | b(ury): reason
 --       s(ucceeded by the next of its series, in its place), y, the same where it has expired: body, due time in ms
--- Errors  SKEW ms, where a delay or a visibility is in the batch | FORGOTTEN, NEVER: see recall, where not to act
+-- Errors  SKEW ms, where a delay, a visibility or the next of a series is in the batch
+--         FORGOTTEN, NEVER: see recall, where not to act
 -- Returns  a list: 0 expired, 1 ok, 2 an ack that was done already, else the new score of an extended claim
 -- Cost  O(n log N), two to six calls an item, and the bytes of bodies
 -- A repetition that nothing is remembered for is answered by the state that the first sending would have left; not
@@ -18,7 +19,7 @@ local n, at, repeated = tonumber(A[5]), 6, refused ~= nil
 for i = 1, (skewed or refused) and n or 0 do
   local kind = A[5 * i + 3]
   if refused and kind == 't' then return refused end
-  if skewed and (kind == 'n' or kind == 'd' or kind == 'e') then return skewed end
+  if skewed and (kind == 'n' or kind == 'd' or kind == 'e' or kind == 's' or kind == 'y') then return skewed end
 end
 local now, out, bases, flew, done = earlier, {}, {}, flight, false
 local lost, lost_at = {}, {}

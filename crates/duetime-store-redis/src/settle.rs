@@ -55,7 +55,8 @@ pub(crate) fn read(outcome: i64) -> Settled {
     }
 }
 
-/// A batch in parts of as many items, and as many bytes of bodies, as one script is given; one body may be larger by itself.
+/// A batch in parts of as many items, and as many bytes of bodies, as one script is given; one body may be larger by
+/// itself.
 fn parts<'a>(places: &'a [usize], batch: &[Settle]) -> Vec<&'a [usize]> {
     let (mut parts, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (at, place) in places.iter().enumerate() {

@@ -14,7 +14,11 @@ export function Watermark({ topic }) {
   ]);
   if (!answer) return html`<dt>done before</dt><dd>…</dd>`;
   const held = answer.held_by;
-  const by = [held?.reason.replaceAll("_", " "), held?.id, held?.shard === undefined ? "" : `shard ${held.shard}`];
+  const by = [
+    held?.reason.replaceAll("_", " "),
+    held?.id,
+    held?.shard === undefined ? "" : `shard ${held.shard}`,
+  ];
   return html`
     <dt>done before</dt>
     <dd>

@@ -9,11 +9,31 @@ use std::str::FromStr as _;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp as Moment, Zoned};
 
-use super::{CRON_BYTES_MAX, RepeatError, TIME_ZONE_BYTES_MAX};
+use crate::limits::{CRON_BYTES_MAX, TIME_ZONE_BYTES_MAX};
 use crate::time::Timestamp;
 
 /// Minute, hour, day of the month, month, day of the week.
 const FIELDS: usize = 5;
+
+/// 4900-01-01T00:00:00Z, in seconds. The hundred years that follow are the last that are looked at, and have leap days
+/// on each day of the week: a rule that matches no date of theirs matches none, and costs no look at 3000 years.
+const LAST_CENTURY: i64 = 92_461_910_400;
+
+/// Why a rule is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("repeat.{field} {detail}")]
+pub struct RepeatError {
+    /// The field of what was asked for that is to blame.
+    pub field: &'static str,
+    /// What is wrong with it, and what to give.
+    pub detail: String,
+}
+
+impl RepeatError {
+    pub(super) fn new(field: &'static str, detail: impl Into<String>) -> Self {
+        Self { field, detail: detail.into() }
+    }
+}
 
 /// A rule that was read.
 #[derive(Debug)]
@@ -54,8 +74,10 @@ impl Cron {
         Some(moment.to_zoned(self.zone.clone()))
     }
 
-    /// The first time after `from`; `None`: there is none. Looks ahead as far as there are dates.
+    /// The first time after `from`; `None`: there is none. Looks ahead as far as that is, 40 years at most, and through
+    /// a century where there is none.
     pub fn after(&self, from: Timestamp) -> Option<Timestamp> {
+        self.times.find_next_occurrence(&self.zoned(Timestamp::from_millis(LAST_CENTURY * 1_000))?, false).ok()?;
         let next = self.times.find_next_occurrence(&self.zoned(from)?, false).ok()?;
         Some(Timestamp::from_millis(next.timestamp().as_millisecond()))
     }

@@ -1,3 +1,5 @@
+//! Rules of series: what is refused, when the next one falls due, and clocks that are put forward and back.
+
 use super::*;
 use crate::units::parse_time;
 use proptest::prelude::*;
@@ -51,10 +53,22 @@ fn what_is_kept_is_read_again_and_what_somebody_else_wrote_repeats_nothing() {
     }
     assert_eq!(Repeat::of(&given), None);
     for strange in
-        ["", "at=5", "every=5", "at=5;every=0;start=5", "at=5;every=5;start=5;cron=* * * * *;zone=UTC", "x=1"]
+        ["", "at=5", "every=5", "at=5;every=999;start=5", "at=5;every=5;start=5;cron=* * * * *;zone=UTC", "x=1"]
     {
         let headers = Headers::from_stored(vec![(REPEAT.to_owned(), strange.to_owned())]);
         assert_eq!(Repeat::of(&headers), None, "{strange:?}");
+    }
+}
+
+/// A header that somebody wrote by hand.
+#[test]
+fn a_time_that_no_store_keeps_ends_a_series() {
+    let now = Timestamp::from_millis(5);
+    let (least, most) = (i64::MIN, i64::MAX);
+    for (at, start) in [(5, most), (5, least), (most, 5), (least, least), (5, LATEST.as_millis() + 1)] {
+        let text = format!("at={at};every=1000;start={start}");
+        let headers = Headers::from_stored(vec![(REPEAT.to_owned(), text.clone())]);
+        assert_eq!(Repeat::of(&headers).unwrap().next(now, now), None, "{text}");
     }
 }
 

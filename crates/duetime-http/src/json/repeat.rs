@@ -5,7 +5,6 @@ use duetime_core::{Due, Headers, Missed, Repeat, RepeatAsk, Rule, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_with::skip_serializing_none;
-use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::fields::refuse;
@@ -61,11 +60,10 @@ pub(crate) fn read_repeat(
         return Err(Refusal::new("invalid_expiry", detail).at("expires_at"));
     }
     let first = ask.first(due.map(|due| due.of(now)), now);
-    first.map_err(|error| Refusal::new("invalid_value", error.to_string()).at(&format!("repeat.{}", error.field)))
+    first.map_err(|error| Refusal::new("invalid_value", error.to_string()).at(format!("repeat.{}", error.field)))
 }
 
 /// By which rule a message comes again, and when the next one falls due.
-#[skip_serializing_none]
 #[skip_serializing_none]
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RepeatView {

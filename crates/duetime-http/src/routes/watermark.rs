@@ -89,7 +89,7 @@ impl From<HeldBy> for HeldView {
 }
 
 async fn read(app: &HttpParts, topic: &TopicName) -> Result<Watermark, Problem> {
-    app.router.watermarks.read(topic).await?.ok_or_else(|| {
+    app.router.watermarks.read_together(topic).await?.ok_or_else(|| {
         let detail = format!(
             "topic {topic:?} has no watermark, which is decided when a topic is created; create another one with \
              watermark = true"

@@ -278,12 +278,9 @@ async fn an_id_that_is_named_again_is_counted_once_and_at_most_once_is_edited_to
 
 #[tokio::test]
 async fn a_token_forwards_letters_only_to_topics_in_which_it_may_schedule() {
-    let token = |name: &str, scopes: Value, topics: Value| {
-        json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": scopes, "topics": topics})
-    };
+    let token = |name: &str, scopes: Value, topics: Value| json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": scopes, "topics": topics});
     let tokens = [
         token("own", json!(["admin", "produce"]), json!(["a-*"])),
-        token("mute", json!(["admin"]), json!(["a-*", "b"])),
         token("both", json!(["admin", "produce"]), json!(["a-*", "b"])),
     ];
     let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
@@ -293,12 +290,10 @@ async fn a_token_forwards_letters_only_to_topics_in_which_it_may_schedule() {
         let request = request.header("authorization", format!("Bearer a-secret-of-{who}-0123"));
         api.send(request.body(Body::from(body.to_string())).unwrap()).await
     };
-    for who in ["own", "mute"] {
-        let answer = ask(who, "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await;
-        assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{who}");
-        let settings = json!({"settings": {"dead_to": "b"}});
-        assert_eq!(ask(who, "POST", "/v1/topics/a-1/adopt", settings).await.problem().0, 403, "{who}");
-    }
+    let answer = ask("own", "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await;
+    assert_eq!(answer.problem(), (403, "forbidden".to_owned()));
+    let settings = json!({"settings": {"dead_to": "b"}});
+    assert_eq!(ask("own", "POST", "/v1/topics/a-1/adopt", settings).await.problem().0, 403);
     assert_eq!(ask("both", "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await.json()["dead_to"], "b");
     assert_eq!(ask("own", "PUT", "/v1/topics/a-1", json!({"dead_to": null})).await.status, 200);
     // Known as a circle, whoever asks.

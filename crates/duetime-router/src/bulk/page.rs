@@ -1,6 +1,6 @@
 //! One page of a bulk plan: which messages it means, and what is done to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
@@ -22,6 +22,8 @@ use crate::router::{Changed, Router};
 const LAST_MS: i64 = 9_000_000_000_000;
 /// Bytes of messages that are read before they are removed, to be kept.
 const READ_BYTES: usize = 8 << 20;
+/// Why a message is left alone that changed and was not read again: it may be another than the one that was agreed to.
+const UNREAD: &str = "it changed meanwhile, and was not read again";
 
 /// Messages of one page, and where the next one begins; `None`: this was the last.
 pub(crate) struct PlanPage {
@@ -140,28 +142,38 @@ pub(crate) async fn act(
 }
 
 /// Reads live messages with all that they have, until these are `most` bytes: as many at a time as fit into [`READ_BYTES`],
-/// if they are of the topic's largest. The ids that it did not come to stay in `ids`.
+/// if they are of the topic's largest. The ids that it did not come to stay in `ids`. The last set: ids that were asked
+/// for, and had no answer.
 async fn read_whole(
     router: &Router,
     record: &TopicRecord,
     ids: &mut Vec<MessageId>,
     (most, within): (usize, Duration),
-) -> (Vec<MessageId>, HashMap<MessageId, StoredMessage>) {
+) -> (Vec<MessageId>, HashMap<MessageId, StoredMessage>, HashSet<MessageId>) {
     let largest = usize::try_from(record.config.max_payload).unwrap_or(usize::MAX).max(1);
     let at_once = (READ_BYTES / largest).clamp(1, BATCH_ITEMS_MAX);
     let (mut found, mut bytes, begun) = (HashMap::new(), 0, Instant::now());
-    let mut asked = Vec::new();
+    let (mut asked, mut unread) = (Vec::new(), HashSet::new());
     while !ids.is_empty() && bytes < most {
         let some: Vec<MessageId> = ids.drain(..at_once.min(ids.len())).collect();
         let left = within.saturating_sub(begun.elapsed());
         let answers = timeout(left, router.get(&record.name, some.clone())).await.unwrap_or_default();
-        for message in answers.into_iter().filter_map(|answer| answer.ok()?.1) {
-            bytes += message.payload.len();
-            found.insert(message.id.clone(), message);
+        let mut answers = answers.into_iter();
+        for id in some {
+            match answers.next() {
+                Some(Ok((_, Some(message)))) => {
+                    bytes += message.payload.len();
+                    found.insert(id.clone(), message);
+                }
+                Some(Ok((_, None))) => {}
+                Some(Err(_)) | None => {
+                    unread.insert(id.clone());
+                }
+            }
+            asked.push(id);
         }
-        asked.extend(some);
     }
-    (asked, found)
+    (asked, found, unread)
 }
 
 /// How much may be kept of a part of a page, and how long it may take.
@@ -189,8 +201,9 @@ fn means(plan: &BulkPlan, message: &StoredMessage, now: Timestamp) -> bool {
 
 /// [`act`] of a cancel or purge that can be taken back; with what was removed so, or perhaps was: the store did not answer,
 /// and whoever puts it back finds out. What changed since it was read is read once more, and left alone if the plan
-/// does not mean it any more. What is claimed, or changes again, is removed all the same, for good. Keeps about `room`
-/// bytes, and [`READ_BYTES`] at most: the ids for which there was none stay in `ids`.
+/// does not mean it any more, or it could not be read. What is claimed, or changes again, is removed all the same, for
+/// good. Keeps about `room` bytes, and [`READ_BYTES`] at most: the ids for which there was none
+/// stay in `ids`.
 pub(crate) async fn take_out(
     router: &Router,
     plan: &BulkPlan,
@@ -202,7 +215,10 @@ pub(crate) async fn take_out(
     let part = || within.saturating_sub(begun.elapsed()) / 3;
     let (mut asked, mut found) = match plan.action.is_of_dead() {
         true => (std::mem::take(ids), letters.into_iter().map(|letter| (letter.id.clone(), letter)).collect()),
-        false => read_whole(router, record, ids, (room.min(READ_BYTES), part())).await,
+        false => {
+            let (asked, found, _) = read_whole(router, record, ids, (room.min(READ_BYTES), part())).await;
+            (asked, found)
+        }
     };
     let (mut plain, mut outcomes, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     for is_last in [false, true] {
@@ -244,14 +260,19 @@ pub(crate) async fn take_out(
         if changed.is_empty() {
             break;
         }
-        (asked, found) = read_whole(router, record, &mut changed, (usize::MAX, part())).await;
+        let unread;
+        (asked, found, unread) = read_whole(router, record, &mut changed, (READ_BYTES, part())).await;
+        // They may be much larger by now.
+        outcomes.extend(changed.into_iter().map(|id| (id, ItemOutcome::Failed(UNREAD.to_owned()))));
         let now = router.dispatcher.context.clock.now();
         asked.retain(|id| {
-            let is_meant = found.get(id).is_none_or(|message| means(plan, message, now));
-            if !is_meant {
-                outcomes.push((id.clone(), ItemOutcome::Unchanged));
-            }
-            is_meant
+            let outcome = match found.get(id) {
+                None if unread.contains(id) => ItemOutcome::Failed(UNREAD.to_owned()),
+                Some(message) if !means(plan, message, now) => ItemOutcome::Unchanged,
+                _ => return true,
+            };
+            outcomes.push((id.clone(), outcome));
+            false
         });
     }
     if !plain.is_empty() {

@@ -1,11 +1,18 @@
 //! Which topic another one may forward its dead letters to.
 
-use duetime_core::{TopicName, Topics};
+use std::time::Duration;
+
+use duetime_core::{TopicName, TopicRecord, Topics};
 
 use crate::error::CatalogError;
 
-/// Refuses a topic that does not remember, which could take one letter twice, and a way of more than one step: a letter is
-/// forwarded once. A topic that is not there may be created later, so letters wait for it.
+/// Shortest `remember` of a topic to which letters are forwarded. A letter may be there, delivered and gone while it is
+/// also where it died: until the next look, until another node has the shard, or while a call of a node that stalled is
+/// on its way.
+const REMEMBER_LEAST: Duration = Duration::from_secs(600);
+
+/// Refuses a topic that does not remember for long enough, which could take one letter twice, and a way of more than one
+/// step: a letter is forwarded once. A topic that is not there may be created later, so letters wait for it.
 ///
 /// It goes by the topics as they are known here. What another node changes at the same moment is seen as letters are
 /// forwarded: one that was forwarded before stays where it dies.
@@ -25,16 +32,19 @@ pub(crate) fn check(topic: &TopicName, to: &TopicName, topics: &Topics) -> Resul
             "dead_to: {to} forwards its own dead letters, and a letter is forwarded once; name a topic that keeps its own"
         ));
     }
-    if target.config.remember.is_zero() {
-        return refuse(format!("dead_to: {}", forgets(to)));
+    if let Some(why) = forgets(target) {
+        return refuse(format!("dead_to: {why}"));
     }
     Ok(())
 }
 
-/// Why nothing is forwarded to a topic that does not remember.
-pub(crate) fn forgets(to: &TopicName) -> String {
-    format!(
-        "{to} does not remember what became of its messages, so that a letter could come twice; let it: duetime topic set {to} \
-         --remember 1h"
-    )
+/// Why nothing is forwarded to this topic, if it does not remember for long enough.
+pub(crate) fn forgets(to: &TopicRecord) -> Option<String> {
+    let name = &to.name;
+    (to.config.remember < REMEMBER_LEAST).then(|| {
+        format!(
+            "{name} does not remember what became of its messages for 10m at least, so that a letter could come twice; let \
+             it: duetime topic set {name} --remember 1h"
+        )
+    })
 }

@@ -3,12 +3,14 @@
 //!
 //! All shards answer by one routing record, else nothing is made of the answers: a message that moves while they are asked
 //! is in none of them, or it is in the one that is asked last. While ids move, sources are asked before destinations, which
-//! is the way that messages go; and the destinations before that too, for what is frozen in them by an earlier record.
+//! is the way that messages go; and all before that too, for what an earlier record froze: it may go any way.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use duetime_core::{MessageId, Shard, StoreError, Timestamp, TopicName, TopicRecord, Undone, UndoneState};
 use futures::StreamExt as _;
+use tokio::time::Instant;
 
 use crate::calls::route::Dispatcher;
 use crate::error::{RouteError, is_misrouted};
@@ -47,10 +49,16 @@ pub enum HeldBy {
     Resizing,
 }
 
+/// When the last reading of a topic began that was shared, and what it found, `None`: an error. Locked while one is
+/// under way.
+type Reading = tokio::sync::Mutex<Option<(Instant, Option<Watermark>)>>;
+
 /// Reads the watermarks of topics.
 #[derive(Clone)]
 pub struct Watermarks {
     dispatcher: Arc<Dispatcher>,
+    /// Of the topics that somebody reads together with others just now.
+    readings: Arc<parking_lot::Mutex<HashMap<TopicName, Weak<Reading>>>>,
 }
 
 /// What one look at all shards found.
@@ -63,7 +71,7 @@ enum Look {
 
 impl Watermarks {
     pub(crate) fn new(dispatcher: Arc<Dispatcher>) -> Self {
-        Self { dispatcher }
+        Self { dispatcher, readings: Arc::default() }
     }
 
     /// The topic's watermark; `None`: it has none. O(shards), one call for each, and one more.
@@ -98,14 +106,47 @@ impl Watermarks {
         }
     }
 
+    /// As [`Self::read`], by a reading that began after this was asked for: all who ask before it begins share it, so that
+    /// those who wait for a topic cost what one does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::read`], of its own reading: nobody waits for the failures of others, one after the other.
+    pub async fn read_together(&self, topic: &TopicName) -> Result<Option<Watermark>, RouteError> {
+        let (asked, reading) = (Instant::now(), self.reading(topic));
+        let mut last = reading.lock().await;
+        match &*last {
+            Some((began, Some(found))) if *began >= asked => return Ok(Some(found.clone())),
+            Some((began, None)) if *began >= asked => {
+                drop(last);
+                return self.read(topic).await;
+            }
+            _ => {}
+        }
+        let began = Instant::now();
+        let read = self.read(topic).await;
+        *last = Some((began, read.as_ref().ok().cloned().flatten()));
+        read
+    }
+
+    fn reading(&self, topic: &TopicName) -> Arc<Reading> {
+        let mut all = self.readings.lock();
+        all.retain(|_, reading| reading.strong_count() > 0);
+        if let Some(reading) = all.get(topic).and_then(Weak::upgrade) {
+            return reading;
+        }
+        let reading = Arc::default();
+        all.insert(topic.clone(), Arc::downgrade(&reading));
+        reading
+    }
+
     async fn look(&self, record: &TopicRecord) -> Result<Look, RouteError> {
         let routing = &record.routing;
-        let rounds = if routing.is_moving() {
-            let (sources, destinations) = routing.sources_and_destinations();
-            vec![destinations.clone(), sources, destinations]
-        } else {
-            vec![0..routing.shards]
-        };
+        let mut rounds = Vec::with_capacity(3);
+        rounds.push(0..routing.reach());
+        if routing.is_moving() {
+            rounds.extend(<[_; 2]>::from(routing.sources_and_destinations()));
+        }
         let (mut at, mut held_by) = (None::<Timestamp>, None);
         for round in rounds {
             let asked = round.map(|index| self.undone(record.shard(index)));

@@ -3,6 +3,7 @@
 use duetime_core::{Repeat, RepeatAsk};
 
 use super::*;
+use crate::router::BODIES_AT_ONCE;
 
 const EVERY: Duration = Duration::from_secs(3_600);
 
@@ -72,4 +73,17 @@ async fn an_ack_that_comes_after_a_cancel_or_a_replacement_writes_nothing() {
     assert_eq!(fixture.ack(&receipt).await, SettleAnswer::Expired);
     assert_eq!(fixture.due(&replaced).await, Some(start.plus(EVERY * 9)));
     assert_eq!(fixture.counted(Event::Delivered), 0);
+}
+
+#[tokio::test]
+async fn a_request_with_more_acks_of_series_than_bodies_are_held_writes_each_next_message_once() {
+    let fixture = Fixture::remembering(2).await;
+    let one = id("one");
+    let (start, receipt) = fixture.first(&one).await;
+    let asks = vec![(receipt, SettleAsk::Ack); 2 * BODIES_AT_ONCE + 1];
+    let answers = fixture.router.settle(&fixture.topic, asks).await;
+    let words: Vec<SettleAnswer> = answers.into_iter().map(|answer| answer.unwrap().0).collect();
+    assert_eq!(words.len(), 2 * BODIES_AT_ONCE + 1);
+    assert_eq!(words.iter().filter(|word| **word == SettleAnswer::Ok).count(), 1);
+    assert_eq!(fixture.due(&one).await, Some(start.plus(EVERY)));
 }

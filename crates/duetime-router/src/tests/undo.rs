@@ -307,11 +307,12 @@ async fn a_plan_that_is_started_again_goes_on_where_what_it_removed_is_kept() {
     assert_eq!(keeps(&plan), ("first", 40, 40), "{plan:?}");
 }
 
-/// Reschedules a message before the first removal of any, once, or before each.
+/// Reschedules a message before the first removal of any, once, or before each; and answers so many reads only.
 struct Meddling {
     fixture: Arc<Fixture>,
     to: Duration,
     times: std::sync::atomic::AtomicU32,
+    reads: std::sync::atomic::AtomicU32,
 }
 
 impl std::fmt::Debug for Meddling {
@@ -333,15 +334,21 @@ impl StoreLayer for Meddling {
             let later = Edit::Reschedule(id("3"), Due::At(self.fixture.clock.now().plus(by)));
             self.fixture.router.edit(&self.fixture.topic, vec![later]).await.remove(0).unwrap();
         }
+        if call.op == "get"
+            && self.reads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_err()
+        {
+            return Err(StoreError::Unavailable { doing: "get", source: "it is away".into() });
+        }
         made.await
     }
 }
 
-/// Cancels what is due within two hours; one message is rescheduled meanwhile, to so late, so many times.
-async fn cancelled_meanwhile(to: Duration, times: u32) -> (BulkPlan, Option<UndoState>, u64) {
+/// Cancels what is due within two hours; one message is rescheduled meanwhile, to so late, so many times, and so many
+/// reads are answered.
+async fn cancelled_meanwhile(to: Duration, times: u32, reads: u32) -> (BulkPlan, Option<UndoState>, u64) {
     let fixture = Arc::new(Fixture::remembering(1).await);
     fill(&fixture, 0..10).await;
-    let meddling = Meddling { fixture: fixture.clone(), to, times: times.into() };
+    let meddling = Meddling { fixture: fixture.clone(), to, times: times.into(), reads: reads.into() };
     let store = Layered::new(fixture.small.shared(), Arc::new(meddling));
     let moves = Arc::new(MoveDeps::new(store.clone()));
     let (clock, meters) = (fixture.clock.clone(), Arc::new(Meters::new()));
@@ -359,15 +366,18 @@ async fn cancelled_meanwhile(to: Duration, times: u32) -> (BulkPlan, Option<Undo
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_before_it_is_removed_is_removed_and_kept_as_it_is_by_then() {
-    let (plan, state, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 1).await;
+    let (plan, state, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 1, 9).await;
     assert_eq!((keeps(&plan), plan.counts.unchanged), (("node", 10, 10), 0), "{plan:?}");
     assert_eq!((state, there), (Some(UndoState::Done), 10));
     // What changes twice is removed all the same, for good.
-    let (plan, _, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 2).await;
+    let (plan, _, there) = cancelled_meanwhile(LATER + Duration::from_secs(60), 2, 9).await;
     assert_eq!((keeps(&plan), there), (("node", 9, 10), 9), "{plan:?}");
     // What the plan does not mean any more stays.
-    let (plan, _, there) = cancelled_meanwhile(3 * LATER, 1).await;
+    let (plan, _, there) = cancelled_meanwhile(3 * LATER, 1, 9).await;
     assert_eq!((keeps(&plan), plan.counts.unchanged, there), (("node", 9, 9), 1, 10), "{plan:?}");
+    // So does what cannot be read again: nobody knows what it is by then.
+    let (plan, _, there) = cancelled_meanwhile(3 * LATER, 1, 1).await;
+    assert_eq!((keeps(&plan), plan.counts.failed, there), (("node", 9, 9), 1, 10), "{plan:?}");
 }
 
 #[tokio::test(start_paused = true)]

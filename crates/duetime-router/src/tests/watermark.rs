@@ -70,3 +70,12 @@ async fn it_stands_still_while_a_shard_does_not_answer_and_never_goes_back() {
     assert_eq!(found.at, fixture.clock.now());
     assert!(matches!(found.held_by, Some(HeldBy::Message { due_at, .. }) if due_at == first), "{found:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_together_share_a_reading() {
+    let fixture = Fixture::with_watermark(2).await;
+    let asks = (0..100).map(|_| fixture.router.watermarks.read_together(&fixture.topic));
+    let found = futures::future::join_all(asks).await;
+    assert!(found.iter().all(|found| found.as_ref().unwrap().as_ref().unwrap().at == fixture.clock.now()));
+    assert_eq!(fixture.watched.undone.load(Ordering::SeqCst), 2, "one for each shard");
+}

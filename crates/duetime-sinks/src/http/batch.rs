@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use duetime_core::{Delivery, Verdict};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::verdict::RETRY_AFTER_MAX;
@@ -100,12 +101,12 @@ pub(super) fn id(messages: &[Delivery]) -> String {
 /// What an answer says of each message.
 #[derive(Deserialize)]
 struct Results {
-    results: Vec<ItemResult>,
+    /// Each is read by itself: one that cannot be read is a matter of its own message.
+    results: Vec<Value>,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 struct ItemResult {
-    id: String,
     status: Status,
     /// Seconds.
     #[serde(default)]
@@ -132,7 +133,7 @@ pub(super) fn begins_as_results(body: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// Why `results` cannot be read: no message is accepted by such an answer.
+/// Why `results` cannot be read as a whole: no message is accepted by such an answer.
 pub(super) fn verdicts(
     messages: &[Delivery],
     body: &[u8],
@@ -143,13 +144,29 @@ pub(super) fn verdicts(
         return Ok(None);
     }
     let read: Results = serde_json::from_slice(body).map_err(|error| {
+        // It may repeat what the target said.
+        let error = clean(&error.to_string(), REASON_BYTES);
         format!("the target answered with results that cannot be read ({error}); send {{\"results\": [{{\"id\", \"status\"}}]}}")
     })?;
-    let by_id: HashMap<&str, &ItemResult> = read.results.iter().map(|one| (one.id.as_str(), one)).collect();
+    let mut by_id: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for one in &read.results {
+        if let Some(id) = one.get("id").and_then(Value::as_str) {
+            by_id.entry(id).or_default().push(one);
+        }
+    }
+    let retry = |reason: String| Verdict::Retry { reason, after: None };
     let verdict = |message: &Delivery| {
-        let Some(one) = by_id.get(message.id.as_str()) else {
-            let reason = "the answer of the target does not name the message in its results".to_owned();
-            return Verdict::Retry { reason, after: None };
+        let one = match by_id.get(message.id.as_str()).map(Vec::as_slice).unwrap_or_default() {
+            [] => return retry("the answer of the target does not name the message in its results".to_owned()),
+            [one, others @ ..] if others.iter().all(|other| other == one) => *one,
+            _ => return retry("the answer of the target has two results of the message that differ".to_owned()),
+        };
+        let one = match ItemResult::deserialize(one) {
+            Ok(one) => one,
+            Err(error) => {
+                let error = clean(&error.to_string(), REASON_BYTES);
+                return retry(format!("the target answered with a result that cannot be read ({error})"));
+            }
         };
         let said = one.reason.as_deref().map(|reason| format!(": {}", clean(reason, REASON_BYTES))).unwrap_or_default();
         match one.status {
@@ -204,10 +221,17 @@ mod tests {
         assert!(matches!(&judged[3], Verdict::Retry { after: None, .. }), "{:?}", judged[3]);
         let read = |body: &str| verdicts(&messages, body.as_bytes(), |text, _| text.to_owned());
         assert_eq!(read(r#"{"ok": true}"#), Ok(None));
-        for strange in [r#"{"results": 1}"#, r#"{"results": [{"id": "a", "status": "fine"}]}"#, r#"{"results": [{"id""#]
-        {
+        for strange in [r#"{"results": 1}"#, r#"{"results": [{"id""#] {
             assert!(read(strange).unwrap_err().contains("cannot be read"), "{strange}");
         }
+        // What is wrong with one is no matter of the others.
+        let one_wrong = r#"{"results": [{"id": "a", "status": "fine"}, 7, {"id": "b", "status": "ack"},
+            {"id": "c", "status": "ack"}, {"id": "c", "status": "retry"}, {"id": "d", "status": "ack"},
+            {"id": "d", "status": "ack"}]}"#;
+        let judged = read(one_wrong).unwrap().unwrap();
+        let says = |at: usize, why: &str| matches!(&judged[at], Verdict::Retry { reason, .. } if reason.contains(why));
+        assert!(says(0, "cannot be read") && says(2, "differ"), "{judged:?}");
+        assert_eq!((&judged[1], &judged[3]), (&Verdict::Accepted, &Verdict::Accepted));
         assert_eq!([f64::NAN, -1.0, 1e300, 2.5].map(wait), [0, 0, 3_600_000, 2500].map(Duration::from_millis));
     }
 

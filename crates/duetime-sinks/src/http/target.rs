@@ -32,6 +32,8 @@ use crate::target::Target;
 
 /// Messages of a refused batch that are sent by themselves at once.
 const SINGLES_AT_ONCE: usize = 16;
+/// Longest time in which they are sent, where their deadline leaves more.
+const SINGLES_WITHIN_MAX: Duration = Duration::from_secs(60);
 /// How long an accepted request's answer may take to be read to its end, to keep the connection.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How much of a refusal's text is kept in the reason.
@@ -113,9 +115,33 @@ impl HttpTarget {
         if messages.len() == 1 || !is_refused || messages.iter().any(|message| message.at_most_once) {
             return verdicts;
         }
+        // Afterwards somebody else may have them, and whoever waits for the verdicts waits no longer.
+        let not_after = messages.iter().map(|message| message.not_after).min().unwrap_or_else(|| self.clock.now());
+        let left = not_after.since(self.clock.now()).min(SINGLES_WITHIN_MAX);
+        let until = Instant::now() + left * 9 / 10;
         let each: Vec<_> = messages.iter().map(std::slice::from_ref).collect();
-        let each = each.into_iter().map(|one| self.hand_over_batch(topic, template, one));
+        let each = each.into_iter().map(|one| self.hand_over_alone(topic, template, one, until));
         futures::stream::iter(each.collect::<Vec<_>>()).buffered(SINGLES_AT_ONCE).concat().await
+    }
+
+    /// Sends a message of a refused batch by itself, if there is time for it: else it costs an attempt, and it goes by itself
+    /// with the next one.
+    async fn hand_over_alone(
+        &self,
+        topic: &GateMember,
+        template: &RequestTemplate,
+        message: &[Delivery],
+        until: Instant,
+    ) -> Vec<Verdict> {
+        if Instant::now() + self.config.timeout.min(SINGLES_WITHIN_MAX / 2) > until {
+            let reason = "the target refused it together with others, and no time was left to send it by itself";
+            return vec![Verdict::Retry { reason: reason.to_owned(), after: None }];
+        }
+        let answer = tokio::time::timeout_at(until, self.hand_over_batch(topic, template, message)).await;
+        answer.unwrap_or_else(|_| {
+            let reason = "the target did not answer before the deadline of the message".to_owned();
+            vec![Verdict::NoAnswer { reason }]
+        })
     }
 
     /// One request of the batch format, which all of `messages` share.
@@ -130,6 +156,7 @@ impl HttpTarget {
             Ok(turn) => turn,
             Err(full) => return of_all(full),
         };
+        let started = Instant::now();
         let content = Content::Batch(messages, batch::body(messages));
         let mut answer = match self.post(&Post { template, content }).await {
             Ok(answer) => answer,
@@ -140,7 +167,9 @@ impl HttpTarget {
             return of_all(self.verdict_of(answer).await);
         }
         let is_multi_status = answer.status().as_u16() == 207;
-        let read = tokio::time::timeout(self.config.timeout, self.read_whole(answer.body_mut()));
+        // The request is over with its body.
+        let left = self.config.timeout.saturating_sub(started.elapsed()).max(DRAIN_MAX);
+        let read = tokio::time::timeout(left, self.read_whole(answer.body_mut()));
         let Some(said) = read.await.ok().flatten() else {
             return of_all(Verdict::NoAnswer { reason: "the answer of the target broke off".to_owned() });
         };

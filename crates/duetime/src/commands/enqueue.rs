@@ -140,7 +140,7 @@ pub async fn run(args: EnqueueArgs) -> anyhow::Result<bool> {
     message.expires = args.expires.map(Expiry::After);
     message.max_attempts = args.max_attempts;
     message.visibility_timeout = args.visibility_timeout;
-    message.repeat = args.repeat.ask()?;
+    message.repeat = args.repeat.ask()?.map(Box::new);
     message.on_conflict = match args.keep {
         Some(WhichIsKept::Earliest) => OnConflict::Earliest,
         Some(WhichIsKept::Latest) => OnConflict::Latest,

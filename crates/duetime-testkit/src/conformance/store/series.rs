@@ -48,7 +48,7 @@ pub async fn the_next_one_takes_the_place_of_the_one_before(factory: &dyn StoreF
     let due = put(&world, "a").await;
     world.put("other", Due::In(EVERY * 9)).await;
     let claimed = world.claim_one().await;
-    assert_eq!(claimed.headers.get(REPEAT).is_some(), true);
+    assert!(claimed.headers.get(REPEAT).is_some());
     let next = next_of(&world, &claimed, End::Delivered);
     assert_eq!(world.settle(&claimed, Settlement::Repeat(next.clone())).await, Settled::Ok);
     let found = world.get("a").await.expect("the next one is there");

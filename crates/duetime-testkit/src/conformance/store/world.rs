@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 21] = [
+pub(super) const SOURCES: [(&str, &str); 22] = [
     ("attempts", include_str!("attempts.rs")),
     ("claim", include_str!("claim.rs")),
     ("conflict", include_str!("conflict.rs")),

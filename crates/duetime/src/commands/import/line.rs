@@ -197,7 +197,7 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     let is_said = message.headers.iter().any(|(name, _)| name == REPEAT);
     if let Some(asked) = fields.repeat.filter(|_| !is_said) {
         let asked = serde_json::from_str(asked.get()).map_err(|error| format!("repeat: {error}"))?;
-        message.repeat = Some(asked);
+        message.repeat = Some(Box::new(asked));
     }
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,

@@ -1,13 +1,13 @@
 //! Times by the clocks of a time zone: the one place that knows the crate which reads cron.
 //!
 //! Where clocks are put forward, a time that does not exist on that day is the first moment behind the gap; where they
-//! are put back, a time that comes twice counts once, at its first. What is asked for in each minute or each hour (`*`,
-//! or a step of it) goes on through both.
+//! are put back, a time that comes twice counts once, at its first. What is asked for in each hour, or a step of them
+//! (`*`, `*/2`), goes on through both: an hour that does not exist is left out, and one that comes twice counts twice.
 
 use std::str::FromStr as _;
 
-use jiff::tz::{TimeZone, TimeZoneDatabase};
-use jiff::{Timestamp as Moment, Zoned};
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp as Moment, ToSpan as _, Zoned};
 
 use crate::limits::{CRON_BYTES_MAX, TIME_ZONE_BYTES_MAX};
 use crate::time::Timestamp;
@@ -18,6 +18,10 @@ const FIELDS: usize = 5;
 /// 4900-01-01T00:00:00Z, in seconds. The hundred years that follow are the last that are looked at, and have leap days
 /// on each day of the week: a rule that matches no date of theirs matches none, and costs no look at 3000 years.
 const LAST_CENTURY: i64 = 92_461_910_400;
+
+/// Longest time that clocks are put back by, in hours, and how many times of a rule there may be in it, and a few more.
+const FOLD_HOURS_MAX: i64 = 4;
+const FOLD_TIMES_MAX: usize = 60 * 5;
 
 /// Why a rule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +44,8 @@ impl RepeatError {
 pub(super) struct Cron {
     times: croner::Cron,
     zone: TimeZone,
+    /// It names its hours: times are looked for as clocks on the wall show them, each on each day once.
+    names_hours: bool,
 }
 
 impl Cron {
@@ -65,7 +71,8 @@ impl Cron {
             return Err(unknown());
         }
         let zone = TimeZoneDatabase::bundled().get(zone).map_err(|_| unknown())?;
-        Ok(Self { times, zone })
+        let names_hours = text.split_whitespace().nth(1).is_some_and(|hours| !hours.starts_with('*'));
+        Ok(Self { times, zone, names_hours })
     }
 
     /// That moment by the zone's clocks, without parts of a second, which no rule has.
@@ -78,13 +85,53 @@ impl Cron {
     /// a century where there is none.
     pub fn after(&self, from: Timestamp) -> Option<Timestamp> {
         self.times.find_next_occurrence(&self.zoned(Timestamp::from_millis(LAST_CENTURY * 1_000))?, false).ok()?;
-        let next = self.times.find_next_occurrence(&self.zoned(from)?, false).ok()?;
-        Some(Timestamp::from_millis(next.timestamp().as_millisecond()))
+        if !self.names_hours {
+            let next = self.times.find_next_occurrence(&self.zoned(from)?, false).ok()?;
+            return Some(Timestamp::from_millis(next.timestamp().as_millisecond()));
+        }
+        let mut wall = self.wall(from)?;
+        for _ in 0..FOLD_TIMES_MAX {
+            wall = self.times.find_next_occurrence(&wall, false).ok()?;
+            let at = self.moment(&wall)?;
+            if at > from {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// What clocks show at that moment, as if they were never put forward or back.
+    fn wall(&self, at: Timestamp) -> Option<Zoned> {
+        self.zoned(at)?.datetime().to_zoned(TimeZone::UTC).ok()
+    }
+
+    /// When clocks show this: for the first time, or the first moment behind the gap where they never do.
+    fn moment(&self, wall: &Zoned) -> Option<Timestamp> {
+        let shown = self.zone.to_ambiguous_timestamp(wall.datetime());
+        let earlier = shown.clone().earlier().ok()?;
+        let at = match shown.offset() {
+            AmbiguousOffset::Gap { .. } => self.zone.following(earlier).next()?.timestamp(),
+            AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Fold { .. } => earlier,
+        };
+        Some(Timestamp::from_millis(at.as_millisecond()))
     }
 
     /// The last time that is no later than `till`.
     pub fn last(&self, till: Timestamp) -> Option<Timestamp> {
-        let last = self.times.find_previous_occurrence(&self.zoned(till)?, true).ok()?;
-        Some(Timestamp::from_millis(last.timestamp().as_millisecond()))
+        if !self.names_hours {
+            let last = self.times.find_previous_occurrence(&self.zoned(till)?, true).ok()?;
+            return Some(Timestamp::from_millis(last.timestamp().as_millisecond()));
+        }
+        // In the second of two hours that clocks show alike, what is later on the wall was before.
+        let (mut wall, mut is_inclusive) = (self.wall(till)?.checked_add(FOLD_HOURS_MAX.hours()).ok()?, true);
+        for _ in 0..FOLD_TIMES_MAX {
+            wall = self.times.find_previous_occurrence(&wall, is_inclusive).ok()?;
+            let at = self.moment(&wall)?;
+            if at <= till {
+                return Some(at);
+            }
+            is_inclusive = false;
+        }
+        None
     }
 }

@@ -163,6 +163,17 @@ fn where_clocks_are_put_forward_a_time_that_does_not_exist_is_the_first_moment_b
         times(&daily, "2026-03-27T12:00:00Z", 3),
         moments(&["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"])
     );
+    let twice = cron("0,30 2 * * *", "Europe/Berlin");
+    assert_eq!(
+        times(&twice, "2026-03-28T12:00:00Z", 2),
+        moments(&["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]),
+        "both are that moment"
+    );
+    let ranges = cron("30 1-3 * * *", "Europe/Berlin");
+    assert_eq!(
+        times(&ranges, "2026-03-28T12:00:00Z", 3),
+        moments(&["2026-03-29T00:30:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"])
+    );
     let hourly = cron("30 * * * *", "Europe/Berlin");
     assert_eq!(
         times(&hourly, "2026-03-29T00:00:00Z", 3),
@@ -175,6 +186,18 @@ fn where_clocks_are_put_forward_a_time_that_does_not_exist_is_the_first_moment_b
 fn where_clocks_are_put_back_a_time_that_comes_twice_counts_once() {
     let daily = cron("30 2 * * *", "Europe/Berlin");
     assert_eq!(times(&daily, "2026-10-24T12:00:00Z", 2), moments(&["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]));
+    let twice = cron("0,30 2 * * *", "Europe/Berlin");
+    assert_eq!(
+        times(&twice, "2026-10-24T12:00:00Z", 3),
+        moments(&["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:00:00Z"])
+    );
+    let rule = Cron::read("0,30 2 * * *", "Europe/Berlin").unwrap();
+    assert_eq!(
+        rule.last(at("2026-10-25T01:10:00Z")),
+        Some(at("2026-10-25T00:30:00Z")),
+        "in the second of the two hours"
+    );
+    assert_eq!(rule.last(at("2026-10-25T00:10:00Z")), Some(at("2026-10-25T00:00:00Z")));
     let hourly = cron("30 * * * *", "Europe/Berlin");
     assert_eq!(
         times(&hourly, "2026-10-25T00:00:00Z", 3),

@@ -101,7 +101,8 @@ fn redirection(detail: &str) -> Option<(u16, String)> {
     Some((slot.parse().ok()?, to.trim().to_owned()))
 }
 
-/// What servers say, under the code ERR, of a user who may run a script, and not a command in it: up to 7.0, and later.
+/// What servers say of a user who may run a script, and not a command in it, up to 7.0 and later: under the code ERR, or, as
+/// 6.2 does, behind the place in the script.
 const DENIED_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
 /// What a refusal means: the one place that reads what a server answers, by the first word of its line.
@@ -130,7 +131,7 @@ fn classify(code: &str, detail: &str) -> Failure {
         "MISCONF" => Failure::Transient { reconnect: false, text: text() },
         "NOAUTH" | "WRONGPASS" => Failure::Final(LinkError::LoginRefused),
         "NOPERM" => not_permitted(detail),
-        "ERR" if DENIED_IN_SCRIPT.iter().any(|denied| detail.contains(denied)) => not_permitted(detail),
+        _ if DENIED_IN_SCRIPT.iter().any(|denied| detail.contains(denied)) => not_permitted(detail),
         _ => Failure::Final(LinkError::Refused { code: code.to_owned(), detail: detail.to_owned() }),
     }
 }

@@ -108,7 +108,7 @@ impl Cron {
     /// When clocks show this: for the first time, or the first moment behind the gap where they never do.
     fn moment(&self, wall: &Zoned) -> Option<Timestamp> {
         let shown = self.zone.to_ambiguous_timestamp(wall.datetime());
-        let earlier = shown.clone().earlier().ok()?;
+        let earlier = shown.earlier().ok()?;
         let at = match shown.offset() {
             AmbiguousOffset::Gap { .. } => self.zone.following(earlier).next()?.timestamp(),
             AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Fold { .. } => earlier,

@@ -57,7 +57,7 @@ impl LinkConfig {
             tls: ClientTls::default(),
             sentinel: SentinelLogin::default(),
             connections: 3,
-            calls_shared: 16,
+            calls_shared: 4,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(15),

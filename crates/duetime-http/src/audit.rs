@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
-use axum::http::{Response, StatusCode};
+use axum::http::StatusCode;
 use duetime_core::{Clock, Timestamp};
 use duetime_lines::Importance;
 use duetime_router::{BulkPlan, PlanWatcher};
@@ -276,13 +275,71 @@ pub(crate) struct Entry {
 }
 
 tokio::task_local! {
-    static ENTRY: Arc<Entry>;
+    static ENTRY: Option<Arc<Entry>>;
 }
 
 impl Entry {
     /// The one of the request that is being handled.
     pub fn current() -> Option<Arc<Self>> {
-        ENTRY.try_with(Arc::clone).ok()
+        ENTRY.try_with(Clone::clone).ok().flatten()
+    }
+
+    /// Runs `work`, a request's, with its entry.
+    pub fn scope<F: Future>(entry: Option<Arc<Self>>, work: F) -> impl Future<Output = F::Output> {
+        ENTRY.scope(entry, work)
+    }
+
+    /// Says whose request it is.
+    pub fn called_by(&self, name: Option<&str>) {
+        *self.who.lock() = name.map(str::to_owned);
+    }
+
+    /// Hands the request on to its handler; refuses it, where its line could not be kept.
+    pub fn admit(&self) -> Result<(), Problem> {
+        self.audit.takes(self.kind)?;
+        self.admitted.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says how it ended.
+    pub fn answered(&self, status: StatusCode) {
+        self.status.store(status.as_u16().into(), Ordering::Relaxed);
+    }
+
+    /// Keeps an entry for a request that may change something.
+    pub fn open(
+        audit: &Audit,
+        clock: &dyn Clock,
+        operation: &'static Operation,
+        request: &Request,
+    ) -> Option<Arc<Self>> {
+        if !operation.writes {
+            return None;
+        }
+        let route = request.extensions().get::<MatchedPath>()?.as_str();
+        let part = |name: &str| {
+            let at = route.split('/').position(|piece| piece == name)?;
+            let raw = request.uri().path().split('/').nth(at)?;
+            Some(percent_decode_str(raw).decode_utf8_lossy().chars().take(NAME_CHARS_MAX).collect())
+        };
+        Some(Arc::new(Self {
+            audit: audit.clone(),
+            operation,
+            kind: ChangeKind::of(operation.scopes.as_deref()),
+            at: clock.now(),
+            who: Mutex::default(),
+            from: request.extensions().get::<Peer>().map(|peer| peer.0),
+            topic: part("{topic}"),
+            id: part("{id}"),
+            sink: part("{sink}"),
+            reason: Mutex::default(),
+            count: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            status: AtomicU64::new(0),
+            admitted: AtomicBool::new(false),
+            open_at: Mutex::default(),
+            trace_id: trace_of(request.headers()).map(|trace| trace.span().trace()),
+        }))
     }
 
     /// Counts items.
@@ -342,21 +399,6 @@ impl Drop for Entry {
     }
 }
 
-/// Hands the request that is being handled on to its handler; refuses it, where its line could not be kept.
-pub(crate) fn admit() -> Result<(), Problem> {
-    let Some(entry) = Entry::current() else { return Ok(()) };
-    entry.audit.takes(entry.kind)?;
-    entry.admitted.store(true, Ordering::Relaxed);
-    Ok(())
-}
-
-/// Says whose request it is.
-pub(crate) fn called_by(name: Option<&str>) {
-    if let Some(entry) = Entry::current() {
-        *entry.who.lock() = name.map(str::to_owned);
-    }
-}
-
 /// Says why it is made.
 pub(crate) fn because(reason: &str) {
     if let Some(entry) = Entry::current() {
@@ -369,48 +411,4 @@ pub(crate) fn count(items: u64) {
     if let Some(entry) = Entry::current() {
         entry.count(items, 0);
     }
-}
-
-fn open(audit: &Audit, clock: &dyn Clock, operation: &'static Operation, request: &Request) -> Option<Arc<Entry>> {
-    if !operation.writes {
-        return None;
-    }
-    let route = request.extensions().get::<MatchedPath>()?.as_str();
-    let part = |name: &str| {
-        let at = route.split('/').position(|piece| piece == name)?;
-        let raw = request.uri().path().split('/').nth(at)?;
-        Some(percent_decode_str(raw).decode_utf8_lossy().chars().take(NAME_CHARS_MAX).collect())
-    };
-    Some(Arc::new(Entry {
-        audit: audit.clone(),
-        operation,
-        kind: ChangeKind::of(operation.scopes.as_deref()),
-        at: clock.now(),
-        who: Mutex::default(),
-        from: request.extensions().get::<Peer>().map(|peer| peer.0),
-        topic: part("{topic}"),
-        id: part("{id}"),
-        sink: part("{sink}"),
-        reason: Mutex::default(),
-        count: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        status: AtomicU64::new(0),
-        admitted: AtomicBool::new(false),
-        open_at: Mutex::default(),
-        trace_id: trace_of(request.headers()).map(|trace| trace.span().trace()),
-    }))
-}
-
-/// Keeps an entry for each request that may change something.
-pub(crate) async fn recorded<F: Future<Output = Response<Body>>>(
-    (audit, clock): (&Audit, &dyn Clock),
-    operation: Option<&'static Operation>,
-    request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    let entry = operation.and_then(|operation| open(audit, clock, operation, &request));
-    let Some(entry) = entry else { return next(request).await };
-    let response = ENTRY.scope(entry.clone(), next(request)).await;
-    entry.status.store(response.status().as_u16().into(), Ordering::Relaxed);
-    response
 }

@@ -285,7 +285,7 @@ async fn answer(
 
 /// An answer that is none of the router, with the id of its request.
 fn named(mut response: Response<Body>, head: &Parts) -> Response<Body> {
-    response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(request_id::id_of(&head.headers)));
+    response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(&request_id::id_of(&head.headers)));
     response
 }
 

@@ -32,8 +32,8 @@ impl RequestDeadline {
     }
 
     /// Runs `work` under this deadline.
-    pub async fn scope<F: Future>(self, work: F) -> F::Output {
-        OF_TASK.scope(self, work).await
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        OF_TASK.scope(self, work)
     }
 
     /// Returns `work` that runs, in another task for instance, under the deadline of this task.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 tokio::task_local! {
-    static OF_TASK: RequestName;
+    static OF_TASK: Arc<RequestName>;
 }
 
 /// The id of a request, and its trace where it has one. A span would cost each request about a microsecond, also the
@@ -19,8 +20,13 @@ pub struct RequestName {
 
 impl RequestName {
     /// Runs `work` under this name.
-    pub async fn scope<F: Future>(self, work: F) -> F::Output {
-        OF_TASK.scope(self, work).await
+    pub fn scope<F: Future>(self: &Arc<Self>, work: F) -> impl Future<Output = F::Output> {
+        OF_TASK.scope(self.clone(), work)
+    }
+
+    /// Does `work` under this name.
+    pub fn sync_scope<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
+        OF_TASK.sync_scope(self.clone(), work)
     }
 
     /// Gives `write` the fields of the request that this task works for, if it works for one.
@@ -53,7 +59,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_has_the_fields_of_the_request_it_is_said_for() {
-        let of = |trace_id: Option<&str>| RequestName { id: "r-1".to_owned(), trace_id: trace_id.map(str::to_owned) };
+        let of = |trace_id: Option<&str>| {
+            Arc::new(RequestName { id: "r-1".to_owned(), trace_id: trace_id.map(str::to_owned) })
+        };
         assert_eq!(written(), "");
         assert_eq!(of(None).scope(async { written() }).await, "request_id=r-1 ");
         assert_eq!(of(Some("4bf9")).scope(async { written() }).await, "request_id=r-1 trace_id=4bf9 ");

@@ -9,10 +9,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
-use axum::response::IntoResponse as _;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 
 use crate::json::problem::Problem;
 
@@ -157,15 +155,8 @@ fn checked(hosts: &Hosts, method: &Method, uri: &Uri, headers: &HeaderMap) -> Re
 }
 
 /// Refuses foreign host names and what foreign pages send.
-pub(crate) async fn check<F: Future<Output = Response<Body>>>(
-    hosts: &Hosts,
-    request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    match checked(hosts, request.method(), request.uri(), request.headers()) {
-        Ok(()) => next(request).await,
-        Err(problem) => problem.into_response(),
-    }
+pub(crate) fn check(hosts: &Hosts, request: &Request) -> Result<(), Problem> {
+    checked(hosts, request.method(), request.uri(), request.headers())
 }
 
 #[cfg(test)]

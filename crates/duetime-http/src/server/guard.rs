@@ -19,12 +19,12 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 use tracing::{debug, error};
 
-use crate::audit;
+use crate::audit::Entry;
 use crate::auth::operations::{Operation, Operations};
 use crate::auth::origin;
 use crate::json::problem::{PROBLEM_JSON, Problem, ProblemCode};
 use crate::json::trace::trace_of;
-use crate::server::memory::FoundCaller;
+use crate::server::memory::Account;
 use crate::server::request_id;
 use crate::server::state::HttpParts;
 use crate::server::{body, memory, packed};
@@ -32,23 +32,8 @@ use crate::server::{body, memory, packed};
 /// The header in which a client says until when it waits, in milliseconds since the Unix epoch.
 pub(crate) const NOT_AFTER: &str = "duetime-not-after";
 
-/// A request is answered, or its stream of answers begun, within this time.
+/// Longest time until a request is answered, or its stream of answers begun.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-
-/// The template of its route; a clone of it allocates nothing.
-fn route(request: &Request) -> Option<MatchedPath> {
-    request.extensions().get().cloned()
-}
-
-fn template(route: Option<&MatchedPath>) -> &str {
-    route.map_or("other", MatchedPath::as_str)
-}
-
-/// Methods that are counted by their name: a client may send any other.
-fn method(request: &Request) -> &'static str {
-    let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
-    known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other")
-}
 
 /// What [`around`] needs.
 #[derive(Clone)]
@@ -57,54 +42,80 @@ pub(crate) struct Around {
     pub operations: &'static Operations,
 }
 
-/// What is around every request, from outside to inside.
+/// What is around every request: looked at, answered in time, counted and recorded. One future, for it is moved as a whole
+/// and allocated for each request: a future for each step would hold the request once more.
 pub(crate) async fn around(State(around): State<Around>, request: Request, next: Next) -> Response<Body> {
-    let (app, options) = (&*around.app, &around.app.options);
-    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str);
-    let operation = around.operations.find(request.method(), route);
-    let allowed = |request| let_in(app, operation, request, |request| next.run(request));
-    let in_store = |request| memory::counted(app, request, allowed);
-    let unbroken = |request| {
-        let answered = AssertUnwindSafe(in_time(app, request, in_store)).catch_unwind();
-        answered.map(|answer| answer.unwrap_or_else(panicked))
+    let Around { app, operations } = around;
+    let counted = Counted::of(&request);
+    let operation = operations.find(request.method(), counted.route());
+    let entry = operation.and_then(|operation| Entry::open(&app.options.audit, &*app.clock, operation, &request));
+    let trace_id = trace_of(request.headers()).map(|trace| trace.span().trace());
+    let name = Arc::new(RequestName { id: request_id::id_of(request.headers()), trace_id });
+    let admitted = name.sync_scope(|| Admitted::look(&app, operation, entry.as_deref(), request));
+    let response = match admitted {
+        Err(problem) => problem.into_response(),
+        Ok(Admitted { request, account, limit }) => {
+            let work =
+                RequestDeadline::after(limit).scope(account.scope(Entry::scope(entry.clone(), next.run(request))));
+            let work = AssertUnwindSafe(tokio::time::timeout(limit, name.scope(work))).catch_unwind();
+            match work.await {
+                Ok(Ok(response)) => memory::held_until_sent(account, response),
+                Ok(Err(_)) => too_late(limit).into_response(),
+                Err(panic) => panicked(panic),
+            }
+        }
     };
-    let from_here = |request| origin::check(&options.hosts, request, unbroken);
-    let recorded = |request| audit::recorded((&options.audit, &*app.clock), operation, request, from_here);
-    counted(app, request, recorded).await
+    if let Some(entry) = entry {
+        entry.answered(response.status());
+    }
+    counted.answered(&app, &name, response)
 }
 
-/// Counts requests by route template, method and status, and times them. Lines of the log, of any level, name the request
-/// by its id, and its trace, where it has one.
-async fn counted<F: Future<Output = Response<Body>>>(
-    app: &HttpParts,
-    request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    let (route, method, began) = (route(&request), method(&request), Instant::now());
-    let route = template(route.as_ref());
-    let id = request_id::id_of(request.headers());
-    let trace_id = trace_of(request.headers()).map(|trace| trace.span().trace());
-    let name = RequestName { id: id.clone(), trace_id };
-    let may_be_packed = packed::may_be(&request);
-    let response = name.scope(async {
-        let response = next(request).await;
-        let (status, took_ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
-        debug!(method, route, status, took_ms, "request is answered");
+/// A request as it is counted: by the template of its route, its method and its status. It is timed, too.
+struct Counted {
+    /// A clone of it allocates nothing.
+    route: Option<MatchedPath>,
+    method: &'static str,
+    began: Instant,
+    may_be_packed: bool,
+}
+
+impl Counted {
+    fn of(request: &Request) -> Self {
+        // A client may send any other method.
+        let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
+        Self {
+            route: request.extensions().get().cloned(),
+            method: known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other"),
+            began: Instant::now(),
+            may_be_packed: packed::may_be(request),
+        }
+    }
+
+    fn route(&self) -> &str {
+        self.route.as_ref().map_or("other", MatchedPath::as_str)
+    }
+
+    /// The answer as it is sent. A line of the log says what it was.
+    fn answered(self, app: &HttpParts, name: &Arc<RequestName>, response: Response<Body>) -> Response<Body> {
+        let (route, method, status, took) = (self.route(), self.method, response.status(), self.began.elapsed());
+        name.sync_scope(|| {
+            let (status, took_ms) = (status.as_u16(), took.as_millis() as u64);
+            debug!(method, route, status, took_ms, "request is answered");
+        });
+        debug_assert!(is_as_documented(&response), "{method} {route} answers {response:?}, and no problem");
+        if let Some(ProblemCode(code)) = response.extensions().get() {
+            app.meters.auth_refused(code);
+        }
+        app.meters.request(route, method, status.as_u16(), took);
+        let mut response = with_no_trace(if self.may_be_packed { packed::packed(response) } else { response });
+        response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(&name.id));
+        if app.test_clock.is_some() {
+            // The times in the answer are those of this clock: who compares them with its own learns by how much it is off.
+            response.headers_mut().insert(header::DATE, http_date(app.clock.now()));
+        }
         response
-    });
-    let response = response.await;
-    debug_assert!(is_as_documented(&response), "{method} {route} answers {response:?}, and no problem");
-    if let Some(ProblemCode(code)) = response.extensions().get() {
-        app.meters.auth_refused(code);
     }
-    app.meters.request(route, method, response.status().as_u16(), began.elapsed());
-    let mut response = with_no_trace(if may_be_packed { packed::packed(response) } else { response });
-    response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(id));
-    if app.test_clock.is_some() {
-        // The times in the answer are those of this clock: who compares them with its own learns by how much it is off.
-        response.headers_mut().insert(header::DATE, http_date(app.clock.now()));
-    }
-    response
 }
 
 fn http_date(now: Timestamp) -> HeaderValue {
@@ -123,33 +134,50 @@ pub(crate) fn topic_in(path: &str) -> Cow<'_, str> {
     percent_decode_str(path.split('/').nth(3).unwrap_or_default()).decode_utf8_lossy()
 }
 
-/// Looks at the token where one is needed, and hands the caller on to the handlers.
-async fn let_in<F: Future<Output = Response<Body>>>(
-    app: &HttpParts,
-    operation: Option<&Operation>,
-    mut request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    // What is no operation has no handler of the API: a page, or a refusal.
-    if let Some((operation, scopes)) = operation.and_then(|operation| Some((operation, operation.scopes.as_ref()?))) {
-        let found = request.extensions_mut().remove::<FoundCaller>();
-        let caller = found.map_or_else(|| app.auth.caller(request.headers()), |found| found.0);
-        let checked = caller.and_then(|caller| {
+/// A request that its handler may have.
+struct Admitted {
+    request: Request,
+    account: Arc<Account>,
+    /// It is answered, or its stream of answers begun, within this time.
+    limit: Duration,
+}
+
+impl Admitted {
+    /// Looks at where the request comes from, until when it is wanted, what it costs, and at its token where one is
+    /// needed; hands the caller on to the handlers.
+    fn look(
+        app: &HttpParts,
+        operation: Option<&Operation>,
+        entry: Option<&Entry>,
+        mut request: Request,
+    ) -> Result<Self, Problem> {
+        origin::check(&app.options.hosts, &request)?;
+        let path = request.uri().path();
+        let waits = path.ends_with("/claim") || path.ends_with("/watermark");
+        let most = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
+        let limit = time_left(&request, app.machine_now())?.map_or(most, |left| left.min(most));
+        let caller = app.auth.caller(request.headers());
+        let account = Account::open(app, &caller, &request)?;
+        // What is no operation has no handler of the API: a page, or a refusal.
+        if let Some((operation, scopes)) = operation.and_then(|operation| Some((operation, operation.scopes.as_ref()?)))
+        {
+            let caller = caller?;
             let topic = operation.names_topic.then(|| topic_in(request.uri().path()));
-            audit::called_by(caller.name());
+            if let Some(entry) = entry {
+                entry.called_by(caller.name());
+            }
             caller.limits().take_request()?;
             caller.check(scopes, topic.as_deref())?;
             body::typed(&request)?;
             operation.check_query(request.uri().query())?;
-            audit::admit()?;
-            Ok(caller)
-        });
-        match checked {
-            Ok(caller) => request.extensions_mut().insert(caller),
-            Err(problem) => return problem.into_response(),
-        };
+            if let Some(entry) = entry {
+                entry.admit()?;
+            }
+            request.extensions_mut().insert(caller);
+        }
+        let request = memory::counted_as_it_arrives(&account, request);
+        Ok(Self { request, account, limit })
     }
-    next(request).await
 }
 
 /// What is in an answer, a refusal too, is for its caller alone, and is what its type says. A page says itself how long
@@ -161,27 +189,11 @@ fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Ends a request that takes too long, or as long as its client waits for it. What it began in the store may still be
-/// done, nothing else of it is begun.
-async fn in_time<F: Future<Output = Response<Body>>>(
-    app: &HttpParts,
-    request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    let path = request.uri().path();
-    let waits = path.ends_with("/claim") || path.ends_with("/watermark");
-    let most = if waits { CLAIM_WAIT_MAX + ANSWER_MAX } else { ANSWER_MAX };
-    let limit = match time_left(&request, app.machine_now()) {
-        Ok(left) => left.map_or(most, |left| left.min(most)),
-        Err(problem) => return problem.into_response(),
-    };
-    match tokio::time::timeout(limit, RequestDeadline::after(limit).scope(next(request))).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).into_response()
-        }
-    }
+/// The answer to a request that took too long, or as long as its client waits for it. What it began in the store may
+/// still be done, nothing else of it is begun.
+fn too_late(limit: Duration) -> Problem {
+    let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail)
 }
 
 /// How long the client waits for this request; `None`: it does not say. Refused where that is over.

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::{Response, StatusCode};
-use axum::response::IntoResponse as _;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
@@ -73,8 +72,21 @@ impl Account {
             .unwrap_or_else(|_| Self::new(Shares::new(i64::MAX.unsigned_abs()), Tenant::Network(None)))
     }
 
-    /// Takes what the request costs for as long as it is open.
-    fn open(&self, head_bytes: usize) -> Result<(), Problem> {
+    /// Finds out whose share the request is of, and takes what it costs for as long as it is open.
+    pub fn open(app: &HttpParts, caller: &Result<Caller, Problem>, request: &Request) -> Result<Arc<Self>, Problem> {
+        let peer = request.extensions().get::<Peer>().map(|peer| network(peer.0.ip()));
+        let tenant = caller.as_ref().map_or(Tenant::Network(peer), |caller| caller.tenant(peer));
+        let account = Self::new(app.options.shares.clone(), tenant);
+        account.take_price(head_bytes(request))?;
+        Ok(account)
+    }
+
+    /// Runs `work`, the request's, on this account.
+    pub fn scope<F: Future>(self: &Arc<Self>, work: F) -> impl Future<Output = F::Output> {
+        ACCOUNT.scope(self.clone(), work)
+    }
+
+    fn take_price(&self, head_bytes: usize) -> Result<(), Problem> {
         let price = REQUEST_BYTES + HEAD_COPIES * head_bytes;
         self.take(price)?;
         self.price.store(price as u64, Ordering::Release);
@@ -174,34 +186,20 @@ pub(crate) async fn turn_for(items: usize) -> Option<OwnedSemaphorePermit> {
     if items > LARGE_ITEMS { Some(turn().await) } else { None }
 }
 
-/// Who sends a request, or why no one is let in.
-#[derive(Clone)]
-pub(crate) struct FoundCaller(pub Result<Caller, Problem>);
-
 fn head_bytes(request: &Request) -> usize {
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     headers.sum::<usize>() + target
 }
 
-/// Finds out whose request it is, counts what it brings, and holds that until the answer is sent.
-pub(crate) async fn counted<F: Future<Output = Response<Body>>>(
-    app: &HttpParts,
-    mut request: Request,
-    next: impl FnOnce(Request) -> F,
-) -> Response<Body> {
-    let caller = app.auth.caller(request.headers());
-    let peer = request.extensions().get::<Peer>().map(|peer| network(peer.0.ip()));
-    let tenant = caller.as_ref().map_or(Tenant::Network(peer), |caller| caller.tenant(peer));
-    let account = Account::new(app.options.shares.clone(), tenant);
-    if let Err(problem) = account.open(head_bytes(&request)) {
-        return problem.into_response();
-    }
-    request.extensions_mut().insert(FoundCaller(caller));
-    let arriving = account.clone();
-    let request =
-        request.map(|body| if body.is_end_stream() { body } else { Body::new(Arriving { body, account: arriving }) });
-    let mut response = ACCOUNT.scope(account.clone(), next(request)).await;
+/// Counts the request's body as it arrives.
+pub(crate) fn counted_as_it_arrives(account: &Arc<Account>, request: Request) -> Request {
+    let arriving = |body: Body| Body::new(Arriving { body, account: account.clone() });
+    request.map(|body| if body.is_end_stream() { body } else { arriving(body) })
+}
+
+/// Holds what the request costs until its answer is sent.
+pub(crate) fn held_until_sent(account: Arc<Account>, mut response: Response<Body>) -> Response<Body> {
     let unsent = IfUnsent::of(&mut response);
     response.map(|body| Body::new(Leaving { body, piece: Bytes::new(), unsent, _account: account }))
 }
@@ -304,7 +302,7 @@ mod tests {
         assert!(other.take(4 << 20).unwrap_err().detail.contains("other requests"));
         other.take(3 << 20).unwrap();
         one.hold(100);
-        two.open(0).unwrap();
+        two.take_price(0).unwrap();
         two.hold(200);
         assert_eq!(shares.memory_left(), (7 << 20) - 300 - REQUEST_BYTES as u64, "the price stays");
         drop((one, two));

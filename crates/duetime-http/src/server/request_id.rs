@@ -23,8 +23,8 @@ pub(crate) fn id_of(headers: &HeaderMap) -> String {
 }
 
 /// The value of the header.
-pub(crate) fn value(id: String) -> HeaderValue {
-    HeaderValue::try_from(id).expect("a plain word is a value of a header")
+pub(crate) fn value(id: &str) -> HeaderValue {
+    HeaderValue::from_str(id).expect("a plain word is a value of a header")
 }
 
 #[cfg(test)]

@@ -46,7 +46,18 @@ const VERSION_OWN_MAX: u8 = 2;
 const VERSION_OWN_VISIBILITY: u8 = 3;
 /// Of a message of a series.
 const VERSION_SERIES: u8 = 4;
-const FIXED_LEN: usize = 1 + 4 + 4 + 8 + 8;
+
+/// Where the parts of each version begin: version, topic seed, shard, epoch, score.
+const TOPIC_AT: usize = 1;
+const SHARD_AT: usize = TOPIC_AT + size_of::<u32>();
+const EPOCH_AT: usize = SHARD_AT + size_of::<u32>();
+const SCORE_AT: usize = EPOCH_AT + size_of::<u64>();
+/// Bytes before what else a version has.
+const FIXED_LEN: usize = SCORE_AT + size_of::<u64>();
+/// Of a `max_attempts`.
+const OWN_MAX_LEN: usize = size_of::<u8>();
+/// Of a `max_attempts` or 0, and a `visibility_timeout`.
+const OWN_BOTH_LEN: usize = OWN_MAX_LEN + size_of::<u32>();
 
 impl Receipt {
     /// The score of a receipt from an at-most-once claim: there is nothing left to settle.
@@ -122,16 +133,16 @@ impl Receipt {
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| help())?;
         let id_at = match bytes.first() {
             Some(&VERSION) => FIXED_LEN,
-            Some(&VERSION_OWN_MAX) => FIXED_LEN + 1,
-            Some(&VERSION_OWN_VISIBILITY | &VERSION_SERIES) => FIXED_LEN + 5,
+            Some(&VERSION_OWN_MAX) => FIXED_LEN + OWN_MAX_LEN,
+            Some(&VERSION_OWN_VISIBILITY | &VERSION_SERIES) => FIXED_LEN + OWN_BOTH_LEN,
             _ => return Err(help()),
         };
         if bytes.len() <= id_at {
             return Err(help());
         }
         let four = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        let (has_both, repeats) = (id_at > FIXED_LEN + 1, bytes[0] == VERSION_SERIES);
-        let visibility = has_both.then(|| Duration::from_millis(four(FIXED_LEN + 1).into()));
+        let (has_both, repeats) = (id_at == FIXED_LEN + OWN_BOTH_LEN, bytes[0] == VERSION_SERIES);
+        let visibility = has_both.then(|| Duration::from_millis(four(FIXED_LEN + OWN_MAX_LEN).into()));
         let visibility = visibility.filter(|visibility| !(repeats && visibility.is_zero()));
         let has_none = has_both && bytes[FIXED_LEN] == 0;
         let max_attempts = bytes.get(FIXED_LEN).copied().filter(|_| id_at > FIXED_LEN && !has_none);
@@ -142,10 +153,10 @@ impl Receipt {
         let eight = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let id = std::str::from_utf8(&bytes[id_at..]).map_err(|_| help())?;
         Ok(Self {
-            topic: four(1),
-            shard: four(5),
-            epoch: eight(9),
-            score: Score::from_raw(eight(17).cast_signed()),
+            topic: four(TOPIC_AT),
+            shard: four(SHARD_AT),
+            epoch: eight(EPOCH_AT),
+            score: Score::from_raw(eight(SCORE_AT).cast_signed()),
             max_attempts,
             visibility,
             repeats,
@@ -156,7 +167,7 @@ impl Receipt {
 
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = Vec::with_capacity(FIXED_LEN + 5 + self.id.as_str().len());
+        let mut bytes = Vec::with_capacity(FIXED_LEN + OWN_BOTH_LEN + self.id.as_str().len());
         let visibility = self.visibility.or(self.repeats.then_some(Duration::ZERO));
         bytes.push(match (visibility, self.max_attempts) {
             _ if self.repeats => VERSION_SERIES,

@@ -23,6 +23,9 @@ pub use cron::RepeatError;
 /// No message of a series falls due later, in 2255: scores are exact up to there, see [`crate::Score`].
 const LATEST: Timestamp = Timestamp::from_millis((1 << 53) / 1_000 - 1);
 
+/// What a refusal shows of a header at most.
+const SHOWN_CHARS: usize = 100;
+
 /// What a producer asks for: how a message repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -127,6 +130,20 @@ fn millis(of: Duration) -> u64 {
 }
 
 impl RepeatAsk {
+    /// What to give for this part of it; of what is none, for the whole.
+    #[must_use]
+    pub fn fix(part: &str) -> &'static str {
+        match part {
+            "every" => "give a string with a unit, like \"1h\"",
+            "cron" => "give five fields as a string, like \"0 9 * * MON-FRI\"",
+            "time_zone" => "give a name as a string, like \"Europe/Berlin\"",
+            "until" => "give whole milliseconds since the Unix epoch or RFC 3339 like \"2030-01-31T12:00:00Z\"",
+            "times" => "give a whole number, 1 or more",
+            "missed" => "give \"skip\" or \"once\"",
+            _ => "give {\"every\": \"1h\"} or {\"cron\": \"0 9 * * *\"}",
+        }
+    }
+
     /// The rule with its first message, which falls due at `due` where that is given, else at the first time of the
     /// rule after `now`: [`Repeat::at`].
     ///
@@ -134,17 +151,7 @@ impl RepeatAsk {
     ///
     /// [`RepeatError`], with the field and the fix.
     pub fn first(&self, due: Option<Timestamp>, now: Timestamp) -> Result<Repeat, RepeatError> {
-        let rule = |field, rule: Rule| {
-            let at = due.or_else(|| rule.after(now)).ok_or_else(|| {
-                RepeatError::new(
-                    field,
-                    "matches no time that will ever be; give one that does, like \"0 9 * * MON-FRI\"",
-                )
-            })?;
-            let at = check_due_at(at, now).map_err(|error| RepeatError::new(field, format!("is refused: {error}")))?;
-            Ok((rule, at))
-        };
-        let (rule, at) = match (self.every, &self.cron) {
+        let (field, rule, first) = match (self.every, &self.cron) {
             (Some(_), Some(_)) => return Err(RepeatError::new("cron", "is given beside every; give one of them")),
             (None, None) => {
                 return Err(RepeatError::new(
@@ -161,18 +168,19 @@ impl RepeatAsk {
                     return Err(RepeatError::new("every", format!("is {given}; give {least} to 10 years")));
                 }
                 let every = Duration::from_millis(millis(every));
-                rule("every", Rule::Every { every, start: due.unwrap_or_else(|| now.plus(every)) })?
+                let start = due.unwrap_or_else(|| now.plus(every));
+                ("every", Rule::Every { every, start }, Some(start))
             }
             (None, Some(text)) => {
                 let zone = self.time_zone.as_deref().unwrap_or("UTC");
                 let cron = Cron::read(text, zone)?;
-                if cron.after(now).is_none() {
-                    let detail = "matches no time that will ever be; give one that does, like \"0 9 * * MON-FRI\"";
-                    return Err(RepeatError::new("cron", detail));
-                }
-                rule("cron", Rule::Cron { text: text.trim().to_owned(), zone: zone.to_owned() })?
+                let rule = Rule::Cron { text: text.trim().to_owned(), zone: zone.to_owned() };
+                ("cron", rule, due.or_else(|| cron.after(now)))
             }
         };
+        let first =
+            first.ok_or_else(|| RepeatError::new(field, "matches no time before the year 5000; give another"))?;
+        let at = check_due_at(first, now).map_err(|error| RepeatError::new(field, format!("is refused: {error}")))?;
         if self.until.is_some_and(|until| until < at) {
             let detail = "is before the first due time; give a later one, or an earlier due time";
             return Err(RepeatError::new("until", detail));
@@ -218,6 +226,28 @@ impl Repeat {
     #[must_use]
     pub fn is_in(headers: &Headers) -> bool {
         headers.get(REPEAT).is_some()
+    }
+
+    /// Refuses headers of a new message that say a rule by which none would follow: the series would end without a word.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the header and the fix.
+    pub fn check(headers: &Headers) -> Result<(), String> {
+        let Some(text) = headers.get(REPEAT) else { return Ok(()) };
+        let is_time = |at: Timestamp| (Timestamp::ZERO..=LATEST).contains(&at);
+        let is_rule = |rule: &Rule| match rule {
+            Rule::Every { start, .. } => is_time(*start),
+            Rule::Cron { text, zone } => Cron::read(text, zone).is_ok(),
+        };
+        if Self::of(headers).is_some_and(|repeat| is_time(repeat.at) && is_rule(&repeat.rule)) {
+            return Ok(());
+        }
+        let shown: String = text.chars().take(SHOWN_CHARS).collect();
+        Err(format!(
+            "header {REPEAT:?} is {shown:?}, by which no message comes again; leave it out and give \"repeat\", like \
+             {{\"every\": \"1h\"}}, or give it as a read of the message has it"
+        ))
     }
 
     /// The headers with it.

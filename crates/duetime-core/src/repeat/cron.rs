@@ -6,6 +6,8 @@
 
 use std::str::FromStr as _;
 
+use croner::time::days_in_month;
+use croner::{CronComponent, CronPattern, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp as Moment, ToSpan as _, Zoned};
 
@@ -15,9 +17,9 @@ use crate::time::Timestamp;
 /// Minute, hour, day of the month, month, day of the week.
 const FIELDS: usize = 5;
 
-/// 4900-01-01T00:00:00Z, in seconds. The hundred years that follow are the last that are looked at, and have leap days
-/// on each day of the week: a rule that matches no date of theirs matches none, and costs no look at 3000 years.
-const LAST_CENTURY: i64 = 92_461_910_400;
+/// A month of each length there is, by its year. In 400 years each begins on each day of the week, so a rule that matches
+/// no day of any of them, whatever day of the week it begins on, matches none ever.
+const MONTHS_BY_LENGTH: [(i32, u32); 4] = [(2023, 1), (2023, 4), (2024, 2), (2023, 2)];
 
 /// Longest time that clocks are put back by, in hours, and how many times of a rule there may be in it, and a few more.
 const FOLD_HOURS_MAX: i64 = 4;
@@ -62,6 +64,10 @@ impl Cron {
             return Err(refused(format!("is {text:?}; {help}")));
         }
         let times = croner::Cron::from_str(text).map_err(|error| refused(format!("is {text:?}: {error}; {help}")))?;
+        if !matches_any(&times.pattern) {
+            let detail = format!("is {text:?}, which matches no time that will ever be; {help}");
+            return Err(refused(detail));
+        }
         let unknown = || {
             let name: String = zone.chars().take(TIME_ZONE_BYTES_MAX).collect();
             RepeatError::new("time_zone", format!("is {name:?}, which is none; give one like \"Europe/Berlin\""))
@@ -81,10 +87,8 @@ impl Cron {
         Some(moment.to_zoned(self.zone.clone()))
     }
 
-    /// The first time after `from`; `None`: there is none. Looks ahead as far as that is, 40 years at most, and through
-    /// a century where there is none.
+    /// The first time after `from`; `None`: there is none before the year 5000. Looks ahead as far as that is.
     pub fn after(&self, from: Timestamp) -> Option<Timestamp> {
-        self.times.find_next_occurrence(&self.zoned(Timestamp::from_millis(LAST_CENTURY * 1_000))?, false).ok()?;
         if !self.names_hours {
             let next = self.times.find_next_occurrence(&self.zoned(from)?, false).ok()?;
             return Some(Timestamp::from_millis(next.timestamp().as_millisecond()));
@@ -134,4 +138,21 @@ impl Cron {
         }
         None
     }
+}
+
+/// Whether there is a time that a rule matches. A search of the calendar would go on to the year 5000 where there is
+/// none.
+fn matches_any(rule: &CronPattern) -> bool {
+    let has_any = |values: &CronComponent| !values.values().is_empty();
+    let is_asked = |month: u32| rule.month_match(month).unwrap_or(false);
+    has_any(&rule.minutes)
+        && has_any(&rule.hours)
+        && MONTHS_BY_LENGTH.into_iter().any(|(year, month)| {
+            let length = days_in_month(year, month);
+            (1..=12).any(|other| is_asked(other) && days_in_month(year, other) == length)
+                && (1..=length).any(|day| {
+                    let matches = |weekday| rule.day_match(year, month, day, Weekday::from_days_from_sunday(weekday));
+                    (0..7).any(|weekday| matches(weekday).unwrap_or(false))
+                })
+        })
 }

@@ -60,6 +60,30 @@ fn what_is_kept_is_read_again_and_what_somebody_else_wrote_repeats_nothing() {
     }
 }
 
+#[test]
+fn a_header_by_which_nothing_would_follow_is_refused_and_one_that_was_kept_is_not() {
+    let now = at("2026-11-27T12:00:00Z");
+    assert_eq!(Repeat::check(&Headers::default()), Ok(()));
+    for ask in [every(3_600), RepeatAsk { times: Some(1), ..every(1) }, cron("0 9 * * MON-FRI", "Europe/Berlin")] {
+        let kept = ask.first(None, now).unwrap().kept_in(&Headers::default());
+        assert_eq!(Repeat::check(&kept), Ok(()), "{ask:?}");
+    }
+    for strange in [
+        "1h",
+        "every=1h",
+        "at=5;every=999;start=5",
+        "at=5;every=1000;start=-1",
+        "at=9223372036854775807;every=1000;start=5",
+        "at=5;cron=0 0 30 2 *;zone=UTC",
+        "at=5;cron=daily;zone=UTC",
+        "at=5;cron=0 9 * * *;zone=Nowhere",
+    ] {
+        let headers = Headers::new(vec![(REPEAT.to_owned(), strange.to_owned())]).unwrap();
+        let refused = Repeat::check(&headers).expect_err(strange);
+        assert!(refused.contains("\"duetime-repeat\"") && refused.contains("give \"repeat\""), "{refused}");
+    }
+}
+
 /// A header that somebody wrote by hand.
 #[test]
 fn a_time_that_no_store_keeps_ends_a_series() {
@@ -113,6 +137,66 @@ fn a_rule_that_makes_no_sense_is_refused_with_its_field() {
             error.to_string().contains("give") || error.to_string().contains("leave") || field == "cron",
             "{error}"
         );
+    }
+}
+
+#[test]
+fn a_rule_of_cron_that_no_date_matches_is_refused_and_every_other_has_a_time() {
+    let never = [
+        "0 0 30 2 *",
+        "0 0 31 2 *",
+        "0 0 30,31 2 *",
+        "0 0 30-31 FEB *",
+        "0 0 31 4 *",
+        "0 0 31 4,6 *",
+        "0 0 31 2,4,6,9,11 *",
+        "*/5 9-17 31 9 *",
+        "0 0 30W 2 *",
+        "0 0 31W 11 *",
+        "0 0 1-7 * +MON#2",
+        "0 0 31 * +MON#1",
+        "0 0 30 2 +MON",
+        "0 0 28 2 +FRI#5",
+        ", * * * *",
+        "* , * * *",
+        "* * , * *",
+        "* * * , *",
+        "* * * * ,",
+    ];
+    for text in never {
+        let error = Cron::read(text, "Europe/Berlin").expect_err(text);
+        assert_eq!(error.field, "cron", "{text}");
+        assert!(error.detail.contains("no time that will ever be; give five fields"), "{text}: {error}");
+    }
+    let days = ["1", "28", "29", "30", "31", "1,31", "29-31", "*/10", "L", "LW", "15W"];
+    let by_day = days.iter().flat_map(|day| ["1", "1,2", "2,3", "*"].map(|months| format!("0 9 {day} {months} *")));
+    let others = [
+        "* * * * *",
+        "*/5 * * * *",
+        "0 9 * * MON-FRI",
+        "0 0 29 2 *",
+        "0 0 28 2 *",
+        "0 0 28-31 2 *",
+        "0 0 30 4 *",
+        "0 0 30 2,4 *",
+        "0 0 31 2,3 *",
+        // Either field is enough.
+        "0 0 30 2 MON",
+        "0 0 31 4 */1",
+        "0 0 31 4 SUN#5",
+        "0 0 31 6 FRIL",
+        // Both are needed.
+        "0 0 29 2 +MON",
+        "0 0 29 2 +FRI#5",
+        "0 0 L 2 +FRI#4",
+        "0 0 13 * +FRI",
+        "0 0 ? * ?",
+        "59 23 31 12 *",
+        "0 0 * 2 MON#5",
+    ];
+    for text in others.map(str::to_owned).into_iter().chain(by_day) {
+        let rule = Cron::read(&text, "Europe/Berlin").expect(&text);
+        assert!(rule.after(at("2026-11-27T12:00:00Z")).is_some(), "{text}");
     }
 }
 

@@ -91,6 +91,11 @@ async fn a_producer_on_redis_stores_nothing_that_a_node_refuses() {
         (check(".."), "id", "\"..\""),
         (expires("b", Expiry::At(soon)), "expires_at", "before it falls due"),
         (expires("c", Expiry::After(century)), "expires", "10 years"),
+        (
+            NewMessage { headers: vec![("duetime-repeat".to_owned(), "1h".to_owned())], ..check("c") },
+            "headers",
+            "give \"repeat\"",
+        ),
         (check("c").max_attempts(0), "max_attempts", "1 to 99"),
         (check("c").max_attempts(100), "max_attempts", "1 to 99"),
         (check("c").visibility_timeout(Duration::from_millis(99)), "visibility_timeout", "100ms to 24h"),

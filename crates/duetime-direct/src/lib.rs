@@ -26,7 +26,7 @@ use std::time::Duration;
 use duetime_core::store::{Edit, Enqueue};
 use duetime_core::units::{check_delay, check_due_at};
 use duetime_core::{
-    Clock, Draw, Headers, MessageId, Nonce, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
+    Clock, Draw, Headers, MessageId, Nonce, Repeat, Timestamp, TopicName, TopicRecord, max_attempts, own_visibility,
 };
 use duetime_metrics::Meters;
 use duetime_request::RequestDeadline;
@@ -170,6 +170,7 @@ impl Direct {
             return Err(invalid("payload", detail));
         }
         let headers = Headers::new(message.headers.clone()).map_err(|error| invalid("headers", error))?;
+        Repeat::check(&headers).map_err(|error| invalid("headers", error))?;
         let made = || format!("{:032x}", rand::random::<u128>());
         let id = id(&message.id.clone().unwrap_or_else(made))?;
         id.check_new().map_err(|error| invalid("id", error))?;

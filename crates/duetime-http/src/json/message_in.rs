@@ -14,7 +14,9 @@ use duetime_core::limits::{ATTEMPTS_MAX, HEADERS_MAX, OWN_HEADERS_MAX};
 use duetime_core::store::Enqueue;
 use duetime_core::trace::ProducerTrace;
 use duetime_core::units::{check_delay, check_due_at, parse_duration, parse_time};
-use duetime_core::{Due, Expiry, Headers, MessageId, Nonce, OnConflict, Timestamp, max_attempts, own_visibility};
+use duetime_core::{
+    Due, Expiry, Headers, MessageId, Nonce, OnConflict, Repeat, Timestamp, max_attempts, own_visibility,
+};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -450,7 +452,9 @@ fn refuse_headers(text: String) -> Refusal {
 
 fn read_headers(raw: &RawValue) -> Result<Headers, Refusal> {
     let Pairs(pairs) = serde_json::from_str(raw.get()).map_err(|error| refuse_headers(refuse(&error).detail))?;
-    Headers::new(pairs).map_err(refuse_headers)
+    let headers = Headers::new(pairs).map_err(refuse_headers)?;
+    Repeat::check(&headers).map_err(refuse_headers)?;
+    Ok(headers)
 }
 
 fn read_on_conflict(raw: &RawValue) -> Result<OnConflict, Refusal> {

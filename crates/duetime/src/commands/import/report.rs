@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use duetime_client::NewMessage;
 use duetime_core::units::{check_due_at, parse_time};
-use duetime_core::{Clock as _, Due, Headers, MessageId};
+use duetime_core::{Clock as _, Due, Headers, MessageId, Repeat};
 use duetime_import::Left;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::AsyncWriteExt as _;
@@ -58,7 +58,7 @@ pub(super) fn check(message: &NewMessage, payload_bytes_max: u64) -> Result<(), 
         Some(Due::In(delay)) => duetime_core::units::check_delay(delay).map(|_| ())?,
         None => {}
     }
-    Headers::new(message.headers.clone())?;
+    Repeat::check(&Headers::new(message.headers.clone())?)?;
     if message.payload.len() as u64 > payload_bytes_max {
         return Err(too_large(message, payload_bytes_max));
     }

@@ -8,7 +8,7 @@ use anyhow::bail;
 use duetime_client::{Answer, Became, ClientError, ItemProblem, NewMessage, Outcome, Placed};
 use duetime_core::limits::ID_BYTES_MAX;
 use duetime_core::units::check_due_at;
-use duetime_core::{Clock as _, Due, Headers, MessageId, OnConflict, Version};
+use duetime_core::{Clock as _, Due, Headers, MessageId, OnConflict, Repeat, Version};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::side::{ASKED, NO_TOPIC, Side, Tally, is_no_topic};
@@ -51,8 +51,7 @@ impl Pending {
         if let Some(Due::At(at)) = self.message.due {
             check_due_at(at, SystemClock.now())?;
         }
-        Headers::new(self.copy().headers)?;
-        Ok(())
+        Repeat::check(&Headers::new(self.copy().headers)?)
     }
 
     /// The id of its copy: of this version, so that none takes the place of another.

@@ -78,7 +78,7 @@ async fn rules_are_refused_with_the_field_and_topics_that_remove_first_take_none
         ("repeat.cron", json!({"cron": "every day"})),
         ("repeat.time_zone", json!({"cron": "0 9 * * *", "time_zone": "Berlin"})),
         ("repeat.times", json!({"every": "1h", "times": 0})),
-        ("repeat", json!({"evry": "1h"})),
+        ("repeat.missed", json!({"every": "1h", "missed": 5})),
         ("repeat", json!("hourly")),
     ];
     for (field, repeat) in bad {

@@ -27,9 +27,15 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal
         return Err(Refusal::new("invalid_value", "this is no JSON object; send one: {…}"));
     }
     serde_json::from_slice(bytes).map_err(|error| {
-        let refusal = refuse(&error);
+        let mut refusal = refuse(&error);
+        let is_data = error.classify() == Category::Data;
+        // A number where a word belongs, or one that is too large, ends the reader as what is no JSON does.
+        let is_other = !is_data && serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+        if is_other {
+            refusal = Refusal::new("invalid_value", format!("a value of another kind is wanted: {error}"));
+        }
         // The reader alone does not say where it was: it is asked once more, for refusals only.
-        let unnamed = refusal.field.is_none() && error.classify() == Category::Data;
+        let unnamed = refusal.field.is_none() && (is_data || is_other);
         let read = unnamed.then(|| serde_path_to_error::deserialize::<_, T>(&mut Deserializer::from_slice(bytes)));
         match read.and_then(Result::err) {
             Some(found) if found.path().iter().len() > 0 => refusal.at(found.path().to_string()),

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use crate::json::fields::refuse;
+use crate::json::fields;
 use crate::json::problem::Refusal;
 use crate::json::schema;
 
@@ -49,10 +49,10 @@ pub(crate) fn read_repeat(
     expires_at_a_moment: bool,
     now: Timestamp,
 ) -> Result<Repeat, Refusal> {
-    let ask: RepeatAsk = serde_json::from_str(raw.get()).map_err(|error| {
-        let help = r#"give {"every": "1h"} or {"cron": "0 9 * * *"}"#;
-        let detail = format!("repeat: {}; {help}", refuse(&error).detail);
-        Refusal::new("invalid_value", detail).at("repeat")
+    let ask: RepeatAsk = fields::read(raw.get().as_bytes()).map_err(|refusal| {
+        let part = refusal.field.unwrap_or_default();
+        let field = if part.is_empty() { "repeat".to_owned() } else { format!("repeat.{part}") };
+        Refusal::new(refusal.code, format!("{field}: {}; {}", refusal.detail, RepeatAsk::fix(&part))).at(field)
     })?;
     if expires_at_a_moment {
         let detail = "expires_at is one moment, and each message of the series would expire then; give expires, which \

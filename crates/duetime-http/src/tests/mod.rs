@@ -28,6 +28,7 @@ mod operations;
 mod packed;
 mod pauses;
 mod plans;
+mod series;
 mod shares;
 mod sink_access;
 mod sinks;

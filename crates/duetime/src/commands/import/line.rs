@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use duetime_client::{NewMessage, Previous};
 use duetime_core::units::{parse_duration, parse_time};
 use duetime_core::{
-    Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, REPEAT, VISIBILITY, Version, max_attempts, own_visibility,
+    Due, EXPIRES, Expiry, MAX_ATTEMPTS, OnConflict, PREVIOUS, REPEAT, RepeatAsk, VISIBILITY, Version, max_attempts,
+    own_visibility,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -137,13 +138,24 @@ pub(super) fn with_reason(line: &[u8], why: &str) -> Vec<u8> {
     }
 }
 
+/// Reads JSON. An error comes with the field that is to blame, where the reader was at one.
+fn read_json<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, (String, String)> {
+    serde_json::from_slice(json).map_err(|error| {
+        // The reader alone does not say where it was: it is asked once more, for refusals only.
+        let read = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(json));
+        let at = read.err().filter(|found| found.path().iter().len() > 0).map(|found| found.path().to_string());
+        (at.unwrap_or_default(), error.to_string())
+    })
+}
+
 /// Reads a line.
 ///
 /// # Errors
 ///
 /// A sentence that names the field and the fix.
 pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
-    let fields: Fields<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let fields: Fields<'_> =
+        read_json(line).map_err(|(at, error)| if at.is_empty() { error } else { format!("{at}: {error}") })?;
     let payload = match (fields.payload, fields.payload_base64) {
         (Some(_), Some(_)) => return Err("payload and payload_base64 are both given; give one of them".to_owned()),
         (None, None) => Vec::new(),
@@ -196,8 +208,11 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     }
     let is_said = message.headers.iter().any(|(name, _)| name == REPEAT);
     if let Some(asked) = fields.repeat.filter(|_| !is_said) {
-        let asked = serde_json::from_str(asked.get()).map_err(|error| format!("repeat: {error}"))?;
-        message.repeat = Some(Box::new(asked));
+        let asked = read_json(asked.get().as_bytes()).map_err(|(part, error)| {
+            let field = if part.is_empty() { "repeat".to_owned() } else { format!("repeat.{part}") };
+            format!("{field}: {error}; {}", RepeatAsk::fix(&part))
+        });
+        message.repeat = Some(Box::new(asked?));
     }
     message.on_conflict = match fields.on_conflict.as_deref() {
         None | Some("reject") => OnConflict::Reject,
@@ -286,6 +301,14 @@ mod tests {
             (br#"{"id":"a","max_attempts":"many"}"#, "max_attempts is \"many\"; give a whole number"),
             (br#"{"id":"a","visibility_timeout":"25h"}"#, "visibility_timeout must be 100ms to 24h"),
             (br#"{"id":"a","visibility_timeout":"x"}"#, "visibility_timeout: \"x\" is not a duration"),
+            (br#"{"id":7}"#, "id: invalid type: integer `7`, expected a string"),
+            (br#"{"id":"a","headers":{"b":1}}"#, "headers.b: invalid type"),
+            (br#"{"id":"a","repeat":"1h"}"#, "repeat: invalid type: string \"1h\""),
+            (br#"{"id":"a","repeat":{"every":60}}"#, "repeat.every: 60 has no unit"),
+            (br#"{"id":"a","repeat":{"every":"1h","times":"3"}}"#, "repeat.times: invalid type"),
+            (br#"{"id":"a","repeat":{"cron":7}}"#, "as a string, like \"0 9 * * MON-FRI\""),
+            (br#"{"id":"a","repeat":{"every":"1h","missed":5}}"#, "give \"skip\" or \"once\""),
+            (br#"{"id":"a","repeat":{"evry":"1h"}}"#, "unknown field `evry`"),
             (b"{\"id\":", "EOF"),
         ] {
             let error = read(line).map(|_| ()).unwrap_err();

@@ -13,6 +13,7 @@ pub(crate) mod dead_groups;
 pub(crate) mod dead_redrive;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
+mod enqueue_batch;
 pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod first_message;

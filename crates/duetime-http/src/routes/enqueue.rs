@@ -12,9 +12,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use duetime_core::store::{Enqueue, EnqueueOutcome};
+use duetime_core::store::EnqueueOutcome;
 use duetime_core::trace::ProducerTrace;
-use duetime_core::{MessageId, TopicName, TopicRecord};
+use duetime_core::{End, MessageId, TopicRecord};
 use duetime_request::RequestDeadline;
 use duetime_router::Placed;
 use futures::{FutureExt as _, StreamExt as _};
@@ -27,10 +27,11 @@ use crate::auth::{Caller, Scope};
 use crate::json::became::BecameView;
 use crate::json::bounded_vec::BoundedVec;
 use crate::json::message_in::{self, MessageSchema, Rules};
-use crate::json::ndjson::{self, Line, Lines};
+use crate::json::ndjson::{self, Lines};
 use crate::json::path::Topic;
 use crate::json::problem::{Problem, Refusal, Verdict};
 use crate::json::trace::trace_of;
+use crate::routes::enqueue_batch::EnqueueBatch;
 use crate::routes::first_message;
 use crate::routes::results::{ItemError, PlacedView, Results, Style, outcome_word, write_placed};
 use crate::server::body::{self, BODY_BYTES_MAX, BodyKind, BodyProgress};
@@ -43,12 +44,7 @@ const STREAM_ITEMS: usize = 4096;
 /// Messages of an array that are enqueued together: a larger array in smaller portions, so that single calls of others
 /// pass between them.
 const ARRAY_ITEMS: usize = memory::LARGE_ITEMS;
-/// Of messages some of which repeat: a rule that matches no date takes about two milliseconds to be refused.
-const REPEATING_ITEMS: usize = 8;
 const LARGE_ARRAY_ITEMS: usize = 256;
-
-/// A batch of a stream is enqueued when its lines have so many bytes.
-const STREAM_BYTES: usize = 4 << 20;
 
 /// Bytes of a message beside its payload: id, headers, times, with escapes.
 const AROUND_PAYLOAD: usize = 128 << 10;
@@ -197,12 +193,15 @@ async fn one(
 /// Why nothing was scheduled.
 fn refusal(id: &MessageId, placed: &Placed) -> Problem {
     let outcome = outcome_word(placed.outcome);
-    let why = match (placed.outcome, &placed.became) {
-        (EnqueueOutcome::CancelledBefore, _) => "was cancelled before it came, which its topic remembers",
-        (_, Some(_)) => "was there before and has ended, which its topic remembers",
-        (_, None) => "is there already",
+    let (why, rule) = match (placed.outcome, &placed.became) {
+        (EnqueueOutcome::CancelledBefore, _) => ("was cancelled before it came, which its topic remembers", "replace"),
+        (_, Some(became)) if became.end == End::Moved => {
+            ("moved elsewhere and lives there, which its topic remembers", "return")
+        }
+        (_, Some(_)) => ("was there before and has ended, which its topic remembers", "replace"),
+        (_, None) => ("is there already", "replace"),
     };
-    let detail = format!("nothing was changed: {id:?} {why}; \"on_conflict\": \"replace\" schedules it all the same");
+    let detail = format!("nothing was changed: {id:?} {why}; \"on_conflict\": \"{rule}\" schedules it all the same");
     let due_at = placed.due_at.as_millis();
     Problem::new(StatusCode::CONFLICT, outcome, detail).with(Verdict {
         id: Some(id.as_str().to_owned()),
@@ -229,87 +228,18 @@ async fn many(
     let longest = raw.iter().map(|item| item.get().len()).max().unwrap_or(0);
     let rules = rules(app, record, longest, trace.as_ref()).await?;
     let mut results = Results::new(style, raw.len());
-    let portion = match raw.len() > ARRAY_ITEMS {
-        _ if raw.iter().any(|item| item.get().contains("\"repeat\"")) => REPEATING_ITEMS,
-        true => LARGE_ARRAY_ITEMS,
-        false => ARRAY_ITEMS,
-    };
+    let portion = if raw.len() > ARRAY_ITEMS { LARGE_ARRAY_ITEMS } else { ARRAY_ITEMS };
     for (at, some) in raw.chunks(portion).enumerate() {
         if at > 0 {
             tokio::task::yield_now().await;
         }
         let mut batch = EnqueueBatch::default();
         for item in some {
-            batch.read(item.get().as_bytes(), None, &rules);
+            batch.read(item.get().as_bytes(), None, &rules).await;
         }
         batch.enqueue(app, &record.name, &mut results).await;
     }
     Ok(answer(style, Body::from(results.finish())))
-}
-
-/// One item of a batch: on its way, or refused already.
-enum BatchEntry {
-    /// By how much its due time is past, and its line.
-    Sent(MessageId, Option<u64>, Option<u64>),
-    Refused(Option<String>, Refusal, Option<u64>),
-}
-
-#[derive(Default)]
-struct EnqueueBatch {
-    entries: Vec<BatchEntry>,
-    items: Vec<Enqueue>,
-    bytes: usize,
-}
-
-impl EnqueueBatch {
-    /// Of one refusal that ends a stream.
-    fn refused(refusal: Refusal) -> Self {
-        Self { entries: vec![BatchEntry::Refused(None, refusal, None)], ..Self::default() }
-    }
-
-    fn read(&mut self, json: &[u8], line: Option<u64>, rules: &Rules<'_>) {
-        self.bytes += json.len();
-        match message_in::read(json, rules) {
-            Ok(item) => {
-                let late_by_ms = message_in::late_by_ms(item.due, rules.now);
-                self.entries.push(BatchEntry::Sent(item.id.clone(), late_by_ms, line));
-                self.items.push(item);
-            }
-            Err((id, mut refusal)) => {
-                // The column alone says the place within one line.
-                if line.is_some() {
-                    refusal.detail = refusal.detail.replace(" at line 1 column ", " at column ");
-                }
-                self.entries.push(BatchEntry::Refused(id, refusal, line));
-            }
-        }
-    }
-
-    fn read_line(&mut self, line: Line, rules: &Rules<'_>, bytes_max: usize) {
-        match line.bytes {
-            Some(bytes) => self.read(&bytes, Some(line.number), rules),
-            None => {
-                let detail = format!("the line has more than {bytes_max} bytes; send less in one message");
-                self.entries.push(BatchEntry::Refused(None, Refusal::new("line_too_long", detail), Some(line.number)));
-            }
-        }
-    }
-
-    fn is_full(&self, items_max: usize) -> bool {
-        self.entries.len() >= items_max || self.bytes >= STREAM_BYTES
-    }
-
-    async fn enqueue(self, app: &HttpParts, topic: &TopicName, results: &mut Results) {
-        let mut answers = app.router.enqueue(topic, self.items).await.into_iter();
-        for entry in &self.entries {
-            match entry {
-                BatchEntry::Sent(id, late_by_ms, line) => {
-                    results.placed((id.as_str(), *late_by_ms), &answers.next().expect("one answer for each"), *line);
-                }
-                BatchEntry::Refused(id, refusal, line) => results.refused(id.as_deref(), refusal, *line),
-            }
-        }
-    }
 }
 
 /// A batch of a stream is enqueued within this time.
@@ -356,7 +286,7 @@ impl EnqueueStream {
                     rules = again.unwrap_or(rules);
                     is_fresh = true;
                 }
-                batch.read_line(line, &rules, self.line_bytes_max);
+                batch.read_line(line, &rules, self.line_bytes_max).await;
                 if batch.is_full(items_max) {
                     return batch;
                 }
@@ -364,7 +294,7 @@ impl EnqueueStream {
             if self.ended {
                 return batch;
             }
-            let chunk = if batch.entries.is_empty() {
+            let chunk = if batch.is_empty() {
                 tokio::select! {
                     biased;
                     problem = self.caller.refused() => return self.refused(&problem),
@@ -384,7 +314,7 @@ impl EnqueueStream {
                 Ok(None) => {
                     self.ended = true;
                     if let Some(line) = self.lines.last() {
-                        batch.read_line(line, &rules, self.line_bytes_max);
+                        batch.read_line(line, &rules, self.line_bytes_max).await;
                     }
                 }
                 Ok(Some(Err(error))) => {
@@ -392,12 +322,12 @@ impl EnqueueStream {
                     let early = || Refusal::new("body_unreadable", format!("the stream ended early: {error}"));
                     let busy = self.account.refusal("send what follows again after a pause");
                     let refusal = busy.map_or_else(early, |busy| Refusal::new(busy.code, busy.detail));
-                    batch.entries.push(BatchEntry::Refused(None, refusal, None));
+                    batch.refuse(refusal);
                 }
                 Err(_) => {
                     self.ended = true;
                     let refusal = Refusal::new("body_timeout", body::too_slow().detail);
-                    batch.entries.push(BatchEntry::Refused(None, refusal, None));
+                    batch.refuse(refusal);
                 }
             }
         }
@@ -414,7 +344,7 @@ impl EnqueueStream {
     async fn admitted(&mut self, batch: EnqueueBatch) -> EnqueueBatch {
         loop {
             let waited = match self.caller.current() {
-                Ok(caller) => caller.limits().try_messages(batch.items.len()),
+                Ok(caller) => caller.limits().try_messages(batch.messages()),
                 Err(problem) => return self.refused(&problem),
             };
             let Err(wait) = waited else { return batch };
@@ -429,8 +359,8 @@ impl EnqueueStream {
     async fn step(&mut self) -> Vec<u8> {
         let mut batch = self.batch().await;
         // What was counted as it came is by now in the batch, in the line that is not whole, or gone.
-        self.account.hold(self.lines.held() + 2 * batch.bytes + batch.entries.len() * memory::ITEM_BYTES);
-        if !batch.entries.is_empty() {
+        self.account.hold(self.lines.held() + 2 * batch.bytes() + batch.len() * memory::ITEM_BYTES);
+        if !batch.is_empty() {
             batch = self.admitted(batch).await;
             let end = self.end.renewed(BATCH_MAX);
             end.scope(batch.enqueue(&self.app, &self.record.name, &mut self.results)).await;

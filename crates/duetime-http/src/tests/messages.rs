@@ -80,6 +80,13 @@ async fn a_cancel_of_a_version_answers_changed_where_the_message_is_another_one_
     assert_eq!(words, ["changed", "cancelled", "cancelled", ""], "{moved}");
     assert_eq!(results[1]["became"]["outcome"], "cancelled", "it was cancelled before: {moved}");
     assert_eq!((&results[2]["became"], &results[3]["error"]["code"]), (&json!(null), &json!("invalid_version")));
+    for rule in ["reject", "replace", "earliest"] {
+        let again = api.enqueue(&json!({"id": "c", "on_conflict": rule}).to_string()).await;
+        let refused = again.json();
+        assert_eq!((again.status.as_u16(), &refused["became"]["outcome"]), (409, &json!("moved")), "{refused}");
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains("\"on_conflict\": \"return\"") && !detail.contains("replace"), "{refused}");
+    }
     let gone = api.delete(&format!("{MESSAGES}/c")).await;
     assert_eq!((gone.status.as_u16(), &gone.json()["outcome"]), (404, &json!("moved")));
     assert_eq!(gone.json()["became"]["version"], c);
@@ -159,6 +166,7 @@ async fn bad_input_is_refused_with_its_code_field_and_fix() {
         (r#"{"payload_base64":[]}"#, "invalid_payload", "payload_base64", "quotes"),
         (r#"{"headers":{"a b":"c"}}"#, "invalid_headers", "headers", "a b"),
         (r#"{"headers":{"a":1}}"#, "invalid_headers", "headers", "string"),
+        (r#"{"headers":{"duetime-repeat":"1h"}}"#, "invalid_headers", "headers", "give \"repeat\""),
         (r#"{"headers":{"a":"1","a":"2"}}"#, "invalid_headers", "headers", "twice"),
         (r#"{"on_conflict":"ignore"}"#, "invalid_on_conflict", "on_conflict", "reject"),
     ] {

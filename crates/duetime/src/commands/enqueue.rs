@@ -169,6 +169,11 @@ fn why_not(placed: &Placed) -> String {
             "was cancelled before it came, as its topic remembers; nothing was scheduled (--replace does so all the same)"
                 .to_owned()
         }
+        (_, Some(became)) if became.outcome == "moved" => {
+            "moved elsewhere and lives there, as its topic remembers; nothing was scheduled (a request with \"on_conflict\": \
+             \"return\" does so all the same)"
+                .to_owned()
+        }
         (_, Some(became)) => format!(
             "was there before, and is {} now, as its topic remembers; nothing was scheduled (--replace does so all the same)",
             became.outcome
@@ -190,6 +195,8 @@ mod tests {
         let gone = serde_json::json!({"outcome": "delivered", "at": 1});
         assert!(why("duplicate", serde_json::Value::Null).starts_with("is there already"));
         assert!(why("duplicate", gone.clone()).starts_with("was there before, and is delivered now"));
+        let moved = why("duplicate", serde_json::json!({"outcome": "moved", "at": 1}));
+        assert!(moved.contains("return") && !moved.contains("--replace"), "{moved}");
         assert!(why("cancelled_before", gone).starts_with("was cancelled before it came"));
     }
 }

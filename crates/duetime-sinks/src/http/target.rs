@@ -103,7 +103,7 @@ impl HttpTarget {
     }
 
     /// Hands messages over in one request. What is refused together is sent again one by one, so that only the message that is
-    /// to blame is refused; at most once it is not.
+    /// to blame is refused.
     async fn hand_over_together(
         &self,
         topic: &GateMember,
@@ -112,7 +112,7 @@ impl HttpTarget {
     ) -> Vec<Verdict> {
         let verdicts = self.hand_over_batch(topic, template, messages).await;
         let is_refused = matches!(verdicts.first(), Some(Verdict::Refused { .. }));
-        if messages.len() == 1 || !is_refused || messages.iter().any(|message| message.at_most_once) {
+        if messages.len() == 1 || !is_refused {
             return verdicts;
         }
         // Afterwards somebody else may have them, and whoever waits for the verdicts waits no longer.
@@ -426,11 +426,12 @@ impl Sink for HttpSink {
 
     async fn deliver(&self, batch: &[Delivery]) -> Vec<Verdict> {
         let (target, turns, template) = (&self.target, &self.turns, &self.template);
-        let most = target.config.batch;
-        if most == 1 {
+        if target.config.batch == 1 {
             let requests = batch.iter().map(|message| target.hand_over(turns, template, message));
             return futures::future::join_all(requests).await;
         }
+        // A target that refuses several together says nothing of each, and none may be sent again to learn it.
+        let most = if batch.iter().any(|message| message.at_most_once) { 1 } else { target.config.batch };
         let parts = batch::split(batch, most).into_iter();
         let requests = parts.map(|part| target.hand_over_together(turns, template, &batch[part]));
         futures::future::join_all(requests).await.concat()

@@ -139,18 +139,30 @@ async fn only_the_message_that_is_to_blame_is_refused_with_its_batch() {
     let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
     assert!(refused(&verdicts[7]) && taken == 39, "{verdicts:?}");
     assert_eq!(hook.hits().len(), 41);
-    // At most once nothing is sent a second time.
-    hook.forget();
-    let once: Vec<Delivery> = sent.into_iter().map(|one| Delivery { at_most_once: true, ..one }).collect();
-    let verdicts = sink.deliver(&once).await;
-    assert!(verdicts.iter().all(refused), "{verdicts:?}");
-    assert_eq!(hook.hits().len(), 1);
     // A message that was tried before goes by itself.
     hook.forget();
     let again: Vec<Delivery> =
         (0..4).map(|n| Delivery { attempt: 1 + n % 2, ..message(&format!("m{n}"), "fine") }).collect();
     sink.deliver(&again).await;
     assert_eq!(hook.hits().len(), 4);
+}
+
+#[tokio::test]
+async fn at_most_once_each_message_is_sent_alone_and_a_refusal_loses_no_other() {
+    let hook = Webhook::start();
+    hook.answer(|hit| Answer::status(if is_refused(hit) { 422 } else { 200 }));
+    let sink = sink(&hook, "batch = 100");
+    let payload = |n: usize| if n == 7 { "refuse me" } else { "fine" };
+    let sent: Vec<Delivery> =
+        (0..40).map(|n| Delivery { at_most_once: true, ..message(&format!("m{n}"), payload(n)) }).collect();
+    let verdicts = sink.deliver(&sent).await;
+    let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
+    assert!(matches!(&verdicts[7], Verdict::Refused { .. }) && taken == 39, "{verdicts:?}");
+    let mut had: Vec<String> = hook.hits().iter().flat_map(ids).collect();
+    assert_eq!((hook.hits().len(), had.len()), (40, 40), "in the format of a batch, and none a second time");
+    had.sort();
+    had.dedup();
+    assert_eq!(had.len(), 40);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use duetime_client::{ClaimedMessage, Client, ConsumeOptions, ConsumerEvent, Due, NewMessage};
+use duetime_client::{Claim, ClaimedMessage, Client, ConsumeOptions, ConsumerEvent, Due, NewMessage};
 use duetime_testkit::servers::Node;
 use duetime_testkit::wait::{Because, let_pass};
 use parking_lot::Mutex;
@@ -92,4 +92,22 @@ async fn a_handler_whose_message_is_cancelled_is_dropped_and_a_stop_gives_back_w
     assert_eq!(done(&node, Method::GET, "orders/messages/held", &Value::Null).await["attempts"], 0);
     let gone = client.consume("nope", ConsumeOptions::default(), std::future::pending(), |_| async {}).await;
     assert_eq!(gone.unwrap_err().problem().unwrap().code, "unknown_topic");
+}
+
+/// The node answers a watermark that is waited for later than anything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watermark_is_waited_for_longer_than_another_answer() {
+    let node = Node::start_embedded(PROGRAM, "").await;
+    done(&node, Method::PUT, "bills", &json!({"shards": 1, "watermark": true})).await;
+    let client = Client::new(&node.url(), None).unwrap();
+    let placed = client.enqueue("bills", &NewMessage::new("x").due(Due::In(Duration::ZERO))).await.unwrap();
+    let due_at = placed.due_at.unwrap();
+    let hurried = client.clone().timeout(Duration::from_millis(500));
+    let held = hurried.watermark("bills", Some(due_at + 1), VISIBILITY).await.expect("it is not cut short");
+    assert_eq!((held.watermark, held.reached), (due_at, Some(false)), "the message is not done: {held:?}");
+    let waiting = tokio::spawn(async move { hurried.watermark("bills", Some(due_at + 1), PATIENCE).await });
+    let claimed = client.claim("bills", &Claim { wait: PATIENCE, ..Claim::default() }).await.unwrap();
+    client.ack("bills", &[claimed.messages[0].receipt.clone()]).await.unwrap();
+    let reached = waiting.await.unwrap().unwrap();
+    assert_eq!(reached.reached, Some(true), "{reached:?}");
 }

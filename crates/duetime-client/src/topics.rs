@@ -157,7 +157,9 @@ impl Client {
     /// See [`ClientError`]. The node refuses with the code `topic_has_no_watermark` where the topic was created without one.
     pub async fn watermark(&self, topic: &str, until: Option<i64>, wait: Duration) -> Result<Watermark, ClientError> {
         let query = until.map(|until| format!("?until={until}&wait={}", millis(wait))).unwrap_or_default();
-        self.get(&format!("/v1/topics/{}/watermark{query}", part(topic))).await
+        let path = format!("/v1/topics/{}/watermark{query}", part(topic));
+        let waits = if until.is_some() { wait } else { Duration::ZERO };
+        self.call_again(self.request(Method::GET, &path)?.timeout(self.answer_max + waits)).await
     }
 
     /// How many messages fall due in each of the coming `buckets` of that length.

@@ -98,3 +98,57 @@ async fn explain_names_the_key_and_slot_that_redis_has() {
     let shard = &shards["shards"][explained["shard"].as_u64().unwrap() as usize];
     assert_eq!(shard["slot"], explained["slot"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_repeats_is_given_a_rule_and_shows_it() {
+    let node = node().await;
+    to(&node, &["topic", "create", "orders"]).done();
+    let poll = ["enqueue", "orders", "--id", "poll", "--every", "1h", "--times", "24", "--missed", "once"];
+    assert!(to(&node, &poll).done().out.contains("poll scheduled, due"));
+    let read = to(&node, &["get", "orders", "poll", "--json"]).done().json();
+    let rule = &read["repeat"];
+    assert_eq!((&rule["every"], &rule["times"], &rule["missed"]), (&"1h".into(), &24.into(), &"once".into()), "{read}");
+    let due = read["due_at"].as_i64().unwrap();
+    assert_eq!(rule["next_at"], due + 3_600_000, "{read}");
+    let cron = ["enqueue", "orders", "--id", "report", "--cron", "0 9 * * MON-FRI", "--time-zone", "Europe/Berlin"];
+    let until = [&cron[..], &["--until", "2030-01-31T12:00:00Z", "--delay", "5m"]].concat();
+    to(&node, &until).done();
+    let read = to(&node, &["get", "orders", "report", "--json"]).done().json();
+    let rule = &read["repeat"];
+    assert_eq!((&rule["cron"], &rule["time_zone"]), (&"0 9 * * MON-FRI".into(), &"Europe/Berlin".into()), "{read}");
+    assert_eq!(rule["until"], 1_896_091_200_000_i64, "{read}");
+    let shown = to(&node, &["get", "orders", "report"]).done().out;
+    assert!(shown.contains("0 9 * * MON-FRI") && shown.contains("Europe/Berlin"), "{shown}");
+    let again = |args: &[&str]| to(&node, &[&["enqueue", "orders"], args].concat());
+    again(&["--every", "1h", "--cron", "0 9 * * *"]).refused(2, &["--every", "--cron"]);
+    again(&["--every", "1h", "--time-zone", "UTC"]).refused(2, &["--cron"]);
+    again(&["--times", "3"]).refused(1, &["--every or --cron"]);
+    again(&["--every", "1ms"]).refused(1, &["repeat.every", "10 years"]);
+    again(&["--cron", "0 0 30 2 *"]).refused(1, &["repeat.cron", "no time that will ever be"]);
+    again(&["--cron", "0 9 * * *", "--time-zone", "Berlin"]).refused(1, &["repeat.time_zone", "Europe/Berlin"]);
+    let cancelled = to(&node, &["cancel", "orders", "poll", "report", "--json"]).done().json();
+    assert_eq!(cancelled["results"][1]["outcome"], "cancelled", "it ends the series: {cancelled}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watermark_of_a_topic_says_what_holds_it_back_and_is_waited_for() {
+    let node = node().await;
+    to(&node, &["topic", "create", "orders"]).done();
+    to(&node, &["watermark", "orders"]).refused(1, &["has no watermark", "watermark = true"]);
+    to(&node, &["topic", "create", "bills", "--watermark", "true"]).done();
+    let free = to(&node, &["watermark", "bills", "--json"]).done().json();
+    assert!(free["watermark"].as_i64().is_some() && free.get("held_by").is_none(), "{free}");
+    let placed = to(&node, &["enqueue", "bills", "--id", "bill-1", "--json"]).done().json();
+    let until = (placed["due_at"].as_i64().unwrap() + 1).to_string();
+    let held = to(&node, &["watermark", "bills", "--until", &until, "--wait", "1s"]);
+    assert_eq!(held.status, 1, "{}", held.out);
+    assert!(held.out.contains("done before") && held.out.contains("bill-1 of shard"), "{}", held.out);
+    assert!(held.out.contains("waits to be claimed; it was due at"), "{}", held.out);
+    let claimed = to(&node, &["claim", "bills", "--wait", "20s", "--json"]).done().json();
+    let held = to(&node, &["watermark", "bills"]).done().out;
+    assert!(held.contains("is in flight until"), "{held}");
+    to(&node, &["ack", "bills", claimed["messages"][0]["receipt"].as_str().unwrap()]).done();
+    let reached = to(&node, &["watermark", "bills", "--until", &until, "--wait", "20s", "--json"]).done().json();
+    assert_eq!(reached["reached"], true, "{reached}");
+    to(&node, &["watermark", "bills", "--wait", "1s"]).refused(2, &["--until"]);
+}

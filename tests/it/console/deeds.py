@@ -324,6 +324,22 @@ def main():
         page.goto(f"{url}/#/message/orders/report")
         expect(page.locator("main")).to_contain_text("0 9 * * * by the clocks of Europe/Berlin, 5 left with this one")
         expect(page.locator("dt", has_text="the next one").locator("+ dd")).not_to_be_empty()
+
+        # Up to when a topic is done, and what holds that back.
+        api("PUT", "/v1/topics/bills", {"shards": 1, "watermark": True})
+        due = api("POST", "/v1/topics/bills/messages", {"id": "bill-1"})[1]["due_at"]
+        held = lambda: api("GET", f"/v1/topics/bills/watermark?until={due + 1}")[1].get("held_by")
+        until(page, held, "the watermark is held by what is due")
+        page.goto(f"{url}/#/topic/bills")
+        done_before = page.locator("dt", has_text="done before").locator("+ dd")
+        expect(done_before).to_contain_text("due, bill-1, shard 0")
+        api("DELETE", "/v1/topics/bills/messages/bill-1")
+        page.reload()
+        expect(done_before).not_to_contain_text("bill-1")
+        expect(done_before).not_to_have_text("…")
+        page.goto(f"{url}/#/topic/orders")
+        expect(page.locator("main")).to_contain_text("shards now")
+        expect(page.locator("dt", has_text="done before")).to_have_count(0)
     print("what was agreed to is what was done")
 
 

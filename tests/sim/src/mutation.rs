@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::scripts::{
     ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT,
-    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE, WATERMARK,
+    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// Where the store puts more into the text of a file.
@@ -221,9 +221,6 @@ mutations! {
     ];
     "first-due-time-left-behind", "a move takes the first due time along": [
         piece(PUT, "if u[1] then call('ZADD', U, unpack(u)) end", ""),
-    ];
-    "outbox-is-done", "what is on its way between two shards is not done": [
-        piece(WATERMARK, "local frozen = call('HLEN', O) > 1 and call('HGETALL', O) or {}", "local frozen = {}"),
     ];
     "copied-not-moved", "what is frozen is nowhere else": [
         piece(TAKE, "if live[1] then call('ZREM', Z, unpack(live)) end", ""),

@@ -1,9 +1,12 @@
 //! Some worlds, and rules that must be missed. Ten thousand: `cargo run --release -p duetime-sim --bin simulate 0 10000`.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Mutex;
 
 use duetime_sim::{MUTATIONS, Mutation, Plan, Sum, each, judged, noticed};
+
+const MODEL: &str = include_str!("../../../docs/MODEL.md");
 
 const SEEDS: u64 = 32;
 /// With `DUETIME_TEST_QUICK`, which `./test --quick` sets: too few for all that can happen to happen.
@@ -54,6 +57,16 @@ fn the_same_seed_is_the_same_world_in_one_process_and_in_another() {
 fn every_rule_is_in_the_scripts_as_the_product_has_them() {
     let faults: Vec<String> = MUTATIONS.iter().flat_map(|one| one.faults()).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_rules_that_can_be_taken_out_are_those_that_the_document_lists() {
+    let (_, table) = MODEL.split_once("| taken out | the rule |\n|---|---|\n").expect("it has the table");
+    let rows = table.lines().map_while(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    let listed: BTreeSet<(&str, &str)> = rows.collect();
+    let known: BTreeSet<(&str, &str)> = MUTATIONS.iter().map(|one| (one.name, one.rule)).collect();
+    assert_eq!(listed.difference(&known).collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "there is no such mutation");
+    assert_eq!(known.difference(&listed).collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "docs/MODEL.md lacks it");
 }
 
 /// A test for each rule, for one that is noticed late must not take the others' time. All of them:

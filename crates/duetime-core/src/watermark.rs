@@ -4,6 +4,7 @@
 //! see the section on it in `docs/PROTOCOL.md`.
 
 use crate::names::MessageId;
+use crate::score::Score;
 use crate::time::Timestamp;
 
 /// Entries of messages that are gone without their entry which one look into a shard drops.
@@ -54,4 +55,16 @@ pub enum UndoneState {
     InFlight(Timestamp),
     /// For the end of its move to another shard.
     Moving,
+}
+
+impl UndoneState {
+    /// That of a message with this score in its shard. `was_claimed`: since it was scheduled.
+    #[must_use]
+    pub fn of(score: Score, was_claimed: bool) -> Self {
+        match was_claimed {
+            _ if score.class().is_held() => Self::InFlight(score.visible_at()),
+            true => Self::Retrying(score.visible_at()),
+            false => Self::Due,
+        }
+    }
 }

@@ -345,7 +345,8 @@ impl Deliverer {
                 continue;
             }
             // What comes next has the same body, which is held until it is written.
-            let next = if said == Verdict::Accepted && !at_most_once { self.work.next_of(&delivery) } else { None };
+            let next =
+                if said == Verdict::Accepted && !at_most_once { self.work.successor_of(&delivery) } else { None };
             if next.is_none() {
                 freed.absorb(claim.guard.split_bytes());
             }

@@ -71,7 +71,7 @@ impl Work {
     }
 
     /// What follows a message that was delivered, where it is one of a series.
-    pub(crate) fn next_of(&self, delivered: &Delivery) -> Option<Box<Successor>> {
+    pub(crate) fn successor_of(&self, delivered: &Delivery) -> Option<Box<Successor>> {
         let Delivery { headers, payload, due_at, nonce, .. } = delivered;
         Successor::of((headers, payload), (*due_at, *nonce), End::Delivered, self.clock.now())
     }

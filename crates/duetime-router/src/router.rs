@@ -169,7 +169,7 @@ impl Router {
             Ok(record) => {
                 let nodes = *self.dispatcher.catalog.nodes().borrow();
                 let admission = self.limits.admit(&self.dispatcher.context, nodes, &record, &items).await;
-                let checked = admission.map(|admission| self.without_series(admission, &record, &items));
+                let checked = admission.map(|admission| self.refuse_series(admission, &record, &items));
                 checked.map(|admission| (admission, record.config.smear)).map_err(RouteError::from)
             }
             Err(error) => Err(error),
@@ -305,7 +305,7 @@ impl Router {
     ) -> Answers<(SettleAnswer, Option<u32>)> {
         let mut answers: Vec<Option<Result<_, RouteError>>> = asks.iter().map(|_| None).collect();
         let (mut places, mut receipts, mut asked, mut items) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (found, mut nexts) = (self.next_of(topic, &asks).await, Vec::new());
+        let (found, mut nexts) = (self.successors(topic, &asks).await, Vec::new());
         for (place, ((receipt, ask), next)) in asks.into_iter().zip(found).enumerate() {
             let next = match next {
                 Ok(next) => next,

@@ -9,11 +9,11 @@ use duetime_core::{DeliveryMode, End, MessageId, Receipt, Repeat, Successor, Top
 use crate::calls::topic_limits::TopicAdmission;
 use crate::error::RouteError;
 use crate::router::{BODIES_AT_ONCE, Router};
-use crate::settlement::{Next, SettleAsk, ends_one};
+use crate::settlement::{Next, SettleAsk, is_ack_of_series};
 
 impl Router {
     /// Refuses messages of a series where nobody would write the next one.
-    pub(crate) fn without_series(
+    pub(crate) fn refuse_series(
         &self,
         mut admission: TopicAdmission,
         record: &TopicRecord,
@@ -45,14 +45,14 @@ impl Router {
     /// a message is another by now, its claim's score is another too, and the settlement is refused by that.
     ///
     /// One look for each [`BODIES_AT_ONCE`] of them; none where there are none.
-    pub(crate) async fn next_of(
+    pub(crate) async fn successors(
         &self,
         topic: &TopicName,
         asks: &[(Receipt, SettleAsk)],
     ) -> Vec<Result<Next, RouteError>> {
         let mut nexts: Vec<Result<Next, RouteError>> = asks.iter().map(|_| Ok(None)).collect();
-        let ends: Vec<usize> = (0..asks.len()).filter(|at| ends_one(&asks[*at])).collect();
-        for some in ends.chunks(BODIES_AT_ONCE) {
+        let acks: Vec<usize> = (0..asks.len()).filter(|at| is_ack_of_series(&asks[*at])).collect();
+        for some in acks.chunks(BODIES_AT_ONCE) {
             let ids: Vec<MessageId> = some.iter().map(|at| asks[*at].0.id.clone()).collect();
             let found = self.get(topic, ids).await;
             let now = self.dispatcher.context.clock.now();

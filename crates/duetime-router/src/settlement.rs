@@ -32,7 +32,7 @@ pub enum SettleAsk {
 }
 
 /// Whether this is an ack of a message of a series.
-pub(crate) fn ends_one((receipt, ask): &(Receipt, SettleAsk)) -> bool {
+pub(crate) fn is_ack_of_series((receipt, ask): &(Receipt, SettleAsk)) -> bool {
     receipt.repeats && *ask == SettleAsk::Ack && receipt.score != Receipt::SETTLED
 }
 
@@ -49,9 +49,9 @@ pub(crate) fn portion<I>(asks: &mut Peekable<I>, bodies: usize) -> Vec<(Receipt,
 where
     I: Iterator<Item = (Receipt, SettleAsk)>,
 {
-    let (mut some, mut ends) = (Vec::new(), 0);
-    while let Some(ask) = asks.next_if(|ask| ends < bodies || !ends_one(ask)) {
-        ends += usize::from(ends_one(&ask));
+    let (mut some, mut acks) = (Vec::new(), 0);
+    while let Some(ask) = asks.next_if(|ask| acks < bodies || !is_ack_of_series(ask)) {
+        acks += usize::from(is_ack_of_series(&ask));
         some.push(ask);
     }
     some

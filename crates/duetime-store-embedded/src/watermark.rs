@@ -31,13 +31,8 @@ pub fn undone(conn: &Connection, state: &ShardState, now: Timestamp) -> Result<U
 fn message(row: &Row<'_>) -> Result<UndoneMessage, Fault> {
     let id = moves::read_id(row.get::<_, i64>(0)?, row.get(1))?;
     let (score, since) = (Score::from_raw(row.get(2)?), row.get::<_, Option<i64>>(3)?);
-    let state = match since {
-        _ if score.class().is_held() => UndoneState::InFlight(score.visible_at()),
-        Some(_) => UndoneState::Retrying(score.visible_at()),
-        None => UndoneState::Due,
-    };
     let due_at = since.map_or(score.visible_at(), Timestamp::from_millis);
-    Ok(UndoneMessage { id: Some(id), due_at, state })
+    Ok(UndoneMessage { id: Some(id), due_at, state: UndoneState::of(score, since.is_some()) })
 }
 
 /// See [`duetime_core::MessageStore::keep_watermark`].

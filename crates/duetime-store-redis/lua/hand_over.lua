@@ -53,9 +53,10 @@ local function taken(headers, name)
     end
   end
 end
+local HIDDEN = { MAX_ATTEMPTS, PREVIOUS, VISIBILITY, REPEAT }
 -- Takes out what is not shown. Returns when the message expires; nil: never. As expiry.rs of duetime-core reads it.
 local function expiry(headers, due)
-  for _, hidden in ipairs({ MAX_ATTEMPTS, PREVIOUS, VISIBILITY, REPEAT }) do taken(headers, hidden) end
+  for k = 1, #HIDDEN do taken(headers, HIDDEN[k]) end
   local text = taken(headers, EXPIRES)
   local after = text and string.match(text, '^%+(%d+)$')
   if after then return due + after end

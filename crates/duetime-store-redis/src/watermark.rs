@@ -30,16 +30,13 @@ pub(crate) fn read(reply: Value) -> Result<Undone, StoreError> {
     };
     // The entry that is never claimed has no score.
     let scheduled = |at: Score| {
-        let state = if at.class().is_held() { UndoneState::InFlight(at.visible_at()) } else { UndoneState::Due };
+        let state = UndoneState::of(at, false);
         Ok::<_, StoreError>(UndoneMessage { id: Some(id(&first)?), due_at: at.visible_at(), state })
     };
     let first = score(&first_score)?.map(scheduled).transpose()?;
     let entry = millis(&due)?.map(|due_at| {
         let at = if text(old_score.clone()).is_some_and(|word| !word.is_empty()) { score(&old_score)? } else { None };
-        let state = at.map_or(UndoneState::Due, |at| match at.class().is_held() {
-            true => UndoneState::InFlight(at.visible_at()),
-            false => UndoneState::Retrying(at.visible_at()),
-        });
+        let state = at.map_or(UndoneState::Due, |at| UndoneState::of(at, true));
         let id = if at.is_some() { Some(id(&old)?) } else { None };
         Ok::<_, StoreError>(UndoneMessage { id, due_at, state })
     });

@@ -31,12 +31,12 @@ async fn put(world: &World, text: &str) -> Timestamp {
     due
 }
 
-fn next_of(world: &World, claimed: &ClaimedMessage, end: End) -> Box<Successor> {
+fn successor_of(world: &World, claimed: &ClaimedMessage, end: End) -> Box<Successor> {
     Successor::of_claimed(claimed, end, world.now()).expect("it is one of a series")
 }
 
 fn delivered(world: &World, claimed: &ClaimedMessage) -> Settlement {
-    Settlement::Repeat(next_of(world, claimed, End::Delivered))
+    Settlement::Repeat(successor_of(world, claimed, End::Delivered))
 }
 
 fn due_first(first: Timestamp, turns: u32) -> Timestamp {
@@ -49,7 +49,7 @@ pub async fn the_next_one_takes_the_place_of_the_one_before(factory: &dyn StoreF
     world.put("other", Due::In(EVERY * 9)).await;
     let claimed = world.claim_one().await;
     assert!(claimed.headers.get(REPEAT).is_some());
-    let next = next_of(&world, &claimed, End::Delivered);
+    let next = successor_of(&world, &claimed, End::Delivered);
     assert_eq!(world.settle(&claimed, Settlement::Repeat(next.clone())).await, Settled::Ok);
     let found = world.get("a").await.expect("the next one is there");
     assert_eq!((found.state, found.attempts, found.redrives), (MessageState::Scheduled, 0, 0));
@@ -163,7 +163,7 @@ pub async fn what_of_a_series_was_delivered_or_expired_is_remembered_until_the_n
     assert_eq!(world.store.settle(&shard, world.now(), &batch).await.unwrap(), [Settled::Already]);
     world.reschedule("a", world.ago(1)).await;
     let second = world.claim_one().await;
-    let expired = [settle(&second, Settlement::Repeat(next_of(&world, &second, End::Expired)))];
+    let expired = [settle(&second, Settlement::Repeat(successor_of(&world, &second, End::Expired)))];
     assert_eq!(world.store.settle(&shard, world.now(), &expired).await.unwrap(), [Settled::Ok]);
     assert_eq!(world.store.settle(&shard, world.now(), &expired).await.unwrap(), [Settled::Expired]);
     let edit = [duetime_core::store::Edit::Cancel(id("a"))];

@@ -93,6 +93,8 @@ pub struct TopicRates {
     pub late_total: u64,
     /// Messages a second that the node was able to deliver.
     pub capacity: Option<f64>,
+    /// How late the last message of a herd of the coming hour will be; `None`: all will be in time, as far as that is known.
+    pub herd_late_ms: Option<f64>,
     /// Step by step, the oldest first.
     #[serde(default)]
     pub steps: Vec<RateStep>,

@@ -7,10 +7,12 @@ import time
 
 from playwright.sync_api import expect
 
-from browser import asked, asking, chromium, window_in
+from browser import asked, asking, chromium, until, window_in
 
 SEEN_WITHIN_MS = 30_000
 STEADY_S = 12
+# Enough for a node to know what it can deliver.
+MANY = 1000
 
 
 def main():
@@ -24,7 +26,10 @@ def main():
         page = window_in(browser.new_context(), SEEN_WITHIN_MS)
         # Each request goes to the next node, as behind a balancer.
         turns = itertools.cycle(urls)
-        page.route("**/v1/**", lambda route: route.continue_(url=next(turns) + route.request.url[len(urls[0]):]))
+        balanced = lambda: page.route(
+            "**/v1/**", lambda route: route.continue_(url=next(turns) + route.request.url[len(urls[0]):])
+        )
+        balanced()
         page.goto(f"{urls[0]}/#/topic/orders")
         chips = page.get_by_role("group", name="Figures of")
         taken = page.locator("main").get_by_text(re.compile(r"\d+ taken in"))
@@ -38,6 +43,11 @@ def main():
             assert "12 taken in" in taken.inner_text(), taken.inner_text()
             assert chips.get_by_role("button").all_inner_texts() == ["2 nodes", "first", "second"]
             page.wait_for_timeout(100)
+
+        # Who scans a shard another node says otherwise in a moment.
+        page.goto(f"{urls[0]}/#/shards/orders")
+        expect(page.locator("main")).to_contain_text("2 nodes in turns (round-robin).")
+        page.goto(f"{urls[0]}/#/topic/orders")
 
         # A chip narrows it to one node, on each screen, until it is taken back.
         for name, count in (("first", "5"), ("second", "7")):
@@ -61,6 +71,30 @@ def main():
         expect(page.locator("main")).to_contain_text("1 of 2 nodes")
         asked("go on")
         expect(taken).to_contain_text("12 taken in")
+
+        # What can be delivered is what the node knows that delivered most, whoever is asked.
+        first, nodes = asking(urls[0]), [asking(url) for url in urls]
+        first("PUT", "/v1/topics/slips", {"shards": 2})
+        capacities = lambda scope: [api("GET", f"/v1/topics/slips/forecast?scope={scope}").get("capacity") for api in nodes]
+
+        def delivered():
+            first("POST", "/v1/topics/slips/messages", [{} for _ in range(MANY)])
+            while first("GET", "/v1/topics/slips")["due"]:
+                claimed = first("POST", "/v1/topics/slips/claim", {"max": 256, "wait": "1s"})["messages"]
+                first("POST", "/v1/topics/slips/ack", {"receipts": [one["receipt"] for one in claimed]})
+            return capacities("node")[0]
+
+        until(page, delivered, "the first node knows what can be delivered")
+        agreed = lambda some: None not in some and len(set(some)) == 1
+        until(page, lambda: agreed(capacities("cluster")), "both nodes know what can be delivered, and the same")
+        assert capacities("node")[1] is None, capacities("node")
+        balanced()
+        page.goto(f"{urls[0]}/#/forecast/slips")
+        expect(page.locator("main")).to_contain_text("nothing of this is late")
+        end = time.monotonic() + STEADY_S
+        while time.monotonic() < end:
+            assert "is not known" not in page.locator("main").inner_text(), page.locator("main").inner_text()
+            page.wait_for_timeout(100)
     print("the figures are those of the fleet")
 
 

@@ -72,8 +72,8 @@ const clock = (length) =>
         : { weekday: "short", ...MINUTES },
   );
 
-// Bars over time; one is red above the mark, or where it is `hot`, and grey behind it is what it was `before`. Who does
-// not see them is given a table beside it. Each bar is of so many `seconds`.
+// Bars over time; one is yellow above the mark, or where it is `hot`, and grey behind it is what it was `before`. Who
+// does not see them is given a table beside it. Each bar is of so many `seconds`.
 export function Bars({
   points,
   before = [],
@@ -117,7 +117,7 @@ export function Bars({
     before.forEach((value, n) => bar(value, n, "--quiet"));
     on.globalAlpha = 1;
     points.forEach(([, value], n) =>
-      bar(value, n, (mark !== undefined && value > mark) || hot(n) ? "--bad" : "--accent"),
+      bar(value, n, (mark !== undefined && value > mark) || hot(n) ? "--careful" : "--accent"),
     );
     on.fillStyle = colour("--quiet");
     on.textAlign = "center";
@@ -136,7 +136,7 @@ export function Bars({
         ),
     );
     if (mark === undefined || mark > top) return;
-    on.strokeStyle = colour("--bad");
+    on.strokeStyle = colour("--quiet");
     on.setLineDash([6, 4]);
     on.beginPath();
     on.moveTo(LEFT, y(mark));

@@ -32,7 +32,8 @@ export function Forecast({ topic }) {
   const [{ span, smear }, look] = useLinked({ span: "", smear: "" });
   const [label, bucket, buckets, length, horizon] =
     SPANS.find((one) => one[4] === span) ?? SPANS[1];
-  const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}`);
+  // How much can be delivered, the node knows best that delivered most of it: all are asked, whichever is chosen.
+  const path = topicPath(topic, `/forecast?bucket=${bucket}&buckets=${buckets}&scope=cluster`);
   const { answer, problem } = useAnswer((signal) => get(path, signal), REFRESH_MS, [path]);
   const found = state.topics?.find((one) => one.name === topic);
   const limit = found?.rate_limit?.per_second;
@@ -45,7 +46,7 @@ export function Forecast({ topic }) {
   const then = tried && spreadOver(answer.buckets, herd, tried * 1000, answer.capacity, answer.due);
   // What it was opened for stays, whatever the next forecast says.
   const [spread, setSpread] = useState();
-  // A herd may be shorter than a bar: the bar is red all the same.
+  // A herd may be shorter than a bar: the bar is yellow all the same.
   const hot = (n) =>
     herd !== undefined &&
     !then &&
@@ -150,7 +151,7 @@ export function Forecast({ topic }) {
       ${
         herd &&
         html`
-        <p class="bad">
+        <p class="careful">
           ${plural(herd.count, "message")} at ${moment(herd.from)}, ${rate(answer.capacity)} can be
           delivered: the last one is late by ${seconds(herd.last_late_ms / 1000)}.
         </p>
@@ -174,7 +175,7 @@ export function Forecast({ topic }) {
             Had all of this been scheduled with a smear of ${named}: <b>${rate(then.peak)}</b>${" "}
             at most instead of ${rate(peakOf(answer.buckets, herd))}; ${
               then.late > LATE_S
-                ? html`the last one would be late by <b class="bad">about ${seconds(then.late)}</b>.`
+                ? html`the last one would be late by <b class="careful">about ${seconds(then.late)}</b>.`
                 : html`<b class="good">nothing of it would be late</b>.`
             }${" "}
             <span class="quiet">Grey: as it is.</span>
@@ -210,7 +211,7 @@ export function Forecast({ topic }) {
             {
               name: "The last one is late by",
               value: (row) => row.late,
-              cell: (row) => html`<span class="bad">${seconds(row.late)}</span>`,
+              cell: (row) => html`<span class="careful">${seconds(row.late)}</span>`,
             },
           ]}
         />

@@ -22,8 +22,6 @@ const FEW = 128;
 // Those of a topic of many are read when its counts change, and then no more often than this.
 const SEEN_EVERY_MS = 2000;
 const MANY_EVERY_MS = 20_000;
-// In round-robin a node knows of its own shards only.
-const OTHERS = "other nodes";
 const MOODS = [
   ["very-late", "late by more than ten seconds", "!!"],
   ["late", "late", "!"],
@@ -31,11 +29,13 @@ const MOODS = [
   ["idle", "empty", ""],
 ];
 // A state is never a colour alone.
-const stateOf = (shard) => MOODS.find(([mood]) => mood === colour(shard)) ?? ["", "in time", ""];
+const stateOf = (mood, paused) =>
+  MOODS.find(([one]) => one === mood) ?? ["", paused ? "paused" : "in time", ""];
 
-function colour(shard) {
+// What somebody paused waits on purpose.
+function colourOf(shard, paused) {
   if (shard.silent || shard.unreachable || shard.lost) return "silent";
-  const waited = age(shard.oldest_due_at);
+  const waited = paused ? 0 : age(shard.oldest_due_at);
   if (mood(waited) === "bad") return "very-late";
   if (mood(waited) === "careful") return "late";
   return shard.scheduled + shard.in_flight === 0 ? "idle" : "";
@@ -129,6 +129,8 @@ export function Shards({ topic }) {
       now.unreachable_shards,
       now.version,
     ].join();
+  const colour = (shard) => colourOf(shard, now?.paused);
+  const wordOf = (shard) => stateOf(colour(shard), now?.paused);
   const [seen, setSeen] = useState({});
   useEffect(() => setSeen({ at: nodeTime(), counts }), [answer]);
   const stale =
@@ -161,9 +163,12 @@ export function Shards({ topic }) {
       .map(([mood, text]) => `, ${number(counts.get(mood))} ${text}`)
       .join("")}`;
   };
+  // In round-robin a node knows of its own shards only, and another node may answer next.
+  const inTurns = state.nodes.some(({ mode }) => mode === "round-robin");
+  const ownerOf = (shard) => (inTurns ? undefined : shard.owner);
   const owners = new Map();
   for (const shard of shards)
-    owners.set(shard.owner ?? OTHERS, (owners.get(shard.owner ?? OTHERS) ?? 0) + 1);
+    owners.set(shard.owner ?? "nobody", (owners.get(shard.owner ?? "nobody") ?? 0) + 1);
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
     ${
@@ -206,11 +211,11 @@ export function Shards({ topic }) {
             key=${shard.index}
             class="shard ${colour(shard)}"
             aria-pressed=${shard.index === chosen}
-            title="shard ${shard.index}: ${stateOf(shard)[1]}, ${shard.due} due, ${shard.scheduled} scheduled"
-            aria-label="shard ${shard.index}, ${stateOf(shard)[1]}"
+            title="shard ${shard.index}: ${wordOf(shard)[1]}, ${shard.due} due, ${shard.scheduled} scheduled"
+            aria-label="shard ${shard.index}, ${wordOf(shard)[1]}"
             onClick=${() => setChosen(shard.index)}
           >
-            ${shard.index}${stateOf(shard)[2]}
+            ${shard.index}${wordOf(shard)[2]}
           </button>
         `,
               )
@@ -233,7 +238,7 @@ export function Shards({ topic }) {
           <p class="quiet">
             ${
               pointed
-                ? `shard ${pointed.index}: ${stateOf(pointed)[1]}, ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${pointed.owner ? `, scanned by ${pointed.owner}` : ""}`
+                ? `shard ${pointed.index}: ${wordOf(pointed)[1]}, ${number(pointed.due)} due, ${number(pointed.scheduled)} scheduled${ownerOf(pointed) ? `, scanned by ${pointed.owner}` : ""}`
                 : summary()
             }
           </p>
@@ -277,7 +282,7 @@ export function Shards({ topic }) {
           <dt>shard</dt>
           <dd>${one.index}</dd>
           <dt>scanned by</dt>
-          <dd>${one.owner ?? "not known to this node"}</dd>
+          <dd>${ownerOf(one) ?? (inTurns ? "one of the nodes, in turns" : "nobody")}</dd>
           <dt>due, scheduled, in flight, dead</dt>
           <dd>
             ${number(one.due)}, ${number(one.scheduled)}, ${number(one.in_flight)}, ${number(
@@ -295,6 +300,10 @@ export function Shards({ topic }) {
     </div>
     <div class="card fit">
       <h2>Scanned by</h2>
+      ${
+        inTurns
+          ? html`<p>${plural(state.nodes.length, "node")} in turns (round-robin).</p>`
+          : html`
       <${Table}
         rows=${[...owners].map(([name, count]) => ({ key: name, name, count }))}
         empty="Nobody."
@@ -303,6 +312,8 @@ export function Shards({ topic }) {
           { name: "Shards", value: (row) => row.count, cell: (row) => number(row.count) },
         ]}
       />
+      `
+      }
     </div>
     ${
       resizing &&

@@ -90,7 +90,7 @@ function bySinkAndTime(outages, now) {
   return found.reverse();
 }
 
-// The last hour of one topic: red while its sink was down, nothing before a node began to look.
+// The last hour of one topic: red while its sink is down, yellow while it was, nothing before a node began to look.
 function Hour({ outages, begun }) {
   const now = nodeTime();
   const x = (at) => Math.max(0, Math.min(1, (at - now) / SHOWN_MS + 1)) * SHOWN_PX;
@@ -109,7 +109,7 @@ function Hour({ outages, begun }) {
       ${seen.map(
         (one) => html`
         <rect
-          class="down"
+          class=${one.until === undefined ? "down" : "was"}
           x=${Math.min(x(one.since), SHOWN_PX - 2)}
           y="0"
           width=${Math.max(2, x(one.until ?? now) - x(one.since))}
@@ -222,13 +222,13 @@ export function Sinks() {
             await Promise.all(
               down.map(async (name) => [
                 name,
-                (await get(topicPath(name, "/sink"), signal)).catch_up_ms,
+                (await get(ofFleet(topicPath(name, "/sink")), signal)).catch_up_ms,
               ]),
             ),
           )
         : {},
     ASKED_EVERY_MS,
-    [down.join()],
+    [down.join(), state.only],
   );
   const { answer: known = { outages: [] } } = useAnswer(
     async (signal) => (sees(state, "view") ? get(ofFleet("/v1/outages"), signal) : { outages: [] }),

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use duetime_core::Timestamp;
 use duetime_core::limits::FORECAST_BUCKETS_MAX;
 use duetime_core::units::{parse_duration, show_duration};
 use duetime_router::{Buckets, Forecast, Herd, Load, TimeBucket};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use crate::json::path::{Query, Topic};
 use crate::json::problem::Problem;
+use crate::routes::cluster::{self, ClusterView, FiguresOf, FiguresParams, OfNodes, PARAMETERS, Question};
 use crate::server::memory;
 use crate::server::state::HttpParts;
 
@@ -27,7 +28,7 @@ const BUCKETS: usize = 60;
 
 /// Messages that fall due in one stretch of time.
 #[skip_serializing_none]
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct BucketView {
     /// Milliseconds since the Unix epoch.
     from: i64,
@@ -41,7 +42,7 @@ pub(crate) struct BucketView {
 }
 
 /// The moment at which messages will be latest.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub(crate) struct HerdView {
     /// Milliseconds since the Unix epoch.
     from: i64,
@@ -56,7 +57,7 @@ pub(crate) struct HerdView {
 
 /// How much falls due when.
 #[skip_serializing_none]
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ForecastView {
     /// When it was counted, milliseconds since the Unix epoch: it is kept for some seconds for all who ask.
     at: i64,
@@ -65,19 +66,19 @@ pub(crate) struct ForecastView {
     /// While the answering node takes the sink to be down: up to this many messages of the buckets are overdue too. They
     /// were deferred to a later try; what falls due until then is counted with them, for their scores do not differ.
     /// Absent: none is.
-    #[serde(skip_serializing_if = "crate::routes::view::zero")]
+    #[serde(default, skip_serializing_if = "crate::routes::view::zero")]
     #[schema(required = false)]
     deferred_max: u64,
     /// From then on. From a second up, buckets begin at whole multiples of their length, such as full minutes, so that
     /// the first is shorter than the others.
     buckets: Vec<BucketView>,
     /// Messages a second that can be delivered: the topic's rate limit, or the best that the answering node was able
-    /// to; times the number of nodes. Absent while it is not known.
+    /// to, of the cluster the best of them; times the number of nodes. Absent while it is not known.
     capacity: Option<f64>,
     /// Absent: all will be in time, or the capacity is not known.
     herd: Option<HerdView>,
     /// Shards that are not in the counts, because their server does not answer; absent when all are.
-    #[serde(skip_serializing_if = "crate::routes::view::none")]
+    #[serde(default, skip_serializing_if = "crate::routes::view::none")]
     #[schema(required = false)]
     unreachable_shards: usize,
 }
@@ -146,6 +147,19 @@ impl ForecastView {
     }
 }
 
+type ForecastAnswer = OfNodes<ForecastView>;
+
+impl ClusterView for ForecastView {
+    /// All count the same messages: what was able to deliver most knows best how late they will be.
+    fn add(&mut self, _node: &str, other: Self) {
+        let deferred_max = self.deferred_max.max(other.deferred_max);
+        if self.buckets.is_empty() || other.capacity > self.capacity {
+            *self = other;
+        }
+        self.deferred_max = deferred_max;
+    }
+}
+
 fn read_bucket(text: &str) -> Result<Duration, String> {
     let bucket = parse_duration(text)?;
     if (BUCKET_MIN..=BUCKET_MAX).contains(&bucket) { Ok(bucket) } else { Err("give 1ms to 366 days".to_owned()) }
@@ -167,22 +181,33 @@ fn read_buckets(text: &str) -> Result<usize, String> {
         ("topic" = String, Path, description = "Name of the topic"),
         ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),
         ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1440),
+        FiguresParams,
     ),
-    responses((status = 200, description = "Counts per bucket", body = ForecastView))
+    responses(
+        (status = 200, description = "Counts per bucket", body = ForecastAnswer),
+        (status = 404, description = "`unknown_topic`; `unknown_node`: there is no `node` of that name"),
+    )
 )]
 pub(crate) async fn forecast(
     State(app): State<Arc<HttpParts>>,
     Topic(topic): Topic,
+    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::read(query.as_deref(), &["bucket", "buckets"])?;
+    let query = Query::read(query.as_deref(), &["bucket", "buckets", PARAMETERS[0], PARAMETERS[1]])?;
     let length = query.get("bucket", Duration::from_secs(60), read_bucket)?;
     let count = query.get("buckets", BUCKETS, read_buckets)?;
-    let _turn = memory::turn().await;
-    let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
-    let down = app.sinks.state(&topic).and_then(|state| state.down);
-    let deferred_until = down.map(|down| down.deferred_until).filter(|until| *until > forecast.at);
-    Ok(Json(ForecastView::new(&forecast, deferred_until)).into_response())
+    let whose = FiguresOf::read(&query)?;
+    let parameters = vec![("bucket", show_duration(length)), ("buckets", count.to_string())];
+    let question = Question { path: &["v1", "topics", topic.as_str(), "forecast"], parameters };
+    let own = async {
+        let _turn = memory::turn().await;
+        let forecast = app.router.forecaster.forecast(&topic, Buckets { length, count }).await?;
+        let down = app.sinks.state(&topic).and_then(|state| state.down);
+        let deferred_until = down.map(|down| down.deferred_until).filter(|until| *until > forecast.at);
+        Ok(ForecastView::new(&forecast, deferred_until))
+    };
+    cluster::answer(&app, &headers, &whose, question, ForecastView::default(), own).await
 }
 
 #[cfg(test)]

@@ -128,6 +128,9 @@ pub(crate) struct TopicRatesView {
     late_total: u64,
     /// Messages a second that the node was able to deliver, see the forecast; absent: it never had enough to do.
     capacity: Option<f64>,
+    /// How late the last message of a herd of the coming hour will be, as `duetime_forecast_late_seconds`; absent: all will be
+    /// in time, as far as that is known.
+    herd_late_ms: Option<f64>,
     /// The last five minutes in steps of ten seconds, the oldest first; none where nothing happened in all of them.
     steps: Vec<StepView>,
     /// Why nothing is delivered to its sink, by the nodes that say so; absent: nothing is wrong as far as they know.
@@ -256,6 +259,7 @@ impl TopicRatesView {
             deliveries_total: whole.counted,
             late_total: whole.late,
             capacity: meters.capacity(),
+            herd_late_ms: in_ms(Some(meters.forecast_late.get()).filter(|late| *late > 0.0)),
             steps: steps.into_iter().map(step).collect(),
             sink_issues: Vec::new(),
             late_counts: counts(&recent.below),

@@ -111,6 +111,7 @@ impl TopicRatesView {
         self.deliveries_total += other.deliveries_total;
         self.late_total += other.late_total;
         self.capacity = sum(self.capacity, other.capacity);
+        self.herd_late_ms = larger(self.herd_late_ms, other.herd_late_ms);
         self.late_p50_ms = larger(self.late_p50_ms, other.late_p50_ms);
         self.late_p99_ms = larger(self.late_p99_ms, other.late_p99_ms);
         add_counts(&mut self.late_counts, &other.late_counts);

@@ -1,9 +1,9 @@
 //! What an operator has to look at, and how soon.
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CERTIFICATE_ENDS, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, FORECAST_LATE, LATENESS, MESSAGES,
-    NODES_SERVING, OWNERSHIP_UP, RESIZE_REMAINING, SHARDS_LOST, SHARDS_UNOWNED, SHARDS_UNREACHABLE, STORE_CLOCK_SKEW,
-    STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
+    BREAKER_OPEN, CERTIFICATE_ENDS, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, FORECAST_LATE, LATENESS, LOOP_RESTARTS,
+    MESSAGES, NODES_SERVING, OWNERSHIP_UP, RESIZE_REMAINING, SHARDS_LOST, SHARDS_UNOWNED, SHARDS_UNREACHABLE,
+    STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
 };
 
 use crate::expr::{OVERDUE, increase, late_ratio, max, part, rate, series, sum};
@@ -186,6 +186,13 @@ fn coverage(job: &str) -> Vec<Alert> {
             lasts: "1m",
             severity: "ticket",
             summary: "{{ $labels.instance }}: the certificate of {{ $labels.setting }} ends in {{ $value | humanizeDuration }}",
+        },
+        Alert {
+            name: "LoopRestarts",
+            expr: format!("{} > 0", increase(&LOOP_RESTARTS, "job, instance, loop", job, "1h")),
+            lasts: "0m",
+            severity: "ticket",
+            summary: "{{ $labels.instance }}: its loop {{ $labels.loop }} ended by a fault of the program and was started again",
         },
     ]
 }

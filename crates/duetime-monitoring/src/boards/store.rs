@@ -122,6 +122,7 @@ pub(super) fn board() -> Board {
                         "{{instance}} {{unit}}",
                     ),
                 Panel::new(Shape::Lines, "Loops started again within an hour", "short", "Above 0: a fault of the program; report it with the log's `error` lines.")
+                    .runbook("LoopRestarts")
                     .query(format!("topk(10, {})", increase(&LOOP_RESTARTS, "instance, loop", NODES, "1h")), "{{instance}} {{loop}}"),
                 Panel::new(Shape::Lines, "Lines of the log lost within an hour", "short", "Above 0: what takes the log or the audit file stands still or is full.")
                     .query(increase(&LINES_LOST, "instance, log", NODES, "1h"), "{{instance}} {{log}}"),

@@ -22,7 +22,7 @@ use super::{output, pause};
 /// A node that answers later than this is slow, as in the console.
 const SLOW_AFTER: Duration = Duration::from_secs(2);
 /// Which columns a narrow terminal shows: the first of these that fit, beside the one that is sorted by.
-const WANTED_FIRST: [usize; 13] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 10, 12];
+const WANTED_FIRST: [usize; 14] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 12, 10, 13];
 /// Sinks that are down, and topics that are paused, of which it is said below a table.
 const NOTES_SHOWN: usize = 3;
 /// The column from which the keys go on to sort by others: the oldest due message on top.
@@ -333,7 +333,7 @@ impl Screen {
         let total = shown.iter().map(|&at| {
             let text = match at {
                 0 => format!("{} of {}", lines.len(), output::count(self.look.topics.len() as u64, "topic")),
-                2 | 5..=7 | 12 => format!("{:.0}", sum(at)),
+                2 | 5..=7 | 13 => format!("{:.0}", sum(at)),
                 4 | 9 | 10 => rate(sum(at)),
                 _ => String::new(),
             };

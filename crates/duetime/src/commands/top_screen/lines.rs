@@ -6,12 +6,14 @@ use crate::commands::topic::{named, sink_of};
 
 /// A message that waits this long is late, and very late.
 const LATE_S: [f64; 2] = [1.0, 10.0];
+/// The share of deliveries that may be late, as in the console: one of a thousand.
+const LATE_SHARE: f64 = 0.001;
 /// Names and widths, in the order of the console; counts are of messages, and what else a cell counts it says itself.
-pub const COLUMNS: [(&str, u16); 13] = [
-    ("Topic", 16),
+pub const COLUMNS: [(&str, u16); 14] = [
+    ("Topic", 17),
     ("Oldest due", 11),
     ("Due", 8),
-    ("Late p99", 9),
+    ("Late, p99", 10),
     ("Out/s", 6),
     ("Dead", 7),
     ("In flight", 10),
@@ -19,7 +21,8 @@ pub const COLUMNS: [(&str, u16); 13] = [
     ("Goes to", 16),
     ("In/s", 6),
     ("Cancelled/s", 12),
-    ("Late p50", 9),
+    ("Late, p50", 10),
+    ("Budget left", 12),
     ("Shards", 7),
 ];
 /// The column with the sink.
@@ -69,6 +72,15 @@ pub fn seconds(s: Option<f64>) -> String {
     millis(s.map(|s| s * 1000.0))
 }
 
+/// What is left of the budget of late deliveries since the nodes started.
+fn budget(left: Option<f64>) -> String {
+    match left {
+        None => "–".to_owned(),
+        Some(left) if left < 0.0 => "overdrawn".to_owned(),
+        Some(left) => format!("{:.0} %", left * 100.0),
+    }
+}
+
 /// What is known of a topic at this moment, in milliseconds since the Unix epoch.
 pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     let waited = topic.oldest_due_at.map(|due| at.saturating_sub(due).max(0) as f64 / 1000.0);
@@ -77,8 +89,10 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     // Lateness that is kept of several topics together is that of none of them.
     let own = rates.filter(|rates| !rates.of_rest);
     let (p50, p99) = (own.and_then(|r| r.late_p50_ms), own.and_then(|r| r.late_p99_ms));
-    let sink =
-        topic.config.sink.as_ref().map_or_else(|| "consumers claim".to_owned(), |sink| sink_of(topic, &sink.name));
+    let left = own
+        .filter(|r| r.deliveries_total > 0)
+        .map(|r| 1.0 - r.late_total as f64 / r.deliveries_total as f64 / LATE_SHARE);
+    let sink = topic.config.sink.as_ref().map_or_else(|| "consumers".to_owned(), |sink| sink_of(topic, &sink.name));
     let counts = [topic.scheduled, topic.due, topic.in_flight, topic.dead].map(|count| count as f64);
     TopicLine {
         name: topic.name.clone(),
@@ -95,6 +109,7 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
             incoming,
             cancelled,
             p50.unwrap_or(-1.0),
+            left.unwrap_or(f64::INFINITY),
             f64::from(topic.shard_count),
         ],
         cells: [
@@ -110,10 +125,12 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
             rate(incoming),
             rate(cancelled),
             millis(p50),
+            budget(left),
             topic.shard_count.to_string(),
         ],
         is_down: topic.sink_issue.is_some(),
-        late: LATE_S.iter().filter(|limit| waited.is_some_and(|waited| waited > **limit)).count(),
+        // What somebody paused waits on purpose.
+        late: LATE_S.iter().filter(|limit| !topic.config.paused && waited.is_some_and(|s| s > **limit)).count(),
         has_new_dead: of(|r| r.dead) > 0.0,
     }
 }

@@ -112,11 +112,11 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
     // What burns comes first, as in the console; in a row each is below its own name.
     let cells = &screen.lines()[1].cells;
     let row: Vec<_> = COLUMNS.iter().map(|(name, _)| *name).zip(cells.iter().map(String::as_str)).collect();
-    let first = [("Oldest due", "9.0 s"), ("Due", "2"), ("Late p99", "4 ms"), ("Out/s", "9.5"), ("Dead", "3")];
+    let first = [("Oldest due", "9.0 s"), ("Due", "2"), ("Late, p99", "4 ms"), ("Out/s", "9.5"), ("Dead", "3")];
     assert_eq!(row[1..6], first);
     let rest = [("In flight", "1"), ("Scheduled", "7"), ("Goes to", "shop (down)"), ("In/s", "100")];
     assert_eq!(row[6..10], rest);
-    assert_eq!(row[10..], [("Cancelled/s", "90"), ("Late p50", "–"), ("Shards", "4")]);
+    assert_eq!(row[10..], [("Cancelled/s", "90"), ("Late, p50", "–"), ("Budget left", "–"), ("Shards", "4")]);
     for (name, _) in COLUMNS {
         assert!(wide.contains(name), "{name}: {wide}");
     }
@@ -217,4 +217,18 @@ fn rates_are_those_of_all_nodes_and_a_node_that_is_missing_in_them_is_named() {
     let nodes = serde_json::json!([answered("n1", true), answered("n2", false)]);
     screen.look.rates.as_mut().unwrap().nodes = serde_json::from_value(nodes).unwrap();
     assert!(drawn(&screen).contains("without the rates of n2"), "{}", drawn(&screen));
+}
+
+#[test]
+fn what_is_paused_waits_on_purpose_and_a_budget_is_overdrawn_by_more_than_one_of_a_thousand() {
+    let mut screen = screen();
+    screen.look.topics.iter_mut().for_each(|topic| topic.sink_issue = None);
+    assert!(screen.lines().iter().all(|line| line.severity() == 0), "each is paused");
+    screen.look.topics[1].config.paused = false;
+    assert_eq!(names(&screen), ["orders", "mails", "pings"], "one waits");
+    let rates = &mut screen.look.rates.as_mut().unwrap().topics[0];
+    (rates.deliveries_total, rates.late_total) = (10_000, 5);
+    assert!(drawn(&screen).contains("50 %"), "{}", drawn(&screen));
+    screen.look.rates.as_mut().unwrap().topics[0].late_total = 11;
+    assert!(drawn(&screen).contains("overdrawn"), "{}", drawn(&screen));
 }

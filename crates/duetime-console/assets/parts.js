@@ -190,12 +190,13 @@ export const Spark = ({ points }) => {
   return html`<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"><path d=${path} /></svg>`;
 };
 
-export const Commands = ({ method = "GET", path, body, command }) =>
+export const Commands = ({ method = "GET", path, body, command, children }) =>
   html`
     <details>
       <summary>The same as a command</summary>
       ${command && html`<pre class="command">${command}</pre>`}
       <pre class="command">${curl(method, path, body)}</pre>
+      ${children}
     </details>
   `;
 

@@ -14,6 +14,8 @@ const NAMES_MAX = 3;
 const GONE_AFTER_S = 60;
 // That a node is gone is new for this long; later it is known.
 const GONE_NEW_S = 3600;
+// A herd whose last message is in time is none.
+const HERD_LATE_MS = 1000;
 
 function grouped(all, key) {
   const groups = new Map();
@@ -183,6 +185,31 @@ function ofConsumers(state, topics) {
   ];
 }
 
+// What is coming, and burns not yet.
+function ofHerds({ rates, topics }) {
+  const paused = new Set(topics?.filter((topic) => topic.paused).map(({ name }) => name));
+  const herds = (rates?.topics ?? []).filter(
+    (one) => one.herd_late_ms > HERD_LATE_MS && !paused.has(one.topic),
+  );
+  if (!herds.length) return [];
+  herds.sort((a, b) => b.herd_late_ms - a.herd_late_ms);
+  const [{ topic, herd_late_ms: late }] = herds;
+  return [
+    {
+      key: `herd ${topic}`,
+      bad: false,
+      short: `a herd is ahead in ${topic}`,
+      deed: html`<a class="button" href="#/forecast/${coded(topic)}">Forecast, smear</a>`,
+      text: html`
+        A herd of <${TopicLink} name=${topic} to="forecast" /> falls due within the hour: at what was
+        measured its last message will be late by ${seconds(late / 1000)}.${
+          herds.length > 1 ? ` So will ${plural(herds.length - 1, "other topic")}.` : ""
+        }
+      `,
+    },
+  ];
+}
+
 const ofPauses = (topics, acts) =>
   grouped(
     topics.filter((topic) => topic.paused),
@@ -217,6 +244,7 @@ export function troubles(state) {
     ...ofNodes(state),
     ...ofSinks(topics, state.nodes, acts),
     ...ofConsumers(state, topics),
+    ...ofHerds(state),
     ...ofPauses(topics, acts),
   ];
   return all.sort((a, b) => b.bad - a.bad);

@@ -7,7 +7,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, listen, pages_in
+from browser import asking, axe, chromium, close, listen, pages_in, put
 
 SEEN_WITHIN_MS = 30_000
 TOPICS = 12
@@ -133,6 +133,17 @@ def main():
         narrow.get_by_role("button", name="All columns").click()
         expect(cells).to_have_count(14)
         expect(page.get_by_role("button", name="All columns")).to_have_count(0)
+
+        # Long names make no table wider than a desk's window.
+        wide = page_of(viewport={"width": 1440, "height": 900})
+        wide.route("**/v1/events", lambda route: route.abort())
+        long = lambda read: [one.update(sink={"name": "partner-callbacks-of-the-old-warehouse"}) for one in read["topics"]]
+        put(wide, "**/v1/topics", lambda read: long(read) and [one.update(name=f"confirmations-of-orders-{one['name']}", scheduled=16_000) for one in read["topics"]])
+        wide.goto(f"{url}/#/")
+        expect(wide.locator("tbody")).to_contain_text("partner-callbacks-of")
+        over = wide.locator(".scroll").first.evaluate("(one) => one.scrollWidth - one.clientWidth")
+        assert over <= 0, f"the table of Now is {over} px wider than its page"
+        close(wide)
 
         # Dialogs, as axe sees them.
         api("POST", "/v1/topics/mails/messages", {"id": "later", "delay": "1h"})

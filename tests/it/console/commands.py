@@ -68,6 +68,21 @@ def main():
                 assert page.url.endswith(f"#/{place}"), page.url
                 page.keyboard.press("Escape")
                 expect(dialog).to_have_count(0)
+        # Those of a sink too; and who did what is asked of the audit log.
+        seen(page, "nodes", FULL["nodes"])
+        page.keyboard.press("Control+k")
+        field.fill("pause sink part")
+        expect(options.first).to_contain_text("Pause the sink partner …")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("heading")).to_contain_text("Pause the sink partner")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        page.keyboard.press("Control+k")
+        field.fill("who created calls-3")
+        expect(options.first).to_contain_text("Who: created calls-3")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("region", name="audit log").locator("tbody tr")).to_have_count(1)
+        expect(page.get_by_role("region", name="audit log")).to_contain_text("calls-3")
         assert "paused" not in api("GET", "/v1/topics/orders") and api("GET", "/v1/topics/empty")["shard_count"] == 1
         page.keyboard.press("Control+k")
         field.fill("orders later")

@@ -129,6 +129,21 @@ def main():
         figure = page.locator(".figure", has_text="Oldest due").locator("dd")
         expect(figure).not_to_have_class("bad")
         expect(figure).to_contain_text("min")
+        # Nor a shard of it, nor the figure of its own screen.
+        page.goto(f"{url}/#/topic/nobody")
+        expect(page.locator(".figure", has_text="Oldest due").locator("dd")).not_to_have_class("bad")
+        page.goto(f"{url}/#/shards/nobody")
+        expect(page.get_by_role("button", name="shard 0, paused")).to_be_visible()
+
+        # A herd that is ahead is one sentence, which leads to its forecast, and burns not yet.
+        put(page, "**/v1/topics", lambda read: [one.update(paused=False) for one in read["topics"]])
+        put(page, "**/v1/rates?scope=cluster", lambda read: [one.update(herd_late_ms=40_000) for one in read["topics"] if one["topic"] in ("letters", "calls")])
+        page.goto(f"{url}/#/")
+        herd = page.locator(".banner.trouble:not(.bad)", has_text="falls due within the hour")
+        expect(herd).to_contain_text("its last message will be late by 40 s. So will 1 other topic.")
+        herd.get_by_role("link", name="Forecast, smear").click()
+        expect(page).to_have_url(re.compile("#/forecast/"))
+        page.unroute("**/v1/rates?scope=cluster")
 
         # A node of which nothing was heard for long is not said to serve.
         put(page, "**/v1/nodes", lambda read: read["nodes"][0]["vitals"].update(at=read["nodes"][0]["vitals"]["at"] - 41_000))

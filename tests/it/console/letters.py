@@ -235,6 +235,7 @@ def main():
         page.goto(f"{url}/#/dead/orders")
         group("is closed").get_by_role("button", name="Redrive 10 first …").click()
         expect(dialog).to_contain_text("the rest of this reason is left alone until then")
+        dialog.get_by_label("Then the rest, ").uncheck()
         dialog.get_by_role("button", name="Redrive them").click()
         expect(outcomes).to_contain_text("10 wait still")
         rest = outcomes.get_by_role("button", name="Redrive the rest …")
@@ -267,6 +268,7 @@ def main():
         page.unroute("**/dead/groups?*")
         # Or it stops.
         group("is closed").get_by_role("button", name="Redrive 10 first …").click()
+        dialog.get_by_label("Then the rest, ").uncheck()
         dialog.get_by_role("button", name="Redrive them").click()
         outcomes.get_by_role("button", name="Stop here").click()
         expect(outcomes).to_have_count(0)
@@ -277,8 +279,9 @@ def main():
             rest = api("GET", topic)[1]["dead"] - 10
             assert rest > 0
             group("is closed").get_by_role("button", name="Redrive 10 first …").click()
-            dialog.get_by_label(f"Then the rest, {rest} messages").check()
-            dialog.get_by_role("button", name="Redrive them").click()
+            expect(dialog.get_by_label(f"Then the rest, {rest} messages")).to_be_checked()
+            expect(dialog).to_contain_text(f"Redrive 10 dead letters of orders, then up to {rest} more")
+            dialog.get_by_role("button", name=f"Redrive 10, then up to {rest} more").click()
             expect(outcomes).to_contain_text("The rest follows when all of these have left")
             if acked < 10:
                 taken(9, "nack", {"dead": True, "reason": "the shop 7 is closed"})

@@ -126,14 +126,14 @@ def main():
         # The other node is drained on the page, and takes its share again.
         page.evaluate("location.hash = '#/nodes'")
         other = main.get_by_role("row").filter(has_text="other")
-        other.get_by_role("button", name="Drain …").click()
+        other.get_by_role("button", name="Drain other").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("duetime drain -- other")
         dialog.get_by_role("button", name="Drain it").click()
         expect(other).to_contain_text("draining")
         nodes = {node["id"]: node for node in api("GET", "/v1/nodes")["nodes"]}
         assert nodes["other"]["drain"]["at"] > 0 and "drain" not in nodes["first"], nodes
-        other.get_by_role("button", name="End the drain …").click()
+        other.get_by_role("button", name="End the drain of other").click()
         page.get_by_role("dialog").get_by_role("button", name="End it").click()
         expect(other).to_contain_text("serving")
         page.evaluate("location.hash = '#/'")

@@ -369,6 +369,7 @@ def main():
         # Redrive ten of the dead, then purge the rest by a plan, with the name typed.
         see(page, "dead")
         page.get_by_role("button", name="Redrive 10 first …").first.click()
+        page.get_by_role("dialog").get_by_label("Then the rest, ").uncheck()
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_role("status").last).to_contain_text("10 of 10 are scheduled again")
         expect(page.locator("main")).to_contain_text("2 dead letters")

@@ -36,8 +36,10 @@ export function Audit() {
     same.set(key, (same.get(key) ?? 0) + 1);
     return { key: `${key} ${same.get(key)}`, ...entry, when: Date.parse(entry.time) };
   });
-  const has = (entry) =>
-    [
+  // Each word is in some part of it.
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const has = (entry) => {
+    const parts = [
       entry.who,
       deed(entry),
       entry.action,
@@ -48,8 +50,10 @@ export function Audit() {
       entry.from,
       entry.node,
       entry.outcome,
-    ].some((part) => part?.toLowerCase().includes(text.trim().toLowerCase()));
-  const rows = text.trim() ? all.filter(has) : all;
+    ];
+    return words.every((word) => parts.some((part) => part?.toLowerCase().includes(word)));
+  };
+  const rows = all.filter(has);
   const topicLink = (name) => (name ? html`<${TopicLink} name=${name} />` : "–");
   const columns = [
     {
@@ -99,7 +103,7 @@ export function Audit() {
       cell: (row) =>
         html`
           ${row.count ? number(row.count) : "–"}
-          ${row.refused ? html` <span class="bad">${number(row.refused)} refused</span>` : ""}
+          ${row.refused ? html` <span class="careful">${number(row.refused)} refused</span>` : ""}
         `,
     },
     {

@@ -5,7 +5,7 @@ import { ask, get, may, topicPath } from "../api.js";
 import { coded, command, moment, number, plain, plural, redrivenOf } from "../format.js";
 import { Outcomes, watch } from "./outcomes.js";
 import { Letters } from "./letters.js";
-import { PlanFirst, Plans } from "./plans.js";
+import { PlanFirst, Plans, isTyped } from "./plans.js";
 import {
   Barred,
   Commands,
@@ -200,6 +200,7 @@ export function Dead({ topic }) {
     },
     {
       name: "First and last",
+      left: true,
       value: (row) => row.last,
       cell: (row) =>
         row.first === row.last
@@ -220,7 +221,12 @@ export function Dead({ topic }) {
                     html`
                     <button
                       onClick=${() =>
-                        setDoing({ ids: row.ids, before: row.redriven_before, group: restOf(row) })}
+                        setDoing({
+                          ids: row.ids,
+                          before: row.redriven_before,
+                          group: restOf(row),
+                          goesOn: true,
+                        })}
                     >
                       Redrive ${SAMPLES} first …
                     </button>
@@ -241,6 +247,7 @@ export function Dead({ topic }) {
         ]),
   ];
   const { ids, what } = doing ?? {};
+  const then = ids && doing.goesOn ? `then up to ${number(doing.group.rest)} more` : "";
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
     <${Outcomes} topic=${topic} onRest=${(group) => setDoing(plan("redrive", group))} />
@@ -303,8 +310,9 @@ export function Dead({ topic }) {
       ids &&
       html`
       <${Confirm}
-        title="Redrive ${plural(ids.length, "dead letter")} of ${topic}"
-        label="Redrive them"
+        title="Redrive ${plural(ids.length, "dead letter")} of ${topic}${then && `, ${then}`}"
+        label=${then ? `Redrive ${number(ids.length)}, ${then}` : "Redrive them"}
+        typed=${then && isTyped("redrive", doing.group.rest) ? topic : undefined}
         onClose=${() => setDoing(null)}
         onDone=${() => redrive(ids, doing.group, doing.goesOn)}
         commands=${html`

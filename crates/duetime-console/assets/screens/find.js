@@ -57,7 +57,7 @@ export function Find({ id, gone }) {
       left: true,
       cell: (row) =>
         html`
-          <span class="tag ${row.state === "dead" ? "bad" : ""}">
+          <span class="tag ${row.state === "dead" ? "careful" : ""}">
             ${row.state.replace("_", " ")}
           </span>
         `,

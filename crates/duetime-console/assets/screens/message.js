@@ -139,7 +139,7 @@ export function Message({ topic, id }) {
     <div class="card">
       <div class="row spread">
         <h2 class="mono">${plain(id)}</h2>
-        <span class="tag ${answer.state === "dead" ? "bad" : ""}">
+        <span class="tag ${answer.state === "dead" ? "careful" : ""}">
           ${gone ? "gone" : answer.state.replace("_", " ")}
         </span>
       </div>

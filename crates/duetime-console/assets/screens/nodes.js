@@ -169,7 +169,10 @@ export function Nodes() {
             left: true,
             cell: (row) =>
               html`
-                <button onClick=${() => setDoing(row)}>
+                <button
+                  aria-label=${`${row.drain ? "End the drain of" : "Drain"} ${row.id}`}
+                  onClick=${() => setDoing(row)}
+                >
                   ${row.drain ? "End the drain …" : "Drain …"}
                 </button>
               `,

@@ -9,14 +9,15 @@ import { Troubles, troubles } from "../trouble.js";
 import { LATE_S, NOT_KNOWN, VERY_LATE_S, mood, why } from "../why.js";
 
 // Of what is as bad, the names keep their order: a row moves only where something begins or ends.
-function severity({ open, waited }) {
-  if (open) return 3;
+function severity({ open, unreachable_shards: silent, paused, waited }) {
+  if (open || silent > 0) return 3;
+  // What somebody paused waits on purpose.
+  if (paused) return 0;
   return waited > VERY_LATE_S ? 2 : waited > LATE_S ? 1 : 0;
 }
 
 // Nothing waits for too long, nothing of the last minute did, and nobody holds it.
-const isInTime = (row) =>
-  severity(row) === 0 && !(row.p99 > LATE_S) && !row.paused && !(row.unreachable_shards > 0);
+const isInTime = (row) => severity(row) === 0 && !(row.p99 > LATE_S) && !row.paused;
 
 // A word for why it is late now.
 function cause(state, topic) {
@@ -51,7 +52,6 @@ export function Now() {
   const sum = (key) => rows.reduce((all, row) => all + (row[key] ?? 0), 0);
   const oldestOf = (some) =>
     some.reduce((worst, { waited }) => (waited > (worst ?? -1) ? waited : worst), undefined);
-  // What somebody paused waits on purpose.
   const late = oldestOf(rows.filter(({ paused }) => !paused));
   const inTime = rows.filter(isInTime).length;
   const fine = inTime === rows.length ? "all" : number(inTime);
@@ -118,7 +118,7 @@ export function Now() {
         row.unknown
           ? html`<span class="quiet">not known</span>`
           : row.sink
-            ? html`<span class="name" title=${row.sink.name}>${row.sink.name}</span>`
+            ? html`<span class="name brief" title=${row.sink.name}>${row.sink.name}</span>`
             : html`<span class="quiet">consumers</span>`,
     },
     { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
@@ -127,7 +127,7 @@ export function Now() {
       value: (row) => row.cancelled,
       cell: (row) => rate(row.cancelled),
     },
-    { name: "p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     {
       name: "Budget left",
       value: (row) => row.left,
@@ -191,7 +191,8 @@ export function Now() {
     <p class="quiet">
       ${plural(state.nodes.length, "node")}, ${plural(rows.length, "topic")}. Rates and lateness are
       those of the last minute of ${whose(state).words}; the budget is that of ${OBJECTIVE} % within
-      a second since ${isFleet(state) && !state.only ? "each" : "it"} started.
+      a second since ${isFleet(state) && !state.only ? "each" : "it"} started. Rows keep their places
+      while the pointer or the focus is on them.
     </p>
   `;
 }

@@ -49,17 +49,19 @@ const TOPIC_DEEDS = [
   ["shards", () => "Change the number …", "Resize, another number of shards for"],
 ];
 
-// Presses a button of a topic's screen once that is there, and nothing if somebody goes elsewhere meanwhile.
-function press(topic, hash, label) {
+// Presses a button of a screen with this heading once that is there, and nothing if somebody goes elsewhere meanwhile.
+function press(heading, hash, label) {
   const end = performance.now() + OPENED_MS;
   const look = () => {
     if (location.hash !== hash) return;
     // Until then the screen before it may be there, with a button of the same name.
-    const shown = document.querySelector("main h1")?.textContent.trim() === topic;
-    const current = document.querySelector("main nav [aria-current]")?.getAttribute("href");
+    const shown = document.querySelector("main h1")?.textContent.trim() === heading;
+    const current = [...document.querySelectorAll("nav [aria-current]")].map((one) =>
+      one.getAttribute("href"),
+    );
     const one =
       shown &&
-      current === hash &&
+      current.includes(hash) &&
       [...document.querySelectorAll(PRESSED)].find((each) => nameOf(each) === label);
     if (one && !one.disabled) {
       one.focus();
@@ -83,6 +85,26 @@ const deedsOf = (topic) =>
       act: () => press(topic.name, hash, label),
     };
   });
+
+// What can be done to a sink, or to a node, by the buttons of the screen that has all of them.
+const ofScreen = (kind, heading, hash, label) => ({
+  hash,
+  kind,
+  name: `${label} …`,
+  act: () => press(heading, hash, label),
+});
+const deedsOfSinks = (topics) =>
+  [...new Set(topics.map(({ sink }) => sink?.name).filter(Boolean))].sort().map((name) => {
+    const held = topics.some(({ paused, pause }) => paused && pause?.sink === name);
+    const label = `${held ? "Resume" : "Pause"} the sink ${name}`;
+    return ofScreen("sink", "Sinks", "#/sinks", label);
+  });
+const deedsOfNodes = (nodes) =>
+  nodes
+    .filter(({ mode }) => mode !== "solo")
+    .map(({ id, drain }) =>
+      ofScreen("node", "Nodes", "#/nodes", `${drain ? "End the drain of" : "Drain"} ${id}`),
+    );
 
 const goTo = (kind, name, hash) => ({ kind, name, act: () => (location.hash = hash) });
 
@@ -116,6 +138,8 @@ export function Palette({ places, ofTopic, topic, topics, onClose }) {
   const others = may(live.state, "admin")
     ? (live.state.topics ?? [])
         .flatMap(deedsOf)
+        .concat(deedsOfSinks(live.state.topics ?? []))
+        .concat(live.state.me?.topics ? [] : deedsOfNodes(live.state.nodes))
         .filter(({ hash }) => hash !== location.hash.split("?")[0])
     : [];
   const all = [
@@ -128,8 +152,12 @@ export function Palette({ places, ofTopic, topic, topics, onClose }) {
   const id = text.trim();
   // Or in one topic, as the search has it.
   const [, named, rest] = /^(\S+)\s+(.+)$/.exec(id) ?? [];
+  const [, whom] = /^who\s+(.*)$/i.exec(id) ?? [];
   const shown = [
     ...matching(all, text),
+    ...(whom && places.some(([place]) => place === "audit")
+      ? [goTo("screen", `Who: ${plain(whom)}`, `#/audit?text=${coded(whom)}`)]
+      : []),
     ...(topics.includes(named)
       ? [goTo("message", `${plain(rest)} of ${named}`, `#/message/${coded(named)}/${coded(rest)}`)]
       : []),

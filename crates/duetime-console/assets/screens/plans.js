@@ -85,7 +85,7 @@ const options = ({ action, ...what }) =>
     ]),
   );
 const most = (plan) => plan.at_most ?? plan.expected;
-const isTyped = (action, count) =>
+export const isTyped = (action, count) =>
   action === "purge" ||
   count > TYPED_ABOVE ||
   (DELETES.has(action) && count >= TYPED_FROM_OF_DELETES);
@@ -215,17 +215,18 @@ export function PlanFirst({ topic, what, example, onClose }) {
             { ...options(what), rate: agreed.per_second, start: true, "at-most": agreed.at_most },
             topic,
           )}
-        />
-        ${
-          plan &&
-          html`
-          <p class="quiet">
-            Carried out by <code>
-              ${curl("POST", `${path}/${plan.id}/start`, agreed)}
-            </code>
-          </p>
-        `
-        }
+        >
+          ${
+            plan &&
+            html`
+            <p class="quiet">
+              Carried out by <code>
+                ${curl("POST", `${path}/${plan.id}/start`, agreed)}
+              </code>
+            </p>
+          `
+          }
+        <//>
       `}
     >
       <${Meant} topic=${topic} found=${found} what=${what} example=${example} takes=${takes} />

@@ -143,7 +143,7 @@ function Flow({ flow, died, of: { words, all, isWhole } }) {
     ["delivered", flow.delivered, "good"],
     ["cancelled", flow.cancelled, "quiet"],
     // What was redriven died, and goes on.
-    ["dead", Math.max(0, flow.dead - flow.redriven), "bad"],
+    ["dead", Math.max(0, flow.dead - flow.redriven), died ? "bad" : "quiet"],
   ];
   const ended = ends.reduce((sum, [, n]) => sum + n, 0);
   const whole = Math.max(flow.scheduled, ended, 1);
@@ -173,11 +173,7 @@ function Flow({ flow, died, of: { words, all, isWhole } }) {
     </svg>
     <p>
       <b>${number(flow.scheduled)}</b> taken in ${ends.map(
-        ([
-          name,
-          n,
-          kind,
-        ]) => html` → <span class=${!n || (kind === "bad" && !died) ? "quiet" : kind}>
+        ([name, n, kind]) => html` → <span class=${n ? kind : "quiet"}>
           ${name} <b>${number(n)}</b>
           ${flow.scheduled ? ` (${Math.round((100 * n) / whole)} %)` : ""}
         </span>
@@ -389,7 +385,7 @@ export function Topic({ topic }) {
     }
     <${Figures}
       of=${[
-        ["Oldest due", seconds(waited), mood(waited)],
+        ["Oldest due", seconds(waited), answer.paused ? "" : mood(waited)],
         ["Late, p50", seconds(now.p50)],
         ["Late, p99", seconds(now.p99), mood(now.p99)],
         ["Due", number(answer.due)],

@@ -326,7 +326,10 @@ pub async fn audit(args: &AuditArgs) -> anyhow::Result<bool> {
                 .or_else(|| line.sink.as_ref().map(|sink| format!("sink {sink}")))
                 .unwrap_or_else(|| "–".to_owned()),
             text(&line.id),
-            format!("{} ({} refused)", line.count, line.refused),
+            match line.refused {
+                0 => line.count.to_string(),
+                refused => format!("{} ({refused} refused)", line.count),
+            },
             format!("{} {}", line.outcome, line.status),
             line.reason.clone().unwrap_or_default(),
         ];

@@ -123,8 +123,13 @@ impl Others {
 async fn run(name: &str) {
     let webhook = Webhook::start();
     let sink = format!("[sinks.shop]\ntype = \"http\"\nurl = {:?}\nallow = [\"127.0.0.1\"]\n", webhook.url("/due"));
-    let node = Node::start_embedded(PROGRAM, &format!("[node]\nid = \"node-1\"\n{sink}")).await;
     let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("shop-token"), "Bearer secret").unwrap();
+    let by_api = format!(
+        "[sinks_by_api]\nenabled = true\nsecrets = {:?}\ntargets = [\"https://*.shop.example\"]\n",
+        folder.path()
+    );
+    let node = Node::start_embedded(PROGRAM, &format!("[node]\nid = \"node-1\"\n{sink}{by_api}")).await;
     std::fs::write(folder.path().join(".curlrc"), CURLRC).unwrap();
     let text = page(name);
     let asks_others = [WITH_TEST_CLOCK, ONE_OF_TWO].iter().any(|address| text.contains(address));

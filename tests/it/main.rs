@@ -60,6 +60,7 @@ mod sink_redis_stream;
 mod sink_shared;
 mod sink_silent;
 mod sink_tls;
+mod sinks_by_api;
 mod small_disk;
 mod smear;
 mod store_load;

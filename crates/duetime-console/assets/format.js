@@ -102,6 +102,8 @@ const DEEDS = {
   stop_plan: "bulk action stopped",
   undo_plan: "bulk action taken back",
   probe_sink: "sink tried",
+  put_sink: "sink put",
+  delete_sink: "sink deleted",
   pause_sink: "sink paused",
   resume_sink: "sink resumed",
   enqueue: "enqueued",

@@ -8,6 +8,7 @@
 //! | [`ScheduleStore`] | the engine, ownership, the router |
 //! | [`StoreHealth`] | the program, the API |
 //! | [`PlanStore`] | the router, for bulk actions |
+//! | [`SinkStore`] | the router, for sinks that are put by the API |
 //! | [`crate::BackupStore`] | the API |
 //! | [`crate::ResizeStore`] | the live resize, the router |
 //! | [`crate::RoutingAuthority`] | the live resize |
@@ -28,6 +29,7 @@ use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::plans::PlanStore;
+use crate::put_sinks::SinkStore;
 use crate::resize_store::{Frozen, ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
@@ -300,7 +302,15 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
 pub trait Store:
-    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + PlanStore + ResizeStore + RoutingAuthority
+    TopicStore
+    + MessageStore
+    + ClaimStore
+    + ScheduleStore
+    + StoreHealth
+    + PlanStore
+    + SinkStore
+    + ResizeStore
+    + RoutingAuthority
 {
 }
 
@@ -311,6 +321,7 @@ impl<S> Store for S where
         + ScheduleStore
         + StoreHealth
         + PlanStore
+        + SinkStore
         + ResizeStore
         + RoutingAuthority
 {

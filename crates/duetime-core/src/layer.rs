@@ -19,6 +19,7 @@ use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
 use crate::plans::PlanStore;
+use crate::put_sinks::SinkStore;
 use crate::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Frozen, Inspected, ResizeStore, RoutingAuthority,
     ScanPage,
@@ -187,6 +188,13 @@ layered! {
     PlanStore {
         plans() -> BTreeMap<String, String>, "list_plans", &[], 0;
         swap_plan(id: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_plan", &[], 0;
+    }
+}
+
+layered! {
+    SinkStore {
+        sinks() -> BTreeMap<String, String>, "list_sinks", &[], 0;
+        swap_sink(name: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_sink", &[], 0;
     }
 }
 

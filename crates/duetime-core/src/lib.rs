@@ -32,6 +32,7 @@ pub mod ownership;
 mod pause;
 pub mod plans;
 mod previous;
+pub mod put_sinks;
 pub mod receipt;
 pub mod repeat;
 pub mod resize_store;
@@ -79,6 +80,7 @@ pub use ownership::{ClusterNodes, Drain, GoneNode, Member, MemberState, OwnedSha
 pub use pause::{PauseNote, check_pause_reason};
 pub use plans::PlanStore;
 pub use previous::Previous;
+pub use put_sinks::{NamedSink, NamedSinks, SinkRecord, SinkRefusal, SinkStore};
 pub use receipt::Receipt;
 pub use repeat::{Missed, Repeat, RepeatAsk, RepeatError, Rule, Successor};
 pub use resize_store::{ResizeStore, RoutingAuthority};

@@ -196,4 +196,9 @@ pub trait SinkBinder: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// [`BindError`]: the name is not known, or a setting is wrong.
     fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError>;
+
+    /// Another number whenever the sink of this name is another, so that it has to be bound again.
+    fn generation(&self, _name: &str) -> u64 {
+        0
+    }
 }

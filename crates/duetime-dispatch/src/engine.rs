@@ -218,6 +218,8 @@ struct RunningTopic {
     runner: Option<Runner>,
     /// Why the sink could not be bound.
     refused: Option<String>,
+    /// Of the sink as it was bound.
+    generation: u64,
 }
 
 /// Follows the watches: starts and ends what each topic needs.
@@ -332,7 +334,7 @@ impl Reconciler {
         let new = || {
             let (wheel, clock) = (self.scheduler.wheel.clone(), parts.clock.clone());
             let schedule = TopicSchedule::new(name.clone(), wheel, clock, self.emptied.clone(), parts.schedule.clone());
-            RunningTopic { record: record.clone(), schedule, runner: None, refused: None }
+            RunningTopic { record: record.clone(), schedule, runner: None, refused: None, generation: 0 }
         };
         let fresh = !self.running.contains_key(name);
         let running = self.running.entry(name.clone()).or_insert_with(new);
@@ -358,7 +360,10 @@ impl Reconciler {
         if !unanswered && !self.scheduler.reported.borrow().has_any(name) {
             gauges::clear(&parts.meters, name);
         }
-        let changed = running.record.config != record.config;
+        // Before it is bound: one that changes meanwhile is bound once more.
+        let generation = record.config.sink.as_ref().map_or(0, |sink| parts.sinks.generation(&sink.name));
+        let changed = running.record.config != record.config || running.generation != generation;
+        running.generation = generation;
         running.record = record.clone();
         if !(fresh || changed || running.refused.is_some()) {
             return;

@@ -23,6 +23,7 @@ pub(crate) mod list;
 pub(crate) mod me;
 pub(crate) mod message_lines;
 pub(crate) mod messages;
+pub(crate) mod named_sinks;
 pub(crate) mod observe;
 pub(crate) mod outages;
 pub(crate) mod pause;
@@ -105,6 +106,8 @@ pub(crate) fn documented(document: Document) -> OpenApiRouter<Arc<HttpParts>> {
         .routes(routes!(plans::undo))
         .routes(routes!(sinks::get))
         .routes(routes!(sinks::probe))
+        .routes(routes!(named_sinks::list))
+        .routes(routes!(named_sinks::get, named_sinks::put, named_sinks::delete))
         .routes(routes!(sink_pause::pause))
         .routes(routes!(sink_pause::resume))
         .routes(routes!(outages::list))

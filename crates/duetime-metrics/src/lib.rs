@@ -44,6 +44,9 @@ pub use surveys::{SURVEYS_KEPT, Surveys};
 pub use topic::{ConsumerAsk, TopicMeters};
 pub use topics::{REST, TOPIC_SERIES_MAX};
 
+/// Sinks with series of their own, at each node: those that are put by the API have ever other names.
+pub const SINK_SERIES_MAX: usize = 512;
+
 /// All meters of one program.
 #[derive(Debug)]
 pub struct Meters {
@@ -286,10 +289,13 @@ impl Meters {
         self.store_issues.with_label_values(&[kind.as_str()]).set(servers);
     }
 
-    /// The meters of the sink called `name`, of type `kind`.
+    /// The meters of the sink called `name`, of type `kind`: of the first [`SINK_SERIES_MAX`] since the start its own, else
+    /// those of [`REST`].
     #[must_use]
     pub fn sink(&self, name: &str, kind: &'static str) -> SinkMeters {
         let mut sinks = self.sinks.write();
+        let is_named = sinks.len() < SINK_SERIES_MAX || sinks.contains_key(&(name.to_owned(), kind));
+        let name = if is_named { name } else { REST };
         let make = || SinkMeters::new(&self.sink_call, &self.sink_errors, name, kind);
         sinks.entry((name.to_owned(), kind)).or_insert_with(make).clone()
     }

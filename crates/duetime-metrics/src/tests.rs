@@ -178,3 +178,15 @@ fn the_age_of_a_survey_and_of_a_consumers_claim_grow_until_there_is_one() {
     topic.set_claimed_by_consumers(false);
     assert_eq!(ages(90), [60.0, 0.0], "where a sink is delivered to nobody has to claim");
 }
+
+#[test]
+fn sinks_beyond_the_bound_share_a_series_whatever_their_names() {
+    let meters = Meters::new();
+    for n in 0..SINK_SERIES_MAX + 10 {
+        meters.sink(&format!("s{n}"), "http").errors("retry", 1);
+    }
+    meters.sink("s0", "http").errors("retry", 1);
+    assert_eq!(meters.sinks().len(), SINK_SERIES_MAX + 1);
+    let text = meters.render();
+    assert!(text.contains(&format!("sink=\"{REST}\"")) && !text.contains(&format!("sink=\"s{SINK_SERIES_MAX}\"")));
+}

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::catalog::issues::Issues;
+use crate::put_sinks::PutSinks;
 
 /// How often topics of a store that other nodes change too are read again.
 const REFRESH_EVERY: Duration = Duration::from_millis(800);
@@ -50,6 +51,8 @@ pub struct Catalog {
     auto: OnceLock<AutoShards>,
     /// Binds sinks, and whether the store has streams to hand messages over to in place.
     sinks: OnceLock<(Arc<dyn SinkBinder>, bool)>,
+    /// The sinks that were put by the API, which are read with the topics.
+    put_sinks: OnceLock<Arc<PutSinks>>,
     /// Where random numbers come from.
     draw: Draw,
     issues: Issues,
@@ -82,6 +85,7 @@ impl Catalog {
             nodes: watch::Sender::new(1),
             auto: OnceLock::new(),
             sinks: OnceLock::new(),
+            put_sinks: OnceLock::new(),
             draw,
             issues: Issues::default(),
             older: parking_lot::Mutex::default(),
@@ -106,6 +110,20 @@ impl Catalog {
     /// `has_streams`. Only the first call counts.
     pub fn check_sinks_with(&self, sinks: Arc<dyn SinkBinder>, has_streams: bool) {
         let _ = self.sinks.set((sinks, has_streams));
+    }
+
+    /// From now on these are read with the topics: who sees a topic has its sink. Only the first call counts.
+    pub fn read_sinks_too(&self, sinks: Arc<PutSinks>) {
+        let _ = self.put_sinks.set(sinks);
+    }
+
+    /// Whether any sink is other than before. Topics are taken in without an answer: the sinks stay as they were.
+    async fn refresh_sinks(&self) -> bool {
+        let Some(sinks) = self.put_sinks.get() else { return false };
+        sinks.refresh().await.unwrap_or_else(|error| {
+            warn!(%error, "sinks that were put by the API could not be read again, going on with those known");
+            false
+        })
     }
 
     async fn conflict_pause(&self) {
@@ -267,6 +285,8 @@ impl Catalog {
             }
         };
         self.issues.set_unreadable(self.store.unreadable());
+        // After the topics: a sink that one of them names was put before it was.
+        let has_other_sinks = self.refresh_sinks().await;
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
             let mut older = Topics::default();
@@ -289,7 +309,8 @@ impl Catalog {
                 self.missing.lock().extend(gone.map(|(name, record)| (name.clone(), record.clone())));
                 *topics = Arc::new(fresh);
             }
-            changed
+            // Who watches binds the sinks of topics anew.
+            changed || has_other_sinks
         });
         *last = this;
         Ok(())
@@ -312,8 +333,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Reads the topics every second until `shutdown`. Only for a store that other nodes share:
-    /// with a store of its own, a node makes every change itself.
+    /// Reads the topics every second until `shutdown`. Only for a store that other nodes share, and where sinks are put:
+    /// with a store of its own, a node makes every change itself, but what a sink needs may come later.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut failing = false;
         loop {

@@ -5,7 +5,7 @@
 //! [`Router`] acts on messages wherever they are while shards change, [`RoutedStore`] does so for the
 //! engine, [`Metering`] times every call on its way down.
 //!
-//! Folders import one way: `catalog`, `calls`, `queries`, then `router`, then `bulk`, `resend`, `forward` and
+//! Folders import one way: `put_sinks`, `catalog`, `calls`, `queries`, then `router`, then `bulk`, `resend`, `forward` and
 //! `retention`.
 
 mod bulk;
@@ -16,6 +16,7 @@ mod error;
 mod forward;
 mod metered;
 mod past;
+mod put_sinks;
 mod queries;
 mod reach;
 mod resend;
@@ -40,6 +41,7 @@ pub use catalog::issues::Issues;
 pub use consistency::{ConsistencyChecker, ShardAnomaly};
 pub use error::{CatalogError, RouteError};
 pub use metered::Metering;
+pub use put_sinks::{PutSinkError, PutSinks, SinkPut};
 pub use queries::body_steps::BodySteps;
 pub use queries::dead::{DeadCursor, DeadLetters, DeadList, DeadSettled, DeadSweep};
 pub use queries::dead_groups::{DeadGroup, DeadGroups, OTHER_REASONS, SCANNED_MAX, normalised};

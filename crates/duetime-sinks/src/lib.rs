@@ -1,9 +1,12 @@
 //! Where due messages go: one file per type of target, each with its config struct, its connection
 //! and its verdicts.
 //!
-//! Upstream: the program binds topics through [`SinkRegistry`]. Downstream: the targets themselves.
+//! Upstream: the program binds topics through [`NodeSinks`], which has the sinks of the file ([`SinkRegistry`]) and those
+//! that were put by the API. Downstream: the targets themselves.
 //! Knows nothing of stores and shards; never logs a credential.
 
+mod allowed_target;
+pub mod by_api;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod confirm_wait;
 mod content_type;
@@ -21,6 +24,7 @@ pub mod kafka;
 pub mod log;
 #[cfg(feature = "nats")]
 pub mod nats;
+pub mod node_sinks;
 pub mod own_headers;
 pub mod probe_wait;
 #[cfg(feature = "rabbitmq")]
@@ -35,5 +39,7 @@ pub mod shared_connection;
 mod target;
 pub mod template;
 
+pub use by_api::SinksByApiConfig;
 pub use fault::SinkFault;
+pub use node_sinks::NodeSinks;
 pub use registry::{SinkConfig, SinkRegistry};

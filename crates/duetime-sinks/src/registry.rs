@@ -80,6 +80,26 @@ impl SinkConfig {
         })
     }
 
+    /// The type, as `type` in the file names it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Log(_) => "log",
+            #[cfg(feature = "http")]
+            Self::Http(_) => "http",
+            #[cfg(feature = "rabbitmq")]
+            Self::RabbitMq(_) => "rabbitmq",
+            #[cfg(feature = "nats")]
+            Self::Nats(_) => "nats",
+            #[cfg(feature = "kafka")]
+            Self::Kafka(_) => "kafka",
+            #[cfg(not(feature = "kafka"))]
+            Self::Kafka => "kafka",
+            #[cfg(feature = "redis-stream")]
+            Self::RedisStream(_) => "redis-stream",
+        }
+    }
+
     /// The Redis that it writes to, if it is one of its own.
     #[must_use]
     pub fn redis_url(&self) -> Option<&TargetUrl> {
@@ -160,7 +180,11 @@ impl SinkRegistry {
     not(all(any(feature = "http", feature = "rabbitmq"), feature = "redis-stream")),
     expect(unused_variables, reason = "some sinks need no clock, and most no namespace")
 )]
-fn make(config: &SinkConfig, clock: &Arc<dyn Clock>, namespace: &Namespace) -> Result<Arc<dyn Target>, SinkFault> {
+pub(crate) fn make(
+    config: &SinkConfig,
+    clock: &Arc<dyn Clock>,
+    namespace: &Namespace,
+) -> Result<Arc<dyn Target>, SinkFault> {
     Ok(match config {
         SinkConfig::Log(config) => Arc::new(LogTarget(config.clone())),
         #[cfg(feature = "http")]

@@ -74,6 +74,10 @@ const TRANSACTIONS: &str = "CREATE TABLE IF NOT EXISTS deleted_transaction (last
 const PLANS: &str =
     "CREATE TABLE IF NOT EXISTS bulk_plan (id TEXT PRIMARY KEY, plan TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
+/// Sinks that were put by the API. No format of its own either: for a version that does not know them there are none.
+const SINKS: &str =
+    "CREATE TABLE IF NOT EXISTS put_sink (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT, WITHOUT ROWID;";
+
 /// What became of messages that are gone. No format of its own either: what a version ends that does not know it is not
 /// remembered.
 const PAST: &str = "CREATE TABLE IF NOT EXISTS past (key INTEGER PRIMARY KEY, shard INTEGER NOT NULL,
@@ -250,7 +254,7 @@ pub fn open_writer(folder: &Path) -> Result<Connection, StoreError> {
     if conn.query_row(known, [], |row| row.get::<_, i64>(0)).map_err(failed)? == 0 {
         conn.execute_batch(UNDONE).map_err(failed)?;
     }
-    for table in [LIVES, TRANSACTIONS, PLANS, PAST, UNDONE_INDEX] {
+    for table in [LIVES, TRANSACTIONS, PLANS, SINKS, PAST, UNDONE_INDEX] {
         conn.execute_batch(table).map_err(failed)?;
     }
     if fs::metadata(log_path(folder)).is_err() {

@@ -3,7 +3,8 @@
 //! `NS:{TAG}:TOPIC:INDEX` and its companions `:body :dead :deadinfo :meta :outbox :moved`, and `:stream` where
 //! messages are delivered in place, and `:past0` to `:past3` where a shard remembers what became of its messages, and
 //! `:undone` where its topic has a watermark; TAG puts the shard into its cluster slot. `NS:topics` has the topics, `NS:{NS:topics}:pending` their unfinished work,
-//! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans: all in one slot.
+//! `NS:{NS:topics}:lives` the numbers of their lives, `NS:{NS:topics}:plans` the bulk plans, `NS:{NS:topics}:sinks` the
+//! sinks that were put by the API: all in one slot.
 
 use duetime_core::{Memory, Namespace, Shard, ShardLocation, TopicName};
 use duetime_redis::slots;
@@ -125,6 +126,11 @@ impl Keys {
     /// The bulk plans.
     pub(crate) fn plans(&self) -> String {
         format!("{0}:{{{0}:topics}}:plans", self.namespace)
+    }
+
+    /// The sinks that were put by the API.
+    pub(crate) fn sinks(&self) -> String {
+        format!("{0}:{{{0}:topics}}:sinks", self.namespace)
     }
 
     /// The channel of the hints about new heads.

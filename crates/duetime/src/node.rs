@@ -15,9 +15,10 @@ use duetime_metrics::Meters;
 use duetime_ownership::GoneNodes;
 use duetime_resize::{MoveDeps, ResizeDeps, Resizer, Steps};
 use duetime_router::{
-    Catalog, CatalogError, ConsistencyChecker, Metering, PlanDeps, Plans, Retention, RoutedStore, Router, TopicChange,
+    Catalog, CatalogError, ConsistencyChecker, Metering, PlanDeps, Plans, PutSinks, Retention, RoutedStore, Router,
+    TopicChange,
 };
-use duetime_sinks::SinkRegistry;
+use duetime_sinks::NodeSinks;
 use duetime_supervisor::{Policy, Supervisor};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -126,7 +127,8 @@ async fn open_store(base: &NodeBase<'_>) -> anyhow::Result<Opened> {
 
 /// The topics, and what finds the shards of their messages.
 struct NodeRouting {
-    sinks: Arc<SinkRegistry>,
+    sinks: Arc<NodeSinks>,
+    put_sinks: Arc<PutSinks>,
     catalog: Arc<Catalog>,
     router: Arc<Router>,
     /// What moves messages when a shard count changes.
@@ -141,17 +143,20 @@ async fn open_routing(
 ) -> anyhow::Result<NodeRouting> {
     let (store, clock) = (&opened.store, &base.clock);
     // Targets of sinks go by the machine's clock: signatures and the dates in their answers are compared with it.
-    let sinks = SinkRegistry::new(base.config.sinks.clone(), Arc::new(SystemClock), &base.config.store.namespace());
-    let sinks = sinks.map_err(anyhow::Error::msg)?;
+    let (file, rules, machine) = (base.config.sinks.clone(), base.config.sinks_by_api.clone(), Arc::new(SystemClock));
+    let sinks = NodeSinks::new(file, rules, machine, &base.config.store.namespace()).map_err(anyhow::Error::msg)?;
+    let put_sinks = PutSinks::new(store.clone(), sinks.clone(), clock.clone());
     let draw = Draw::new(rand::random::<u64>);
     let catalog = Catalog::open(store.clone(), clock.clone(), draw).await.context("reading the topics")?;
     catalog.check_sinks_with(sinks.clone(), store.has_streams());
+    catalog.read_sinks_too(put_sinks.clone());
+    catalog.refresh().await.context("reading the sinks that were put by the API")?;
     catalog.set_auto(base.config.resize.auto());
     create_topics(base.config, &catalog, audit).await?;
     let moves = MoveDeps { grace: opened.move_grace, steps, ..MoveDeps::new(store.clone()) };
     let (mover, meters) = (Arc::new(moves.clone()), base.meters.clone());
     let router = Router::new(store.clone(), mover, catalog.clone(), clock.clone(), meters);
-    Ok(NodeRouting { sinks, catalog, router, moves })
+    Ok(NodeRouting { sinks, put_sinks, catalog, router, moves })
 }
 
 /// What claims and delivers, and who has which shards.
@@ -231,8 +236,11 @@ fn start_loops(base: &NodeBase<'_>, opened: &Opened, routing: &NodeRouting, star
         follow_topics(catalog, signs, stop)
     });
     base.start("resize", resizer.clone(), |resizer, stop| resizer.run(stop));
-    if opened.shared {
+    // Nobody else changes what is in a store of this node's own, but what a sink needs may come later.
+    if opened.shared || routing.put_sinks.is_on() {
         base.start("catalog", catalog.clone(), |catalog, stop| catalog.run(stop));
+    }
+    if opened.shared {
         base.start("consistency", router.consistency.clone(), ConsistencyChecker::run);
     }
     base.start("nodes", (ownership.clone(), catalog.clone()), |(ownership, catalog), stop| {
@@ -342,7 +350,7 @@ fn http_parts(
     options: &HttpOptions,
 ) -> HttpParts {
     let NodeBase { config, clock, test_clock, meters, supervisor, shutdown, address } = base;
-    let NodeRouting { catalog, router, .. } = routing;
+    let NodeRouting { catalog, router, put_sinks, .. } = routing;
     let NodeEngine { engine, ownership, gone, resizer, tracer, .. } = started;
     let watcher = PlanAudit::new(options.audit.clone(), clock.clone());
     let audited = (options.audit.clone(), clock.clone());
@@ -358,6 +366,7 @@ fn http_parts(
         feed,
         catalog: catalog.clone(),
         plans,
+        put_sinks: put_sinks.clone(),
         store: opened.store.clone(),
         backups: opened.backups.clone(),
         consumers: engine.consumers(),

@@ -59,11 +59,11 @@ files! {
     NOT_AFTER: "redis/lua/not_after.lua";
     OUTBOX: "store-redis/lua/outbox.lua";
     PAST: "store-redis/lua/past.lua";
-    PLAN_SWAP: "store-redis/lua/plan_swap.lua";
     PRELUDE: "store-redis/lua/prelude.lua";
     PRESENT: "store-redis/lua/present.lua";
     PUT: "store-redis/lua/put.lua";
     RECALL: "store-redis/lua/recall.lua";
+    RECORD_SWAP: "store-redis/lua/record_swap.lua";
     REFUSAL: "store-redis/lua/refusal.lua";
     RENUMBER: "store-redis/lua/renumber.lua";
     RESCHEDULE: "store-redis/lua/reschedule.lua";

@@ -139,12 +139,22 @@ function meant() {
   );
 }
 
+// Where a sink is from: the file of the node, or the API, with its version.
+function From({ named }) {
+  if (!named) return html`<span class="quiet">not known</span>`;
+  return html`
+    ${named.origin === "api" ? `the API, version ${named.version ?? "not known"}` : "the file"}
+    ${named.problem && html` <span class="tag bad" title=${plain(named.problem)}>cannot be used</span>`}
+  `;
+}
+
 // Each sink with what delivers through it, and what was paused through it, which may deliver elsewhere by now.
-function bySink(topics) {
+function bySink(topics, named) {
   const found = new Map();
   const of = (name) =>
     found.get(name) ??
     found.set(name, { key: name, name, topics: [], held: [], own: 0, down: 0 }).get(name);
+  for (const one of named) of(one.name).named = one;
   for (const topic of topics) {
     if (topic.paused && topic.pause?.sink) of(topic.pause.sink).held.push(topic);
     if (!topic.sink) continue;
@@ -235,6 +245,13 @@ export function Sinks() {
     ASKED_EVERY_MS,
     [down.join(), sees(state, "view"), state.only],
   );
+  // A node of before has no such list.
+  const { answer: named = [] } = useAnswer(
+    async (signal) =>
+      sees(state, "view") ? ((await get("/v1/sinks", signal).catch(() => ({}))).sinks ?? []) : [],
+    ASKED_EVERY_MS,
+    [sees(state, "view")],
+  );
   const seen = state.nodes.filter((node) => !state.only || node.id === state.only);
   const begun = Math.min(nodeTime(), ...seen.map((node) => node.since));
   const topics = (state.topics ?? [])
@@ -288,6 +305,12 @@ export function Sinks() {
   ];
   const together = [
     { name: "Sink", left: true, value: (row) => row.name, cell: (row) => row.name },
+    {
+      name: "From",
+      left: true,
+      value: (row) => row.named?.origin,
+      cell: (row) => html`<${From} named=${row.named} />`,
+    },
     { name: "Topics", value: (row) => row.topics.length, cell: (row) => number(row.topics.length) },
     {
       name: "State",
@@ -304,9 +327,11 @@ export function Sinks() {
               }
             </span>
           `
-          : row.topics.length && !isPausable(row)
-            ? html`<span class="tag careful">paused</span>`
-            : html`<span class="tag good">up</span>`,
+          : !row.topics.length
+            ? html`<span class="quiet">no topic</span>`
+            : isPausable(row)
+              ? html`<span class="tag good">up</span>`
+              : html`<span class="tag careful">paused</span>`,
     },
     {
       name: "Paused",
@@ -415,6 +440,7 @@ export function Sinks() {
     : "No topic has a sink: consumers claim.";
   const all = bySink(
     (state.topics ?? []).map((topic) => ({ ...topic, open: rates(state, topic.name).open })),
+    named,
   );
   const affected = topics.filter((topic) => topic.open || issueOf(topic));
   // Those of one sink that have the same trouble are said, and tried, once.

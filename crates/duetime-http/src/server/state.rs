@@ -7,7 +7,7 @@ use duetime_core::{
     Timestamp,
 };
 use duetime_metrics::Meters;
-use duetime_router::{Catalog, Plans, Router};
+use duetime_router::{Catalog, Plans, PutSinks, Router};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +52,8 @@ pub struct HttpParts {
     pub feed: Arc<Feed>,
     /// Bulk actions.
     pub plans: Arc<Plans>,
+    /// The sinks by their names, and those that are put.
+    pub put_sinks: Arc<PutSinks>,
     /// Changes shard counts.
     pub resizing: Arc<dyn Resizing>,
     /// The source of the time.

@@ -24,6 +24,7 @@ mod first_message;
 mod foreign;
 mod list;
 mod messages;
+mod named_sinks;
 mod operations;
 mod packed;
 mod pauses;
@@ -54,7 +55,7 @@ use duetime_core::{
 };
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer};
-use duetime_router::{Catalog, Metering, PlanDeps, Plans, Router};
+use duetime_router::{Catalog, Metering, PlanDeps, Plans, PutSinks, Router};
 use duetime_small_store::SmallStore;
 use duetime_testkit::{ManualClock, claim_request};
 use futures::StreamExt as _;
@@ -223,6 +224,8 @@ impl TestApi {
         });
         let watcher = crate::PlanAudit::new(crate::Audit::default(), clock.clone());
         let plans = Plans::new(PlanDeps::new(router.clone(), store.clone(), clock.clone(), watcher, "n1"));
+        let put_sinks = PutSinks::new(store.clone(), Arc::new(named_sinks::KnownSinks::default()), clock.clone());
+        catalog.read_sinks_too(put_sinks.clone());
         let kept = store.clone();
         let sinks: Arc<dyn duetime_core::SinkStates> = Arc::new(sinks::FixedSinks::default());
         let draining = CancellationToken::new();
@@ -231,6 +234,7 @@ impl TestApi {
         let parts = HttpParts {
             feed,
             plans,
+            put_sinks,
             router,
             resizing: Arc::new(resizer),
             catalog,

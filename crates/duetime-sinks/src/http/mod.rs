@@ -10,7 +10,7 @@ mod config;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod guard;
+pub(crate) mod guard;
 mod request;
 mod sign;
 mod sliced;

@@ -178,7 +178,7 @@ fn downgrade(folder: &Path) {
     let conn = rusqlite::Connection::open(folder.join(crate::fault::DATABASE)).unwrap();
     conn.execute_batch(
         "DROP TABLE fence; DROP TABLE outbox; DROP TABLE frozen; DROP TABLE moved; DROP TABLE life;
-         DROP TABLE deleted_transaction; DROP TABLE bulk_plan; DROP TABLE past;
+         DROP TABLE deleted_transaction; DROP TABLE bulk_plan; DROP TABLE put_sink; DROP TABLE past;
          UPDATE shard SET meta = json_remove(meta, '$.transaction', '$.messages', '$.bytes');
          UPDATE topic SET record = json_remove(record, '$.desired', '$.widest');
          PRAGMA user_version = 1;",

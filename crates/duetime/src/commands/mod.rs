@@ -23,6 +23,7 @@ pub mod move_topic;
 pub mod observe;
 pub mod output;
 pub mod pause;
+pub mod put_sink;
 pub mod settings;
 pub mod shards;
 pub mod sink;

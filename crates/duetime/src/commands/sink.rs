@@ -1,4 +1,4 @@
-//! `duetime sink get|probe|outages|pause|resume`
+//! `duetime sink get|probe|outages|pause|resume`; those on sinks by their names are in `put_sink`.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use duetime_client::{Client, ClientError, Outage, Probed, Scanner, SinkIssue, SinkTopics, SinkView};
 use duetime_core::units::show_duration;
 
+use super::put_sink::{self, DeleteSinkArgs, NamedSinkArgs, PutArgs};
 use super::{output, pause};
 use crate::connection::NodeArgs;
 
@@ -22,6 +23,15 @@ pub enum SinkCommand {
     Pause(SinkPauseArgs),
     /// Resumes the topics that were paused through a sink; what was paused by itself stays so.
     Resume(SinkResumeArgs),
+    /// Lists the sinks: those of the node's file, and those that were put.
+    #[command(visible_alias = "ls")]
+    List(NodeArgs),
+    /// Shows a sink by its name: where it is from, its settings if it was put, and whether the node can use it.
+    Show(NamedSinkArgs),
+    /// Creates a sink or replaces its settings, at all nodes and without a restart. The node tries it before.
+    Put(PutArgs),
+    /// Deletes a sink that was put and that no topic delivers through.
+    Delete(DeleteSinkArgs),
 }
 
 /// The sink to be paused.
@@ -114,6 +124,10 @@ pub async fn run(command: SinkCommand) -> anyhow::Result<bool> {
             let client = connection.client()?;
             all_of(&connection, async || client.resume_sink(&sink).await).await
         }
+        SinkCommand::List(connection) => put_sink::list(connection).await,
+        SinkCommand::Show(args) => put_sink::show(args).await,
+        SinkCommand::Put(args) => put_sink::put(args).await,
+        SinkCommand::Delete(args) => put_sink::delete(args).await,
         SinkCommand::Outages(OutagesArgs { topic, all_nodes, connection }) => {
             let (client, topic) = (connection.client()?, topic.as_deref());
             let answer = if all_nodes { client.cluster_outages(topic).await? } else { client.outages(topic).await? };

@@ -203,6 +203,9 @@ impl ConfigRules<'_> {
 
     fn sinks_and_topics(&mut self) {
         let config = self.config;
+        for (key, fault) in config.sinks_by_api.faults() {
+            self.add(&["sinks_by_api", key], fault);
+        }
         let (sinks, faults) =
             SinkRegistry::of_good_ones(&config.sinks, &(Arc::new(SystemClock) as _), &config.store.namespace());
         for (name, fault) in &faults {

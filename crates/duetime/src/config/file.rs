@@ -18,8 +18,8 @@ use super::store::{self, DEFAULT_STORE};
 use super::{Config, OwnershipConfig, OwnershipMode, check};
 
 /// The sections that a file may have.
-pub const SECTIONS: [&str; 9] =
-    ["node", "store", "ownership", "resize", "auth", "console", "sinks", "topics", "topics_default"];
+pub const SECTIONS: [&str; 10] =
+    ["node", "store", "ownership", "resize", "auth", "console", "sinks", "sinks_by_api", "topics", "topics_default"];
 
 /// Where a fault lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -340,6 +340,7 @@ fn parse_lines(lines: ConfigLines) -> Result<ReadConfig, Vec<Complaint>> {
         console: reading.section("console"),
         auth: reading.section("auth"),
         sinks: reading.named("sinks", |_| true, sink),
+        sinks_by_api: reading.section("sinks_by_api"),
         topics: reading.named("topics", |name| !is_pattern(name), read::section),
         topic_patterns: reading.named("topics", is_pattern, first_message::pattern),
         topics_default: reading.section_by("topics_default", first_message::topics_default),

@@ -22,7 +22,7 @@ use duetime_http::{AuditTarget, AuthConfig, TlsFiles};
 use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
 use duetime_settings::ClientTls;
-use duetime_sinks::SinkConfig;
+use duetime_sinks::{SinkConfig, SinksByApiConfig};
 use serde::Deserialize;
 
 pub use declared::{Declared, DeclaredTopic, declared_topics};
@@ -151,6 +151,8 @@ pub struct Config {
     pub console: ConsoleConfig,
     /// `[sinks.NAME]`
     pub sinks: BTreeMap<String, SinkConfig>,
+    /// `[sinks_by_api]`
+    pub sinks_by_api: SinksByApiConfig,
     /// `[topics.NAME]`
     pub topics: BTreeMap<String, TopicConfig>,
     /// `[topics."BEGINNING*"]`

@@ -18,6 +18,7 @@ pub mod look;
 pub mod moved;
 pub mod past;
 pub mod plans;
+pub mod put_sinks;
 pub mod receipt;
 pub mod repeat;
 pub mod restore;
@@ -176,6 +177,9 @@ macro_rules! store_conformance {
             past::a_source_says_what_became_of_what_ended_there,
             plans::a_plan_is_changed_only_by_who_saw_it_as_it_is,
             plans::plans_are_bounded_in_length_and_number,
+            put_sinks::a_sink_is_changed_only_by_who_saw_it_as_it_is,
+            put_sinks::a_sink_and_a_plan_of_one_name_are_two_things,
+            put_sinks::sinks_are_bounded_in_length_and_number,
             receipt::the_receipt_of_an_earlier_claim_is_refused,
             receipt::the_receipt_of_an_earlier_life_is_refused,
             receipt::a_settled_claim_is_not_settled_again,

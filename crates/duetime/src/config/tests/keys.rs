@@ -8,7 +8,7 @@ use duetime_core::TopicConfig;
 use duetime_http::AuthConfig;
 use duetime_ownership::EtcdConfig;
 use duetime_resize::ResizeConfig;
-use duetime_sinks::SinkConfig;
+use duetime_sinks::{SinkConfig, SinksByApiConfig};
 use duetime_store_redis::RedisStoreConfig;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
@@ -149,6 +149,7 @@ fn no_key_of_the_configuration_goes_unseen() {
         keys_of::<ResizeConfig>("resize"),
         keys_of::<AuthConfig>("auth"),
         keys_of::<ConsoleConfig>("console"),
+        keys_of::<SinksByApiConfig>("sinks_by_api"),
         keys_of::<TopicConfig>("topics.NAME"),
         ["ownership.mode", "sinks.NAME.type", "topics.NAME.sink.name"].map(str::to_owned).into(),
         // Besides those of `topics.NAME`.

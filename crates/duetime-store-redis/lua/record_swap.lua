@@ -1,7 +1,7 @@
--- Swaps one bulk plan, if it is what the caller saw.
+-- Swaps one small record, a bulk plan or a sink, if it is what the caller saw.
 --
--- KEYS  1 plans (HASH)
--- ARGV  1 id  2 text seen, empty: none  3 new text, empty: remove  4 most plans
+-- KEYS  1 records of its kind (HASH)
+-- ARGV  1 id  2 text seen, empty: none  3 new text, empty: remove  4 most records
 --       5 "1": repeated, the first answer was lost  6 see not_after
 -- Returns  1 done, 0 it is another, -1 there are as many as may be
 -- Cost  O(1)

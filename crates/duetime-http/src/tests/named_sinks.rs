@@ -1,0 +1,174 @@
+//! Sinks by their names: which are put, deleted and refused, and who may do so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Request, header};
+use duetime_core::{NamedSink, NamedSinks, SinkRecord, SinkRefusal};
+use duetime_router::PutSinks;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, TestApi};
+use crate::{Auth, AuthConfig, HttpParts};
+
+/// Has `shop` in its file and takes any other, but those whose settings say that they are wrong.
+#[derive(Debug, Default)]
+pub struct KnownSinks {
+    is_off: bool,
+    put: Mutex<BTreeMap<String, String>>,
+}
+
+#[async_trait]
+impl NamedSinks for KnownSinks {
+    fn all(&self) -> Vec<NamedSink> {
+        let none = |name: &str, is_of_file| NamedSink {
+            name: name.to_owned(),
+            kind: Some("http".to_owned()),
+            record: None,
+            is_of_file,
+            fault: None,
+        };
+        let put = self.put.lock().clone();
+        let put = put.into_iter().map(|(name, text)| {
+            let record = serde_json::from_str::<SinkRecord>(&text).ok();
+            let fault = record.is_none().then(|| "its record cannot be read".to_owned());
+            NamedSink { record, fault, ..none(&name, false) }
+        });
+        put.chain([none("shop", true)]).collect()
+    }
+
+    fn takes_put(&self) -> bool {
+        !self.is_off
+    }
+
+    async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal> {
+        let detail = "url: is wrong; mend it".to_owned();
+        match config.get("url").and_then(Value::as_str) {
+            Some("wrong") => Err(SinkRefusal::Invalid { field: Some("url".to_owned()), detail }),
+            Some("silent") if tries => Err(SinkRefusal::Unusable("it is silent".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn take_in(&self, records: &BTreeMap<String, String>) -> bool {
+        let before = std::mem::replace(&mut *self.put.lock(), records.clone());
+        before != *records
+    }
+}
+
+const HOOK: &str = r#"{"type":"http","url":"https://a.example","headers":{"x":{"file":"token"}}}"#;
+
+#[tokio::test]
+async fn a_sink_is_put_changed_and_deleted_by_its_version() {
+    let api = TestApi::new().await;
+    let made = api.put("/v1/sinks/hook?if_version=0", HOOK).await;
+    assert_eq!((made.status.as_u16(), &made.json()["version"]), (201, &json!(1)), "{}", made.text);
+    assert_eq!(api.put("/v1/sinks/hook?if_version=0", HOOK).await.problem(), (412, "changed".to_owned()));
+    let changed = api.put("/v1/sinks/hook?if_version=1", r#"{"type":"log"}"#).await;
+    assert_eq!((changed.status.as_u16(), &changed.json()["version"]), (200, &json!(2)));
+    let again = api.put("/v1/sinks/hook", HOOK).await.json();
+    let wanted = json!({"name": "hook", "type": "http", "origin": "api", "version": 3, "changed_at": super::NOW_MS,
+        "config": {"type": "http", "url": "https://a.example", "headers": {"x": {"file": "token"}}}, "topics": 0});
+    assert_eq!(again, wanted);
+    assert_eq!(api.get("/v1/sinks/hook").await.json(), wanted);
+    let shop = json!({"name": "shop", "type": "http", "origin": "file", "topics": 0});
+    assert_eq!(api.get("/v1/sinks").await.json(), json!({"sinks": [wanted, shop], "by_api": true}));
+    assert_eq!(api.delete("/v1/sinks/hook?if_version=2").await.problem(), (412, "changed".to_owned()));
+    assert_eq!(api.delete("/v1/sinks/hook?if_version=3").await.json(), json!({"outcome": "deleted"}));
+    for answer in [api.delete("/v1/sinks/hook").await, api.get("/v1/sinks/hook").await] {
+        assert_eq!(answer.problem(), (404, "unknown_sink".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_cannot_be_used_or_is_used_is_left_as_it_is() {
+    let api = TestApi::new().await;
+    for (path, body, problem, field) in [
+        ("/v1/sinks/hook", r#"{"url":"wrong"}"#, (400, "invalid_sink"), json!("url")),
+        ("/v1/sinks/hook?try=false", r#"{"url":"wrong"}"#, (400, "invalid_sink"), json!("url")),
+        ("/v1/sinks/hook", r#"{"url":"silent"}"#, (409, "sink_unusable"), Value::Null),
+        ("/v1/sinks/shop", HOOK, (409, "sink_of_file"), json!("sink")),
+        ("/v1/sinks/a%20b", HOOK, (400, "invalid_sink"), json!("sink")),
+        ("/v1/sinks/%2e%2e", HOOK, (400, "invalid_sink"), json!("sink")),
+        ("/v1/sinks/hook?try=perhaps", HOOK, (400, "invalid_query"), json!("try")),
+        ("/v1/sinks/hook?if_version=x", HOOK, (400, "invalid_query"), json!("if_version")),
+        ("/v1/sinks/hook", "[]", (400, "invalid_value"), Value::Null),
+    ] {
+        let answer = api.put(path, body).await;
+        assert_eq!(answer.problem(), (problem.0, problem.1.to_owned()), "{path} {body}");
+        assert_eq!(answer.json()["field"], field, "{path} {body}");
+    }
+    assert_eq!(api.delete("/v1/sinks/shop").await.problem(), (409, "sink_of_file".to_owned()));
+    assert_eq!(api.put("/v1/sinks/hook?try=false", r#"{"url":"silent"}"#).await.status, 201);
+    assert_eq!(api.put("/v1/topics/orders", r#"{"sink":{"name":"hook"}}"#).await.status, 201);
+    let used = api.delete("/v1/sinks/hook").await;
+    assert_eq!(used.problem(), (409, "sink_in_use".to_owned()));
+    assert!(used.text.contains("orders") && api.get("/v1/sinks/hook").await.json()["topics"] == 1);
+    assert_eq!(api.put("/v1/topics/orders", r#"{"sink":null}"#).await.status, 200);
+    assert_eq!(api.delete("/v1/sinks/hook").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_node_without_sinks_by_the_api_says_how_to_have_them() {
+    let api = TestApi::new().await;
+    let off = Arc::new(KnownSinks { is_off: true, ..KnownSinks::default() });
+    let put_sinks = PutSinks::new(api.store.clone(), off, api.clock.clone());
+    let api = api.again(HttpParts { put_sinks, ..api.parts.clone() });
+    for answer in [api.put("/v1/sinks/hook", HOOK).await, api.delete("/v1/sinks/hook").await] {
+        assert_eq!(answer.problem(), (409, "sinks_by_api_off".to_owned()));
+        assert!(answer.text.contains("[sinks_by_api]"), "{}", answer.text);
+    }
+    assert_eq!(api.put("/v1/sinks/shop", HOOK).await.problem(), (409, "sink_of_file".to_owned()));
+    assert_eq!(api.get("/v1/sinks").await.json()["by_api"], false);
+}
+
+#[tokio::test]
+async fn only_an_administrator_of_all_topics_changes_a_sink_and_only_one_of_its_own() {
+    let token = |name: &str, more: Value| {
+        let mut token = json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": ["admin"]});
+        token.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        token
+    };
+    let tokens = [
+        token("root", json!({})),
+        token("ops", json!({"sinks": ["a-*"]})),
+        token("tenant", json!({"topics": ["a-*"], "sinks": ["a-*"]})),
+        token("viewer", json!({"scopes": ["view"]})),
+    ];
+    let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
+    let api = TestApi::with(Auth::load(&config).unwrap()).await;
+    let ask = async |who: &str, method: &str, path: &str, body: &str| -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::AUTHORIZATION, format!("Bearer a-secret-of-{who}-0123"));
+        api.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    };
+    assert_eq!(ask("root", "PUT", "/v1/sinks/b-hook", HOOK).await.json()["changed_by"], "root");
+    assert_eq!(ask("ops", "PUT", "/v1/sinks/a-hook", HOOK).await.json()["changed_by"], "ops");
+    for (who, path) in [
+        ("ops", "/v1/sinks/b-hook"),
+        ("tenant", "/v1/sinks/a-hook"),
+        ("viewer", "/v1/sinks/a-hook"),
+        ("ops", "/v1/sinks/new"),
+    ] {
+        for method in ["PUT", "DELETE"] {
+            assert_eq!(
+                ask(who, method, path, HOOK).await.problem(),
+                (403, "forbidden".to_owned()),
+                "{who} {method} {path}"
+            );
+        }
+    }
+    let names = async |who: &str| {
+        let all = ask(who, "GET", "/v1/sinks", "").await.json()["sinks"].clone();
+        all.as_array().unwrap().iter().map(|sink| sink["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("viewer").await, ["a-hook", "b-hook", "shop"]);
+    assert_eq!(names("tenant").await, ["a-hook"]);
+    assert_eq!(ask("tenant", "GET", "/v1/sinks/b-hook", "").await.problem(), (403, "forbidden".to_owned()));
+}

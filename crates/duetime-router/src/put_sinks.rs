@@ -1,0 +1,163 @@
+//! The sinks that were put by the API: read from the store with the topics, changed through it.
+//!
+//! Upstream: the HTTP API changes them, the catalog has them read again. Downstream: the store, and the sinks of this node,
+//! which make them ready. A change is one comparison and swap of one record by its text.
+
+use std::sync::Arc;
+
+use duetime_core::{Clock, NamedSink, NamedSinks, SinkRecord, SinkRefusal, SinkStore, StoreError};
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+
+/// How often a change is made again because somebody else changed the sink in between.
+const CONFLICTS_MAX: u32 = 16;
+
+/// Why a sink was not put or deleted.
+#[derive(Debug)]
+pub enum PutSinkError {
+    /// This node takes none.
+    Off,
+    /// It is of the node's file.
+    OfFile,
+    /// There is none of this name.
+    Unknown,
+    /// It is not the version that was asked for; the version that it is, 0: there is none.
+    Changed(u64),
+    /// It cannot be put as it is.
+    Refused(SinkRefusal),
+    /// The store's own answer.
+    Store(StoreError),
+}
+
+impl From<StoreError> for PutSinkError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A sink that is to be put.
+#[derive(Clone, Debug)]
+pub struct SinkPut {
+    /// As topics name it.
+    pub name: String,
+    /// Its settings, as a section of the file has them.
+    pub config: Map<String, Value>,
+    /// Only if it is this version; 0: only if there is none.
+    pub if_version: Option<u64>,
+    /// Whether it is tried before.
+    pub tries: bool,
+    /// The token that puts it.
+    pub by: Option<String>,
+}
+
+/// The sinks that were put by the API.
+#[derive(Debug)]
+pub struct PutSinks {
+    store: Arc<dyn SinkStore>,
+    sinks: Arc<dyn NamedSinks>,
+    clock: Arc<dyn Clock>,
+    /// Held while they are read, so that no older answer is taken in after a newer one.
+    reading: Mutex<()>,
+}
+
+fn version_of(text: Option<&String>) -> u64 {
+    // One that cannot be read may be put again all the same.
+    text.map_or(0, |text| serde_json::from_str::<SinkRecord>(text).map_or(1, |record| record.version))
+}
+
+impl PutSinks {
+    /// Those in `store`, which `sinks` makes ready.
+    #[must_use]
+    pub fn new(store: Arc<dyn SinkStore>, sinks: Arc<dyn NamedSinks>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { store, sinks, clock, reading: Mutex::default() })
+    }
+
+    /// All sinks of this node, those of its file too.
+    #[must_use]
+    pub fn all(&self) -> Vec<NamedSink> {
+        self.sinks.all()
+    }
+
+    /// Whether this node takes sinks that are put.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.sinks.takes_put()
+    }
+
+    /// Reads them from the store; all that was put before the call is seen. Returns true if anything is other than before.
+    ///
+    /// # Errors
+    ///
+    /// As [`SinkStore::sinks`].
+    pub(crate) async fn refresh(&self) -> Result<bool, StoreError> {
+        if !self.is_on() {
+            return Ok(false);
+        }
+        let _alone = self.reading.lock().await;
+        let records = self.store.sinks().await?;
+        Ok(self.sinks.take_in(&records).await)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), PutSinkError> {
+        match self.sinks.all().iter().find(|sink| sink.name == name) {
+            Some(sink) if sink.is_of_file => Err(PutSinkError::OfFile),
+            _ if !self.is_on() => Err(PutSinkError::Off),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a sink; true: there was none of that name. This node has it after its next look at the store.
+    ///
+    /// # Errors
+    ///
+    /// [`PutSinkError`]; [`StoreError::Conflict`] after several changes by others in between.
+    pub async fn put(&self, put: &SinkPut) -> Result<bool, PutSinkError> {
+        self.check_name(&put.name)?;
+        self.sinks.check(&put.config, put.tries).await.map_err(PutSinkError::Refused)?;
+        let new = |version: u64| {
+            let (by, config) = (put.by.clone(), put.config.clone());
+            let record = SinkRecord { version, changed_at_ms: self.clock.now().as_millis(), by, config };
+            Some(serde_json::to_string(&record).expect("plain data"))
+        };
+        Ok(self.swap(&put.name, put.if_version, new).await?.is_none())
+    }
+
+    /// Deletes a sink that no topic needs, which the caller has seen to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put`].
+    pub async fn delete(&self, name: &str, if_version: Option<u64>) -> Result<(), PutSinkError> {
+        self.check_name(name)?;
+        match self.swap(name, if_version, |_| None).await? {
+            Some(_) => Ok(()),
+            None => Err(PutSinkError::Unknown),
+        }
+    }
+
+    /// Swaps the record for `new`, made for the version after the present one; what was there before.
+    async fn swap(
+        &self,
+        name: &str,
+        if_version: Option<u64>,
+        new: impl Fn(u64) -> Option<String>,
+    ) -> Result<Option<String>, PutSinkError> {
+        let mut tries = 0;
+        loop {
+            let seen = self.store.sinks().await?.remove(name);
+            let present = version_of(seen.as_ref());
+            if if_version.is_some_and(|wanted| wanted != present) {
+                return Err(PutSinkError::Changed(present));
+            }
+            let new = new(present + 1);
+            if seen.is_none() && new.is_none() {
+                return Ok(None);
+            }
+            match self.store.swap_sink(name, seen.as_deref(), new.as_deref()).await {
+                Ok(()) => return Ok(seen),
+                Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

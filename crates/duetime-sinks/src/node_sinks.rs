@@ -1,0 +1,224 @@
+//! The sinks of a node: those of its file, which stay as they are, and those that were put by the API, which come, change
+//! and go while it runs.
+//!
+//! Upstream: the program, which binds topics through it; the router, which brings what the store has. A sink that is put
+//! again is a new connection: what the old one has in flight ends through that one, which goes with its last topic.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duetime_core::{
+    BindError, Clock, NamedSink, NamedSinks, Namespace, Sink, SinkBinder, SinkRecord, SinkRef, SinkRefusal, TopicName,
+};
+use parking_lot::RwLock;
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+use crate::by_api::{SinksByApiConfig, kind_of};
+use crate::registry::{SinkConfig, SinkRegistry, make};
+use crate::remedy::with_remedy;
+use crate::target::Target;
+
+/// Longest time in which a sink is tried before it is put.
+const TRIED_WITHIN: Duration = Duration::from_secs(10);
+/// Sinks that are tried at once.
+const TRIES_MAX: usize = 4;
+
+/// What is said of a sink that the file has too.
+const OF_FILE_TOO: &str = "the file of this node has a sink of this name, which is used instead of the one that was put; \
+                           give one of them another name";
+
+/// A sink that was put, as this node has it.
+#[derive(Clone, Debug)]
+struct PutSink {
+    /// Its record as the store has it.
+    text: String,
+    /// `None`: the record cannot be read.
+    record: Option<SinkRecord>,
+    /// Another for each change.
+    generation: u64,
+    /// Its connection, or why this node has none.
+    made: Result<Arc<dyn Target>, String>,
+}
+
+/// What sinks are made with.
+#[derive(Debug)]
+struct Making {
+    rules: SinksByApiConfig,
+    clock: Arc<dyn Clock>,
+    namespace: Namespace,
+}
+
+impl Making {
+    fn target(&self, config: &Map<String, Value>) -> Result<Arc<dyn Target>, SinkRefusal> {
+        make(&self.rules.read(config)?, &self.clock, &self.namespace)
+            .map_err(|fault| SinkRefusal::Invalid { field: fault.key.map(str::to_owned), detail: fault.text })
+    }
+
+    fn put_sink(&self, text: String, generation: u64) -> PutSink {
+        match serde_json::from_str::<SinkRecord>(&text) {
+            Err(error) => {
+                let made = Err(format!("its record cannot be read: {error}; put it again"));
+                PutSink { text, record: None, generation, made }
+            }
+            Ok(record) => {
+                let made = self.target(&record.config).map_err(|refusal| match refusal {
+                    SinkRefusal::Invalid { detail, .. } | SinkRefusal::Unusable(detail) => detail,
+                });
+                PutSink { text, record: Some(record), generation, made }
+            }
+        }
+    }
+}
+
+/// What was put, and how often anything of it changed.
+#[derive(Debug, Default)]
+struct PutSinks {
+    all: BTreeMap<String, PutSink>,
+    changes: u64,
+}
+
+/// The sinks of a node.
+#[derive(Debug)]
+pub struct NodeSinks {
+    file: Arc<SinkRegistry>,
+    kinds: BTreeMap<String, &'static str>,
+    making: Arc<Making>,
+    put: RwLock<PutSinks>,
+    tries: Semaphore,
+}
+
+impl NodeSinks {
+    /// Checks every sink of the file; opens no connection. What was put comes with [`NamedSinks::take_in`].
+    ///
+    /// # Errors
+    ///
+    /// As [`SinkRegistry::new`].
+    pub fn new(
+        configs: BTreeMap<String, SinkConfig>,
+        rules: SinksByApiConfig,
+        clock: Arc<dyn Clock>,
+        namespace: &Namespace,
+    ) -> Result<Arc<Self>, String> {
+        let kinds = configs.iter().map(|(name, config)| (name.clone(), config.kind())).collect();
+        let file = SinkRegistry::new(configs, clock.clone(), namespace)?;
+        let making = Arc::new(Making { rules, clock, namespace: namespace.clone() });
+        Ok(Arc::new(Self { file, kinds, making, put: RwLock::default(), tries: Semaphore::new(TRIES_MAX) }))
+    }
+
+    /// Makes sinks ready where files may be read slowly without anybody else waiting.
+    async fn made(&self, texts: Vec<(String, String, u64)>) -> Vec<(String, PutSink)> {
+        let making = self.making.clone();
+        let make = move || texts.into_iter().map(|(name, text, at)| (name, making.put_sink(text, at))).collect();
+        // Whoever panics in it is reported by the panic; what it was to make is made at the next look.
+        tokio::task::spawn_blocking(make).await.unwrap_or_default()
+    }
+}
+
+impl SinkBinder for NodeSinks {
+    fn bind(&self, topic: &TopicName, sink: &SinkRef) -> Result<Arc<dyn Sink>, BindError> {
+        if self.kinds.contains_key(&sink.name) {
+            return self.file.bind(topic, sink);
+        }
+        let refused = |error: &str| BindError::Refused(format!("sink {:?}: {error}", sink.name));
+        let put = self.put.read().all.get(&sink.name).cloned();
+        match put.map(|put| put.made) {
+            Some(Ok(target)) => target.bind(topic, &sink.settings).map_err(|error| refused(&error)),
+            Some(Err(fault)) => Err(refused(&fault)),
+            None => {
+                let put: Vec<String> = self.put.read().all.keys().cloned().collect();
+                let configured = self.kinds.keys().cloned().chain(put).collect();
+                Err(BindError::UnknownSink { name: sink.name.clone(), configured })
+            }
+        }
+    }
+
+    fn generation(&self, name: &str) -> u64 {
+        self.put.read().all.get(name).map_or(0, |put| put.generation)
+    }
+}
+
+#[async_trait]
+impl NamedSinks for NodeSinks {
+    fn all(&self) -> Vec<NamedSink> {
+        let of_file = self.kinds.iter().map(|(name, kind)| {
+            let kind = Some((*kind).to_owned());
+            (name.clone(), NamedSink { name: name.clone(), kind, record: None, is_of_file: true, fault: None })
+        });
+        let mut all: BTreeMap<String, NamedSink> = of_file.collect();
+        for (name, put) in &self.put.read().all {
+            if let Some(of_file) = all.get_mut(name) {
+                of_file.fault = Some(OF_FILE_TOO.to_owned());
+                continue;
+            }
+            let kind = put.record.as_ref().and_then(|record| kind_of(&record.config)).map(str::to_owned);
+            let (record, fault) = (put.record.clone(), put.made.as_ref().err().cloned());
+            all.insert(name.clone(), NamedSink { name: name.clone(), kind, record, is_of_file: false, fault });
+        }
+        all.into_values().collect()
+    }
+
+    fn takes_put(&self) -> bool {
+        self.making.rules.enabled
+    }
+
+    async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal> {
+        let (making, config) = (self.making.clone(), config.clone());
+        let made = tokio::task::spawn_blocking(move || making.target(&config)).await;
+        let target = made.map_err(|_| SinkRefusal::Unusable("it panicked when it was made ready".to_owned()))??;
+        if !tries {
+            return Ok(());
+        }
+        let tried = tokio::time::timeout(TRIED_WITHIN, async {
+            let _turn = self.tries.acquire().await;
+            target.check().await
+        });
+        let silent = || format!("it did not answer within {} s", TRIED_WITHIN.as_secs());
+        tried.await.unwrap_or_else(|_| Err(silent())).map_err(|said| SinkRefusal::Unusable(with_remedy(said)))
+    }
+
+    async fn take_in(&self, records: &BTreeMap<String, String>) -> bool {
+        let mut changes = self.put.read().changes;
+        let mut to_make = Vec::new();
+        for (name, text) in records {
+            let known = self.put.read().all.get(name).filter(|known| known.text == *text).cloned();
+            if known.is_none_or(|known| known.made.is_err()) {
+                changes += 1;
+                to_make.push((name.clone(), text.clone(), changes));
+            }
+        }
+        let made = if to_make.is_empty() { Vec::new() } else { self.made(to_make).await };
+        let mut put = self.put.write();
+        let before = put.all.len();
+        put.all.retain(|name, _| records.contains_key(name));
+        let mut is_other = put.all.len() != before;
+        for (name, new) in made {
+            let known = put.all.get(&name).filter(|known| known.text == new.text);
+            // What could not be made ready, and cannot now for the same reason, is as it was.
+            if known.is_some_and(|known| known.made.as_ref().err() == new.made.as_ref().err()) {
+                continue;
+            }
+            let version = new.record.as_ref().map_or(0, |record| record.version);
+            match &new.made {
+                Ok(_) => info!(sink = %name, version, "a sink that was put by the API is ready"),
+                Err(fault) => warn!(
+                    sink = %name, version, fault,
+                    "a sink that was put by the API cannot be used at this node, messages of its topics wait"
+                ),
+            }
+            if self.kinds.contains_key(&name) {
+                warn!(sink = %name, "{OF_FILE_TOO}");
+            }
+            put.all.insert(name, new);
+            is_other = true;
+        }
+        put.changes = changes;
+        is_other
+    }
+}
+
+#[cfg(test)]
+mod tests;

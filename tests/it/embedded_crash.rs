@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::routing::LIFE;
-use duetime_core::{ChangeId, Routing, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _};
+use duetime_core::{
+    ChangeId, Routing, RoutingId, Shard, Timestamp, TopicConfig, TopicName, TopicRecord, TopicStore as _,
+};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::wait::{Because, let_pass_blocking};
 use duetime_tests::crash::{Draw, SHARDS, TOPIC};
@@ -33,13 +35,7 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 fn shards() -> Vec<Shard> {
     let topic = TopicName::new(TOPIC).unwrap();
     (0..SHARDS as u32)
-        .map(|index| Shard {
-            topic: topic.clone(),
-            index,
-            epoch: LIFE + 1,
-            change_id: ChangeId(1),
-            memory: duetime_core::Memory::default(),
-        })
+        .map(|index| Shard::new(topic.clone(), index, RoutingId { epoch: LIFE + 1, change_id: ChangeId(1) }))
         .collect()
 }
 

@@ -27,6 +27,7 @@ mod in_place;
 mod late_requests;
 mod left;
 mod log;
+mod max_in_flight;
 mod metrics;
 mod million;
 mod monitoring;

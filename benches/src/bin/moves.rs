@@ -148,6 +148,7 @@ async fn main() {
         state: RoutingState::Moving,
         seed: None,
         watermark: false,
+        max_in_flight: None,
     };
     let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
     store.swap_routing(&topic, &record.routing_record(), &new).await.expect("nobody else changes it");

@@ -11,7 +11,7 @@ export const mood = (s) =>
   s === undefined || s <= LATE_S ? "" : s > VERY_LATE_S ? "bad" : "careful";
 // What burns, and does not end by itself.
 const BAD = new Set(["store", "no owner", "sink down", "sink refused"]);
-// From this share of its rate limit on, the limit is what holds a topic back.
+// From this share of its rate limit, or of what may be in flight, on, the limit is what holds a topic back.
 const LIMITED_FROM = 0.9;
 
 export const NOT_KNOWN = "not known";
@@ -39,6 +39,11 @@ function ofDeliveries(state, topic, now) {
     return [
       "rate limit",
       `its rate limit of ${rate(topic.rate_limit.per_second)}${isFleet(state) ? " at each node" : ""} is reached; ${due}`,
+    ];
+  if (topic.max_in_flight && topic.due && topic.in_flight >= topic.max_in_flight * LIMITED_FROM)
+    return [
+      "in flight",
+      `${number(topic.in_flight)} of it are in flight, and max_in_flight allows ${number(topic.max_in_flight)}; ${due}`,
     ];
   if (retried > delivered)
     return [

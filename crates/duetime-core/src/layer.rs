@@ -220,5 +220,6 @@ layered! {
         rename_batch(shard: &Shard, seen: u64, new: BatchId) -> bool, "resize_rename_batch", slice::from_ref(shard), 0;
         discard_batch(shard: &Shard, nonce: u64) -> bool, "resize_discard_batch", slice::from_ref(shard), 0;
         restore_batch(shard: &Shard, batch: &Batch) -> bool, "resize_restore_batch", slice::from_ref(shard), batch.messages.len();
+        hand_over_places(shard: &Shard, places: u32) -> u64, "resize_hand_over_places", slice::from_ref(shard), 0;
     }
 }

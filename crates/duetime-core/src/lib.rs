@@ -17,6 +17,7 @@ pub mod envelope;
 mod expiry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod in_flight_bound;
 pub mod in_place;
 pub mod layer;
 pub mod limits;
@@ -30,6 +31,7 @@ mod on_conflict;
 pub mod own_visibility;
 pub mod ownership;
 mod pause;
+mod places;
 pub mod plans;
 mod previous;
 pub mod put_sinks;
@@ -67,6 +69,7 @@ pub use contract::{ClaimStore, MessageStore, ScheduleStore, Store, StoreHealth, 
 pub use draw::Draw;
 pub use end::End;
 pub use expiry::Expiry;
+pub use in_flight_bound::InFlightBound;
 pub use in_place::{InPlace, StreamTransfer, Streamed};
 pub use listing::{ListEntry, ListPage, ListPlace, ListRange};
 pub use lookup::{Lookup, Role};

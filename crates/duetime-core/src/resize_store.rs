@@ -300,7 +300,8 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
 
     /// Freezes those of `ids` that live in the shard, as many from the first on as a batch may carry
     /// ([`crate::limits::CLAIM_BYTES_MAX`] of bodies, but at least one), under the next number of the
-    /// shard and `nonce`, to go to shard `to`. Claims of them can be settled only after the move.
+    /// shard and `nonce`, to go to shard `to`. Claims of them can be settled only after the move; where the shard has a
+    /// bound of what is in flight, what is claimed and has not run out is left.
     ///
     /// An outbox that is not empty is answered instead: finish that first. `None`: none of them is here.
     async fn freeze_batch(
@@ -346,6 +347,11 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     /// [`Batch::to`] is no shard under the caller's record and can take the batch no more: that place has the caller's
     /// record, and its [`ResizeStore::last_applied_batch`] said another name.
     async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError>;
+
+    /// From now on the shard, if it is new under the caller's record, may have so many messages in flight
+    /// ([`crate::InFlightBound::HandedOver`]), unless it may have more already. Under another record it begins with none.
+    /// Answers how many it has in flight.
+    async fn hand_over_places(&self, shard: &Shard, places: u32) -> Result<u64, StoreError>;
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::num::ParseIntError;
 use std::ops::Range;
 use std::str::FromStr;
 
+use crate::in_flight_bound::InFlightBound;
 use crate::limits::EARLIER_COUNTS_MAX;
 use crate::memory::Memory;
 use crate::names::{MessageId, TopicName};
@@ -111,6 +112,9 @@ pub struct Routing {
     /// shard of Redis answers does not say it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watermark: bool,
+    /// How many messages of the topic may be in flight, in the same way: it is part of the settings, and stored there.
+    #[serde(skip)]
+    pub max_in_flight: Option<u32>,
 }
 
 /// What the one authority of a topic's routing keeps.
@@ -178,6 +182,7 @@ impl Routing {
             state: RoutingState::Stable,
             seed: None,
             watermark: false,
+            max_in_flight: None,
         }
     }
 
@@ -256,7 +261,8 @@ impl Routing {
     #[must_use]
     pub fn shard(&self, topic: &TopicName, index: u32) -> Shard {
         let memory = Memory { watermark: self.watermark, ..Memory::default() };
-        Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id, memory }
+        let in_flight = self.in_flight_bound(index);
+        Shard { topic: topic.clone(), index, epoch: self.epoch, change_id: self.change_id, memory, in_flight }
     }
 
     /// What distinguishes it from every other record.
@@ -291,13 +297,16 @@ pub struct Shard {
     pub change_id: ChangeId,
     /// What the caller has it remember of messages that end.
     pub memory: Memory,
+    /// How many of its messages may be claimed and not settled at one time.
+    pub in_flight: InFlightBound,
 }
 
 impl Shard {
     /// A shard by the record that the caller knows, which is to remember nothing.
     #[must_use]
     pub fn new(topic: TopicName, index: u32, record: RoutingId) -> Self {
-        Self { topic, index, epoch: record.epoch, change_id: record.change_id, memory: Memory::default() }
+        let RoutingId { epoch, change_id } = record;
+        Self { topic, index, epoch, change_id, memory: Memory::default(), in_flight: InFlightBound::None }
     }
 
     /// The same shard, which is to remember what becomes of its messages.

@@ -248,6 +248,8 @@ pub struct Claim {
     /// Claims this call found ended without a verdict; each waits for its lone retry, or is among
     /// the buried.
     pub expired: u64,
+    /// The shard has as many messages in flight as it may, so what is due waits for one of them.
+    pub is_full: bool,
 }
 
 /// One settlement of one claim.
@@ -432,15 +434,16 @@ pub enum Deletion {
     Force,
 }
 
-/// A hint that a shard has a message visible sooner than it had. Never needed for correctness.
+/// A hint that a shard has a message visible sooner than it had, or room for another one in flight. Never needed for
+/// correctness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wakeup {
     /// The topic.
     pub topic: TopicName,
     /// The shard.
     pub index: u32,
-    /// When its first message is visible.
-    pub visible_at: Timestamp,
+    /// When its first message is visible. `None`: as before, but fewer are in flight, where there is a bound.
+    pub visible_at: Option<Timestamp>,
 }
 
 /// How a topic whose record or shards vanished is put right.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use crate::pause::PauseNote;
-use crate::routing::{ChangeId, EarlierCount, Routing, RoutingState};
+use crate::routing::{ChangeId, EarlierCount, Routing};
 use crate::setting::Setting;
 use crate::topic::TopicRecord;
 use crate::topic_config::TopicConfig;
@@ -29,15 +29,7 @@ fn shape() -> &'static Value {
         let record = TopicRecord {
             name: "a".parse().expect("a valid name"),
             config: TopicConfig::default(),
-            routing: Routing {
-                epoch: 1,
-                change_id: ChangeId::default(),
-                shards: 1,
-                previous: 1,
-                state: RoutingState::Stable,
-                seed: Some(0),
-                watermark: true,
-            },
+            routing: Routing { seed: Some(0), watermark: true, ..Routing::first(1, ChangeId::default()) },
             desired: Some(1),
             max_shards_ever: 1,
             pause: Some(PauseNote {
@@ -115,7 +107,7 @@ pub fn read(text: &str) -> serde_json::Result<TopicRecord> {
 pub fn read_value(mut value: Value) -> serde_json::Result<TopicRecord> {
     split(&mut value, shape());
     let mut record: TopicRecord = serde_json::from_value(value)?;
-    record.routing.watermark = record.config.watermark;
+    record.routing = record.routing.under(&record.config);
     Ok(record)
 }
 

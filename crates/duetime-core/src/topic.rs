@@ -22,6 +22,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+impl Routing {
+    /// The same, with what the topic's settings say of it.
+    #[must_use]
+    pub fn under(self, config: &TopicConfig) -> Self {
+        Self { watermark: config.watermark, max_in_flight: config.max_in_flight, ..self }
+    }
+}
+
 /// A topic as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopicRecord {
@@ -56,14 +64,14 @@ impl TopicRecord {
     /// A new topic for so many nodes, where `"auto"` has its default meaning. `change_id` is random.
     #[must_use]
     pub fn new(name: TopicName, config: TopicConfig, nodes: u32, change_id: ChangeId, now: Timestamp) -> Self {
-        let shards = config.shards.resolve(nodes, AutoShards::default());
+        let shards = config.bounded_shards(config.shards.resolve(nodes, AutoShards::default()));
         Self::with_shards(name, config, shards, change_id, now)
     }
 
     /// A new topic with so many shards, whatever its settings ask for.
     #[must_use]
     pub fn with_shards(name: TopicName, config: TopicConfig, shards: u32, change_id: ChangeId, now: Timestamp) -> Self {
-        let routing = Routing { watermark: config.watermark, ..Routing::first(shards, change_id) };
+        let routing = Routing::first(shards, change_id).under(&config);
         let max_shards_ever = routing.shards;
         Self {
             name,
@@ -107,6 +115,28 @@ impl TopicRecord {
         Err(StoreError::NotEmpty { topic: self.name.to_string(), why })
     }
 
+    /// Refuses a bound of what is in flight that its shards cannot keep: each needs a part, and while their number changes
+    /// the parts stay.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the fields and the fix.
+    pub fn check_in_flight(&self, config: &TopicConfig) -> Result<(), String> {
+        let Routing { previous, shards, .. } = self.routing;
+        if self.routing.is_moving() && self.config.max_in_flight != config.max_in_flight {
+            let why = "max_in_flight cannot be changed while the number of shards changes";
+            return Err(format!("{why}, from {previous} to {shards}: try again when it has"));
+        }
+        match config.max_in_flight {
+            Some(max) if max < self.routing.reach() => Err(format!(
+                "max_in_flight = {max} is less than the {} shards that the topic has, over which it is divided; set shards to \
+                 {max} or fewer first",
+                self.routing.reach()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The part the authority of its routing decides on.
     #[must_use]
     pub fn routing_record(&self) -> RoutingRecord {
@@ -115,7 +145,7 @@ impl TopicRecord {
 
     /// Takes over what the authority decided.
     pub fn set_routing(&mut self, new: &RoutingRecord) {
-        self.routing = Routing { watermark: self.config.watermark, ..new.routing.clone() };
+        self.routing = new.routing.clone().under(&self.config);
         self.desired = new.desired;
         self.earlier.clone_from(&new.earlier);
         self.max_shards_ever = self.max_shards_ever();

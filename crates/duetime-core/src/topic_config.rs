@@ -134,6 +134,16 @@ settings! {
         /// seconds or so. What that topic does not take stays here, and so does what was forwarded once and dies again.
         #[serde(skip_serializing_if = "Option::is_none")]
         dead_to: Option<TopicName> = None, Kind::Maybe(&Kind::Topic);
+        /// How many messages of the topic may be claimed and not settled at one time, over all nodes, consumers and sinks; at
+        /// least as many as it has shards, over which it is divided. Default: no limit.
+        ///
+        /// Set it where the target bears only so many at once. What was claimed counts until it is acked, given back,
+        /// cancelled or a dead letter, or until its `visibility_timeout` has passed; what waits for a retry does not. Each shard
+        /// has its part, so with few messages in few shards fewer may be in flight: give the topic few shards. Not with
+        /// `delivery` = `at-most-once`, nor with a sink in place, which settle nothing; not changed while the shard count
+        /// changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_in_flight: Option<u32> = None, Kind::Maybe(&Kind::Count(1, u32::MAX as u64));
         /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
         /// `at-least-once`.
         ///
@@ -187,6 +197,12 @@ pub fn check_visibility(asked: Duration) -> Result<Duration, String> {
 }
 
 impl TopicConfig {
+    /// So many shards, or as many as `max_in_flight` can be divided over.
+    #[must_use]
+    pub fn bounded_shards(&self, shards: u32) -> u32 {
+        self.max_in_flight.map_or(shards, |max| shards.min(max.max(1)))
+    }
+
     /// Refuses values that make no sense.
     ///
     /// # Errors
@@ -194,6 +210,26 @@ impl TopicConfig {
     /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
         self.faults().into_iter().next().map_or(Ok(()), |(_, fault)| Err(fault))
+    }
+
+    fn in_flight_fault(&self) -> Option<String> {
+        let max = self.max_in_flight?;
+        let fault = if max == 0 {
+            "max_in_flight must be 1 or more; leave it out for no limit".to_owned()
+        } else if self.delivery == DeliveryMode::AtMostOnce {
+            "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be counted; leave \
+             it out"
+                .to_owned()
+        } else if let ShardCount::Fixed(shards) = self.shards
+            && shards > max
+        {
+            format!(
+                "max_in_flight = {max} is less than shards = {shards}, over which it is divided; set shards to {max} or fewer"
+            )
+        } else {
+            return None;
+        };
+        Some(fault)
     }
 
     /// All values that make no sense: the field, and a sentence that names it and the fix.
@@ -234,6 +270,7 @@ impl TopicConfig {
             let fault = "max_bytes must be at least max_payload; leave it out for no limit".to_owned();
             found.push(("max_bytes", fault));
         }
+        found.extend(self.in_flight_fault().map(|fault| ("max_in_flight", fault)));
         if let Some(limit) = self.rate_limit {
             if !(PER_SECOND_MIN..=PER_SECOND_MAX).contains(&limit.per_second) {
                 let fault = "rate_limit.per_second must be 0.000001 to 10000000".to_owned();
@@ -272,6 +309,20 @@ mod tests {
             let error = serde_json::from_str::<TopicConfig>(&format!("{{\"shards\": {bad}}}")).unwrap_err();
             assert!(error.to_string().contains("shards must be 1 to 4096"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_may_be_in_flight_is_at_least_one_for_each_shard_and_only_of_what_is_settled() {
+        let read = |text: &str| serde_json::from_str::<TopicConfig>(text).unwrap();
+        let config = read(r#"{"max_in_flight": 6}"#);
+        assert!(config.check().is_ok());
+        assert_eq!([1, 6, 64].map(|shards| config.bounded_shards(shards)), [1, 6, 6]);
+        assert!(read(r#"{"max_in_flight": 6, "shards": 6}"#).check().is_ok());
+        let refused = read(r#"{"max_in_flight": 6, "shards": 7}"#).check().unwrap_err();
+        assert!(refused.starts_with("max_in_flight") && refused.ends_with("set shards to 6 or fewer"), "{refused}");
+        assert!(read(r#"{"max_in_flight": 0}"#).check().unwrap_err().contains("leave it out"));
+        assert!(read(r#"{"max_in_flight": 6, "delivery": "at-most-once"}"#).check().unwrap_err().contains("delivery"));
+        assert_eq!(TopicConfig::default().bounded_shards(4096), 4096);
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub(crate) const CALL_BYTES_MAX: usize = 4 << 20;
 /// A claim that brought nothing from a shard that should have something due is repeated after this.
 pub(crate) const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
+/// First and longest wait before a shard is asked again that has as many messages in flight as it may; it doubles. What
+/// this node settles is heard of at once, what other nodes settle and what runs out of its visibility is found so.
+pub(crate) const FULL_PAUSE_MIN: Duration = Duration::from_millis(25);
+/// See [`FULL_PAUSE_MIN`].
+pub(crate) const FULL_PAUSE_MAX: Duration = Duration::from_millis(400);
+
 /// First and longest wait between two tries of a store call.
 pub(crate) const STORE_BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// See [`STORE_BACKOFF_MIN`].
@@ -65,6 +71,11 @@ pub(crate) const STORE_BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// Verdicts of one shard wait this long for company before they are settled in one call.
 pub(crate) const SETTLE_LINGER: Duration = Duration::from_millis(5);
+
+/// The wait before a shard is asked again that was full so many times on end.
+pub(crate) fn full_pause(times: u32) -> Duration {
+    FULL_PAUSE_MIN.saturating_mul(1 << times.clamp(1, 10).saturating_sub(1)).min(FULL_PAUSE_MAX)
+}
 
 /// The wait after `failures` failed tries, up to [`STORE_BACKOFF_MAX`]; a fifth of it is drawn at random.
 pub(crate) fn store_backoff(failures: u32) -> Duration {

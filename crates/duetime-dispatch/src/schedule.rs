@@ -20,9 +20,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::config::{EMPTY_PAUSE, GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
+use crate::config::{GIVES_BACK_AFTER, STALLED_AFTER, store_backoff};
 use crate::server_load::{Bounds, ServerLoads, ServerReadiness};
-use crate::shard_entry::{Idle, Learnt, Phase, ShardEntry};
+use crate::shard_entry::{Again, Idle, Learnt, Phase, ShardEntry};
 use crate::shared_poll::SharedPolls;
 use crate::wheel::Wheel;
 
@@ -237,6 +237,7 @@ impl TopicSchedule {
         known.next = None;
         let has_left = std::mem::take(&mut known.left) > 0;
         known.claiming_at = Some((server, 0));
+        known.has_room = false;
         let repeat = known.repeat.take();
         if !state.queue.is_empty() {
             self.due.notify_one();
@@ -300,18 +301,14 @@ impl TopicSchedule {
     /// The claim, sent at `sent_at` by this node's clock, was answered.
     /// `had_expired`: it also brought messages that had expired.
     pub(crate) fn answered(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, claim: &Claim, had_expired: bool) {
-        let (messages, now) = (claim.messages.len(), claim.now);
-        let progress = messages > 0 || claim.buried > 0 || claim.expired > 0 || had_expired;
-        taken.was_unfit = progress && messages == 0;
-        let (next_due, due_left) = (claim.next_due, claim.due_left);
-        self.learn(taken, sent_at, &Learnt { messages, progress, now, next_due, due_left });
+        let learnt = Learnt::of_claim(claim, had_expired);
+        taken.was_unfit = learnt.progress && learnt.messages == 0;
+        self.learn(taken, sent_at, &learnt);
     }
 
     /// A step of delivery in place, sent at `sent_at` by this node's clock, was answered.
     pub(crate) fn streamed(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, step: &Streamed) {
-        let progress = step.count > 0 || step.buried > 0 || step.expired > 0;
-        let (now, next_due, due_left) = (step.now, step.next_due, step.due_left);
-        self.learn(taken, sent_at, &Learnt { messages: 0, progress, now, next_due, due_left });
+        self.learn(taken, sent_at, &Learnt::of_step(step));
     }
 
     fn learn(self: &Arc<Self>, taken: &mut Taken, sent_at: Timestamp, learnt: &Learnt) {
@@ -320,25 +317,17 @@ impl TopicSchedule {
         let mut state = self.state.lock();
         self.ends(&mut state, index, true);
         let Some(known) = state.shards.get_mut(&index) else { return };
-        known.failures = 0;
-        known.learnt += 1;
-        known.lag = sent_at.since(learnt.now);
-        known.held += learnt.messages;
-        known.phase = Phase::Idle;
+        let again = known.learns(sent_at, learnt);
         if !known.owned {
             return self.emptied.notify_one();
         }
-        let more = learnt.due_left > 0 || learnt.next_due.is_some_and(|next| next <= learnt.now);
-        if more && learnt.progress {
-            known.left = usize::try_from(learnt.due_left).unwrap_or(usize::MAX);
-            self.queue(&mut state, index);
-        } else if more {
-            known.phase = Phase::Resting;
-            self.wheel.set(self.number, self, index, Instant::now() + EMPTY_PAUSE);
-        } else {
-            let hinted = known.next.take();
-            let next = [learnt.next_due, hinted].into_iter().flatten().min();
-            self.set_next(&mut state, index, next);
+        match again {
+            Again::AtOnce => self.queue(&mut state, index),
+            Again::After(pause) => {
+                known.phase = Phase::Resting;
+                self.wheel.set(self.number, self, index, Instant::now() + pause);
+            }
+            Again::WhenDue(next) => self.set_next(&mut state, index, next),
         }
     }
 
@@ -350,6 +339,7 @@ impl TopicSchedule {
         self.ends(&mut state, index, false);
         let Some(known) = state.shards.get_mut(&index) else { return };
         known.failures = known.failures.saturating_add(1);
+        known.full = 0;
         known.repeat = repeat;
         known.phase = if known.owned { Phase::Resting } else { Phase::Idle };
         if known.owned {
@@ -400,6 +390,16 @@ impl TopicSchedule {
             Phase::Idle => self.set_next(&mut state, index, Some(at)),
             Phase::Claiming => known.next = Some(at),
             Phase::Queued | Phase::Resting => {}
+        }
+    }
+
+    /// A message of shard `index` was settled, so that another may be in flight.
+    pub(crate) fn has_room(&self, index: u32) {
+        let mut state = self.state.lock();
+        let Some(known) = state.shards.get_mut(&index) else { return };
+        known.has_room = true;
+        if known.phase == Phase::Resting && known.full > 0 {
+            self.queue(&mut state, index);
         }
     }
 

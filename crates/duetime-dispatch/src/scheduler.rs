@@ -79,7 +79,10 @@ impl Scheduler {
     fn take_hint(&self, hint: &Wakeup) {
         let schedule = self.schedules.read().get(&hint.topic).cloned();
         if let Some(schedule) = schedule {
-            schedule.hint(hint.index, hint.visible_at);
+            match hint.visible_at {
+                Some(at) => schedule.hint(hint.index, at),
+                None => schedule.has_room(hint.index),
+            }
         }
     }
 

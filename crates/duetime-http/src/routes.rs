@@ -24,6 +24,7 @@ pub(crate) mod me;
 pub(crate) mod message_lines;
 pub(crate) mod messages;
 pub(crate) mod named_sinks;
+pub(crate) mod next_step;
 pub(crate) mod observe;
 pub(crate) mod outages;
 pub(crate) mod pause;

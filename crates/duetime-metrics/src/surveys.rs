@@ -41,18 +41,14 @@ impl Surveys {
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::{ChangeId, TopicName};
+    use duetime_core::{ChangeId, RoutingId, TopicName};
 
     use super::*;
 
     #[test]
     fn counts_are_kept_for_some_seconds_and_of_this_life_of_the_topic_only() {
-        let shard = |epoch| Shard {
-            topic: TopicName::new("orders").unwrap(),
-            index: 0,
-            epoch,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
+        let shard = |epoch| {
+            Shard::new(TopicName::new("orders").unwrap(), 0, RoutingId { epoch, change_id: ChangeId::default() })
         };
         let (surveys, counted) = (Surveys::default(), ShardCounts { scheduled: 7, ..ShardCounts::default() });
         let at = Timestamp::from_millis(1_000_000);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duetime_core::contract::group_by_server;
 use duetime_core::ownership::Demand;
-use duetime_core::{ChangeId, Clock, ScheduleStore, ServerId, Shard, Timestamp};
+use duetime_core::{Clock, RoutingId, ScheduleStore, ServerId, Shard, Timestamp};
 use duetime_supervisor::Supervisor;
 use futures::future::join_all;
 use tokio::sync::watch;
@@ -38,13 +38,7 @@ impl OverdueShards {
     /// The clock that says what is late.
     /// The server that holds a shard.
     pub(crate) fn server_of(&self, (topic, index): &ShardName) -> ServerId {
-        self.store.server_of(&Shard {
-            topic: topic.clone(),
-            index: *index,
-            epoch: 0,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
-        })
+        self.store.server_of(&Shard::new(topic.clone(), *index, RoutingId::default()))
     }
 
     /// Notices which servers are silent to this node.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duetime_core::contract::group_by_server;
 use duetime_core::ownership::Demand;
-use duetime_core::{ChangeId, ScheduleStore, ServerId, Shard};
+use duetime_core::{RoutingId, ScheduleStore, ServerId, Shard};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -77,15 +77,7 @@ async fn notice(
 
 /// Shards as they are named by who asks and acts on nothing: without an epoch.
 pub(crate) fn named(all: &[crate::ShardName]) -> Vec<Shard> {
-    all.iter()
-        .map(|(topic, index)| Shard {
-            topic: topic.clone(),
-            index: *index,
-            epoch: 0,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
-        })
-        .collect()
+    all.iter().map(|(topic, index)| Shard::new(topic.clone(), *index, RoutingId::default())).collect()
 }
 
 /// Whether each server answers about one of its shards; nothing for the only one there is.

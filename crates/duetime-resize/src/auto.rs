@@ -12,9 +12,8 @@ use crate::config::ResizeConfig;
 pub(crate) struct Auto(HashMap<TopicName, (u32, Instant)>);
 
 impl Auto {
-    /// What the topic should have, if that has been so for long enough.
-    pub fn wants(&mut self, topic: &TopicName, present: u32, nodes: u32, config: &ResizeConfig) -> Option<u32> {
-        let wanted = config.auto().shards(nodes);
+    /// What the topic should have by the number of nodes, if that has been so for long enough.
+    pub fn wants(&mut self, topic: &TopicName, present: u32, wanted: u32, config: &ResizeConfig) -> Option<u32> {
         if wanted == present {
             self.0.remove(topic);
             return None;
@@ -39,7 +38,7 @@ mod tests {
     async fn auto_grows_soon_shrinks_late_and_a_restart_of_a_node_moves_nothing() {
         let (mut auto, config) = (Auto::default(), ResizeConfig::default());
         let topic = TopicName::new("t").unwrap();
-        let mut wants = |nodes| auto.wants(&topic, 8, nodes, &config);
+        let mut wants = |nodes| auto.wants(&topic, 8, config.auto().shards(nodes), &config);
         assert_eq!(wants(2), None);
         assert_eq!(wants(3), None);
         tokio::time::sleep(Duration::from_secs(9)).await;

@@ -58,6 +58,11 @@ pub(crate) struct Context {
     pub tracks: Tracks,
 }
 
+/// So many shards, or as many as the topic's bound of what is in flight can be divided over.
+fn bounded(seen: &RoutingRecord, shards: u32) -> u32 {
+    seen.routing.max_in_flight.map_or(shards, |most| shards.min(most))
+}
+
 impl Context {
     /// The topic's record of its routing, from who decides.
     pub(crate) async fn present(&self, topic: &TopicName) -> Result<RoutingRecord, ResizeError> {
@@ -69,6 +74,7 @@ impl Context {
     pub(crate) async fn request(&self, topic: &TopicName, shards: u32) -> Result<RoutingRecord, ResizeError> {
         for _ in 0..CONFLICTS_MAX {
             let seen = self.present(topic).await?;
+            let shards = bounded(&seen, shards);
             let desired = (seen.routing.shards != shards).then_some(shards);
             if !seen.routing.is_moving() && desired.is_some() {
                 match self.begin(topic, &seen, shards).await {
@@ -116,6 +122,7 @@ impl Context {
             state: RoutingState::Moving,
             seed: seen.routing.seed,
             watermark: seen.routing.watermark,
+            max_in_flight: seen.routing.max_in_flight,
         };
         let new = RoutingRecord { routing, desired: None, earlier: seen.earlier.clone() };
         match self.given.authority.swap_routing(topic, seen, &new).await {
@@ -132,6 +139,7 @@ impl Context {
 
     /// Takes up the request that `seen`, which is stable, keeps; nothing where another record has taken its place.
     pub(crate) async fn take_up(&self, topic: &TopicName, seen: &RoutingRecord, shards: u32) -> Result<(), StoreError> {
+        let shards = bounded(seen, shards);
         let taken_up = if seen.routing.shards == shards {
             let without = RoutingRecord { desired: None, ..seen.clone() };
             self.given.authority.swap_routing(topic, seen, &without).await
@@ -164,6 +172,11 @@ impl Context {
             }
         }
         Err(StoreError::Conflict)
+    }
+
+    /// Whether the authority has this very record.
+    pub(crate) async fn is_present(&self, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
+        Ok(self.given.authority.routing(topic).await?.is_some_and(|record| record.routing == *routing))
     }
 
     /// The topic's whole record, from the store.

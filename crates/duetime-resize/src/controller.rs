@@ -105,7 +105,10 @@ async fn follow(context: &Context, known: &TopicRecord, auto: &mut Auto) {
         let (present, nodes) = (record.routing.shards, *context.given.nodes.borrow());
         let wanted = match record.config.shards {
             ShardCount::Fixed(shards) => Some(shards),
-            ShardCount::Auto => auto.wants(&record.name, present, nodes, &context.given.config),
+            ShardCount::Auto => {
+                let wanted = record.config.bounded_shards(context.given.config.auto().shards(nodes));
+                auto.wants(&record.name, present, wanted, &context.given.config)
+            }
         };
         let busy = record.routing.is_moving() || record.desired.is_some();
         wanted.filter(|shards| *shards != present && !busy)

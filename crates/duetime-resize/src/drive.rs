@@ -15,7 +15,7 @@ use crate::batch::finish;
 use crate::context::Context;
 use crate::fence::{fence_all, raise_above_sources};
 use crate::steps::Step;
-use crate::{mover, verifier};
+use crate::{mover, places, verifier};
 
 /// Pause before another try after the first failure; doubles with each, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -23,6 +23,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Pause before shards with messages left in them are checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The longest such pause, where what is in flight stays until it is settled.
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(8);
 
 /// A shard that another node scans is left to that node's mover for this long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,10 +95,32 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
     context.tracks.began(topic, routing);
     match fence_all(&*context.given.deps.store, topic, routing).await {
         // Of a change that was forgotten: the store went back since its record was read.
-        Err(StoreError::Damaged(_)) if !is_present(context, topic, routing).await? => return Ok(()),
+        Err(StoreError::Damaged(_)) if !context.is_present(topic, routing).await? => return Ok(()),
         fenced => fenced?,
     }
     context.given.deps.steps.reached(Step::Fenced).await;
+    tokio::try_join!(empty_sources(context, topic, routing), places::hand_over(context, topic, routing))?;
+    if !context.is_present(topic, routing).await? {
+        return Ok(());
+    }
+    let ever = context.record(topic).await?.map_or(0, |record| record.max_shards_ever());
+    let found = context.given.deps.store.inspect(topic, 0..ever).await?;
+    if bring_strays_home(context, topic, routing, &found).await? {
+        return Ok(());
+    }
+    raise_above_sources(&*context.given.deps.store, topic, routing, &found).await?;
+    context.given.deps.steps.reached(Step::Verified).await;
+    if context.commit(topic, routing).await? {
+        let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
+        if let Err(error) = fence_all(&*context.given.deps.store, topic, &stable).await {
+            debug!(%topic, %error, "not every shard knows that the change is done, and need not know");
+        }
+    }
+    Ok(())
+}
+
+/// Moves whatever has another home, until there is nothing of that in any old shard, or the record is another one.
+async fn empty_sources(context: &Context, topic: &TopicName, routing: &Routing) -> Result<(), StoreError> {
     // Batches that were frozen under an earlier record may go to what is a source shard now: they
     // arrive before the first look, so that it sees them.
     each(context, 0..routing.previous, |from| async move {
@@ -123,7 +147,7 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         if dirty.is_empty() {
             break;
         }
-        if !is_present(context, topic, routing).await? {
+        if !context.is_present(topic, routing).await? {
             return Ok(());
         }
         if waited.0 != dirty.len() {
@@ -137,30 +161,11 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         };
         clear_all(context, topic, routing, &due, begun).await?;
         unclean = dirty;
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    if !is_present(context, topic, routing).await? {
-        return Ok(());
-    }
-    let ever = context.record(topic).await?.map_or(0, |record| record.max_shards_ever());
-    let found = context.given.deps.store.inspect(topic, 0..ever).await?;
-    if bring_strays_home(context, topic, routing, &found).await? {
-        return Ok(());
-    }
-    raise_above_sources(&*context.given.deps.store, topic, routing, &found).await?;
-    context.given.deps.steps.reached(Step::Verified).await;
-    if context.commit(topic, routing).await? {
-        let stable = Routing { state: RoutingState::Stable, ..routing.clone() };
-        if let Err(error) = fence_all(&*context.given.deps.store, topic, &stable).await {
-            debug!(%topic, %error, "not every shard knows that the change is done, and need not know");
-        }
+        // What is claimed for long is not looked for all the time.
+        let longest = if routing.max_in_flight.is_some() { LOOK_AGAIN_MAX } else { LOOK_AGAIN };
+        tokio::time::sleep((waited.1.elapsed() / 4).clamp(LOOK_AGAIN, longest)).await;
     }
     Ok(())
-}
-
-/// Whether the authority has this very record.
-async fn is_present(context: &Context, topic: &TopicName, routing: &Routing) -> Result<bool, StoreError> {
-    Ok(context.given.authority.routing(topic).await?.is_some_and(|record| record.routing == *routing))
 }
 
 /// Finishes what is on its way to shards that the topic will not have, wherever it is; whether there was any. After the

@@ -23,6 +23,7 @@ mod drive;
 mod fence;
 mod measure;
 mod mover;
+mod places;
 mod progress;
 mod scrubber;
 mod steps;

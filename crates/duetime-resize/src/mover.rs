@@ -36,7 +36,8 @@ pub(crate) struct Pass {
 
 /// Finishes what is on its way out of shard `from`, then moves all that has its home elsewhere.
 ///
-/// `leave`: what falls due so soon before or after the present is left.
+/// `leave`: what falls due so soon before or after the present is left. Where there is a bound of what is in flight, that is
+/// left too: it counts where it was claimed.
 pub(crate) async fn clear(
     context: &Context,
     topic: &TopicName,
@@ -78,7 +79,10 @@ fn gather(
         if home == from {
             continue;
         }
-        if scanned.state == MessageState::Scheduled && is_near(scanned.visible_at, now, leave) {
+        let is_held = scanned.state == MessageState::InFlight && scanned.visible_at > now;
+        if is_held && routing.max_in_flight.is_some()
+            || scanned.state == MessageState::Scheduled && is_near(scanned.visible_at, now, leave)
+        {
             left += 1;
         } else {
             gathered.entry(home).or_default().push(scanned.id);

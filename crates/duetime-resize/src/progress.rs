@@ -139,6 +139,7 @@ mod tests {
             state: RoutingState::Moving,
             seed: None,
             watermark: false,
+            max_in_flight: None,
         };
         assert_eq!(counts(&routing(2, 4), &surveys(&[100, 100, 0, 0])), (0, 100));
         assert_eq!(counts(&routing(2, 4), &surveys(&[70, 60, 40, 30])), (70, 30));

@@ -161,7 +161,9 @@ impl Catalog {
             let Some(known) = topics.get(topic) else { return false };
             // Another life has settings of its own: the whole record is read.
             // The shard counts that a topic had, by which its memory is found, are in its record alone.
-            let is_read_whole = known.routing.life() != routing.life() || known.memory().is_on();
+            // So are settings that hold as they were when the change began.
+            let is_bounded = known.config.max_in_flight.is_some();
+            let is_read_whole = known.routing.life() != routing.life() || known.memory().is_on() || is_bounded;
             if known.routing.epoch >= routing.epoch || is_read_whole {
                 return false;
             }

@@ -49,8 +49,9 @@ impl RoutedStore {
                 // is missing; or it is there again.
                 let last = catalog.missing_one(topic).or_else(|| catalog.issues().known(topic));
                 let last = last.or_else(|| catalog.get(topic));
+                let in_flight = last.as_ref().map_or(shard.in_flight, |last| last.routing.in_flight_bound(shard.index));
                 let memory = last.map_or(shard.memory, |last| last.memory());
-                return ask(shard.clone().remembering(memory)).await;
+                return ask(Shard { in_flight, memory, ..shard.clone() }).await;
             };
             let routing = &known.routing;
             // What is claimed now would be settled in a life of the topic that has ended.

@@ -470,6 +470,7 @@ async fn a_change_that_a_failover_may_still_undo_is_not_taken_in() {
         state: duetime_core::RoutingState::Moving,
         seed: None,
         watermark: false,
+        max_in_flight: None,
     };
     fixture.small.swap_routing(&fixture.topic, &seen, &new).await.unwrap();
     fixture.watched.behind.store(true, Ordering::SeqCst);

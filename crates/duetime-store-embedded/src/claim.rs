@@ -1,7 +1,7 @@
 //! Claims: what is due, oldest first, hidden from others until its deadline.
 
 use bytes::Bytes;
-use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
 use duetime_core::{
     DeliveryMode, End, LeaseClass, MessageId, Receipt, RetryPolicy, Score, StoreError, Timestamp, envelope,
@@ -77,6 +77,7 @@ pub fn claim(
     }
     claim.next_due = state.head(conn)?.map(|raw| Score::from_raw(raw).visible_at());
     claim.due_left = state.due(conn, now)?;
+    claim.is_full &= state.room() == Some(0);
     Ok((claim, taken))
 }
 
@@ -103,7 +104,11 @@ fn take(
     if state.head(conn)?.is_none_or(|head| head > last) {
         return Ok(Vec::new());
     }
-    let (picked, suspect) = pick(conn, state, now, request, claim)?;
+    let limit = room(conn, state, last, request, claim)?;
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let (picked, suspect) = pick(conn, state, now, (request, limit), claim)?;
     if picked.is_empty() {
         return Ok(Vec::new());
     }
@@ -142,19 +147,74 @@ fn take(
     Ok(taken)
 }
 
+/// How many messages this claim may take. Where there is a bound of what may be in flight and it leaves fewer than are
+/// asked for, claims that ran out since the last look get the score that a claim gives to those it meets: they hold no
+/// place, and may stand behind any number of messages that were due before them. O(what has fallen due since).
+fn room(
+    conn: &Connection,
+    state: &mut ShardState,
+    last: i64,
+    request: &ClaimRequest,
+    claim: &mut Claim,
+) -> rusqlite::Result<usize> {
+    let wanted = request.limit.min(BATCH_ITEMS_MAX);
+    claim.is_full = true;
+    let left = |state: &ShardState| {
+        state.room().map_or(wanted, |room| usize::try_from(room).unwrap_or(usize::MAX).min(wanted))
+    };
+    if left(state) == wanted {
+        return Ok(wanted);
+    }
+    if state.looked_to > last.saturating_add(CLOCK_SKEW_MAX.as_millis() as i64 * 1000) {
+        // The clock was ahead, and is right again.
+        state.looked_to = i64::MIN;
+    }
+    let sql = "SELECT key, score FROM message WHERE shard = ?1 AND score > ?2 AND score <= ?3 \
+               AND score / 100 % 10 BETWEEN 1 AND 8 ORDER BY score LIMIT ?4";
+    let mut select = conn.prepare_cached(sql)?;
+    let at = params![state.key, state.looked_to, last, BATCH_ITEMS_MAX as i64];
+    let found: Vec<(i64, i64)> =
+        select.query_map(at, |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    for (key, raw) in &found {
+        let score = Score::from_raw(*raw);
+        let wait = request.retry.backoff(score.attempts(), 0.0);
+        let waits = Score::new(score.visible_at().plus(wait), LeaseClass::SUSPECT, score.attempts());
+        hide_until(conn, state, *key, (score, waits))?;
+    }
+    claim.expired += found.len() as u64;
+    // Others may have the score of the last one.
+    let is_all = found.len() < BATCH_ITEMS_MAX;
+    state.looked_to = if is_all { last } else { found.last().map_or(last, |(_, raw)| raw - 1) };
+    claim.is_full = is_all;
+    Ok(left(state))
+}
+
+/// Gives a message whose claim ran out another score.
+fn hide_until(
+    conn: &Connection,
+    state: &mut ShardState,
+    key: i64,
+    (was, score): (Score, Score),
+) -> rusqlite::Result<()> {
+    let moved = conn.prepare_cached("UPDATE message SET score = ?2 WHERE key = ?1")?.execute([key, score.raw()]);
+    around(state, key, was, moved)?;
+    state.removed(was);
+    state.added(score);
+    Ok(())
+}
+
 /// Which messages this claim takes: the longest run of ordinary ones, or of suspects, or one that is claimed alone.
 fn pick(
     conn: &Connection,
     state: &mut ShardState,
     now: Timestamp,
-    request: &ClaimRequest,
+    (request, limit): (&ClaimRequest, usize),
     claim: &mut Claim,
 ) -> rusqlite::Result<(Vec<FoundRow>, bool)> {
     let last = Score::due_at_most(now);
     let (mut picked, mut to_bury, mut to_wait) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bytes, mut suspect) = (0, false);
-    let limit = request.limit.min(BATCH_ITEMS_MAX) as i64;
-    let mut source = RowSource::new(conn, state, last, limit)?;
+    let mut source = RowSource::new(conn, state, last, limit as i64)?;
     while let Some(found) = source.next(conn, state)? {
         let score = found.score;
         let ran_out = score.class().is_held();
@@ -195,11 +255,7 @@ fn pick(
         around(state, found.key, found.score, buried)?;
     }
     for (found, waits) in to_wait {
-        let sql = "UPDATE message SET score = ?2 WHERE key = ?1";
-        let moved = conn.prepare_cached(sql)?.execute([found.key, waits.raw()]);
-        around(state, found.key, found.score, moved)?;
-        state.removed(found.score);
-        state.added(waits);
+        hide_until(conn, state, found.key, (found.score, waits))?;
     }
     Ok((picked, suspect))
 }

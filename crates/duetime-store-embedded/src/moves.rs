@@ -112,14 +112,15 @@ fn frozen(row: &Row<'_>) -> Result<Frozen, Fault> {
     Ok(Frozen { id: read_id("frozen", Ok(id))?, state, body })
 }
 
-/// Freezes what is there of `ids`.
+/// Freezes what is there of `ids`; where the shard has a bound of what is in flight, not what is claimed and has not run
+/// out at `now`.
 pub fn take(
     conn: &Connection,
     state: &mut ShardState,
-    from: u32,
-    to: u32,
+    (from, to): (u32, u32),
     ids: &[MessageId],
     nonce: u64,
+    now: Timestamp,
 ) -> Result<Option<Batch>, Fault> {
     if named(conn, state)?.is_some() {
         return outbox(conn, state, from);
@@ -141,6 +142,10 @@ pub fn take(
         let mut rows = select.query(at)?;
         let Some(row) = rows.next()? else { continue };
         let (one, stored) = (frozen(row)?, row.get(6)?);
+        let is_held = |score: Score| score.class().is_held() && score > Score::due_at_most(now);
+        if state.in_flight.is_some() && matches!(one.state, FrozenState::Live(score) if is_held(score)) {
+            continue;
+        }
         bytes += one.body.as_ref().map_or(0, Bytes::len);
         if bytes > CLAIM_BYTES_MAX && !messages.is_empty() {
             break;
@@ -227,6 +232,8 @@ pub fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen])
                 brought.raise(score.class(), score.visible_at());
                 let base = Score::new(score.visible_at(), score.class(), 0).raw();
                 if score.class().is_held() {
+                    // It may have run out: the next look for such claims begins at the first message.
+                    state.looked_to = i64::MIN;
                     // A claim here has the same deadline by chance: repeated, it must not answer this one.
                     state.meta.answered.retain(|answered| answered.base != base);
                 }

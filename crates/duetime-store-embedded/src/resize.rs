@@ -260,9 +260,9 @@ impl ResizeStore for EmbeddedStore {
         ids: &[MessageId],
         nonce: u64,
     ) -> Result<Option<Batch>, StoreError> {
-        let (index, ids) = (shard.index, ids.to_vec());
+        let (index, ids, now) = (shard.index, ids.to_vec(), self.present());
         self.step("take", CommitMode::Synced, plain(ids.len()), shard, move |conn, state| {
-            moves::take(conn, state, index, to, &ids, nonce)
+            moves::take(conn, state, (index, to), &ids, nonce, now)
         })
         .await
     }
@@ -298,6 +298,15 @@ impl ResizeStore for EmbeddedStore {
     async fn discard_batch(&self, shard: &Shard, nonce: u64) -> Result<bool, StoreError> {
         let act = move |conn: &Connection, state: &mut ShardState| Ok(moves::discard_batch(conn, state, nonce)?);
         self.step("discard_batch", CommitMode::Synced, plain(1), shard, act).await
+    }
+
+    async fn hand_over_places(&self, shard: &Shard, places: u32) -> Result<u64, StoreError> {
+        let act = move |_: &Connection, state: &mut ShardState| {
+            state.meta.places = state.meta.places.max(places);
+            state.changed = true;
+            Ok(state.held)
+        };
+        self.step("hand_over_places", CommitMode::Synced, plain(1), shard, act).await
     }
 
     async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError> {

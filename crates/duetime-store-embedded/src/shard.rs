@@ -11,7 +11,7 @@ use std::time::Duration;
 use duetime_core::limits::{CANCELS_KEPT, CLOCK_SKEW_MAX};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::store::ShardCounts;
-use duetime_core::{LeaseClass, Memory, MessageId, Routing, Score, Timestamp, TopicRecord, deadlines};
+use duetime_core::{InFlightBound, LeaseClass, Memory, MessageId, Routing, Score, Timestamp, TopicRecord, deadlines};
 use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -101,11 +101,14 @@ pub struct Meta {
     /// In milliseconds: the watermark of the topic that was given last, in its first shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watermark: Option<i64>,
+    /// How many of its messages may be in flight, where it is new under a record under which ids move.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub places: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_zero(notes: &u32) -> bool {
-    *notes == 0
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Meta {
@@ -138,6 +141,10 @@ pub struct ShardState {
     pub changed: bool,
     /// What the operation under way has it remember.
     pub memory: Memory,
+    /// How many may be in flight, in the same way.
+    pub in_flight: InFlightBound,
+    /// Claims with lower scores that ran out are known to have: see `claim`.
+    pub looked_to: i64,
     /// While what a clock that was ahead remembered is put right: the last row that is.
     pub healed_to: Option<i64>,
     /// Claims that a cancel ended in the transaction under way, the oldest first; readers see them once it is
@@ -163,6 +170,8 @@ impl ShardState {
             head: None,
             changed: false,
             memory: Memory::default(),
+            in_flight: InFlightBound::None,
+            looked_to: i64::MIN,
             healed_to: None,
             cancelled: Vec::new(),
             view: Arc::new(LiveShard::new(key, routing)),
@@ -293,6 +302,12 @@ impl ShardState {
         let sql = "SELECT count(*) FROM message WHERE shard = ?1 AND score > ?2 AND score <= ?3";
         let count: i64 = conn.prepare_cached(sql)?.query_row(params![self.key, above, to], |row| row.get(0))?;
         Ok(count.unsigned_abs())
+    }
+
+    /// How many more messages may be claimed; `None`: any number.
+    pub fn room(&self) -> Option<u64> {
+        let most = self.in_flight.most(self.meta.places)?;
+        Some(u64::from(most).saturating_sub(self.held))
     }
 
     /// A deadline for a claim that nobody in this shard and class had before, and the class.

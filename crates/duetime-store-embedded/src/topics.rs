@@ -22,6 +22,9 @@ pub fn put(ctx: &mut WriteContext, record: &TopicRecord, seen: Option<u64>) -> R
     if there.as_ref().map(|there| there.version) != seen || record.version != seen.unwrap_or(0) + 1 {
         return Err(StoreError::Conflict.into());
     }
+    if there.as_ref().is_some_and(|there| there.check_in_flight(&record.config).is_err()) {
+        return Err(StoreError::Conflict.into());
+    }
     let mut record = record.clone();
     let (conn, name) = (&ctx.conn, record.name.to_string());
     let old = kept(conn, &name)?;
@@ -123,6 +126,9 @@ pub fn fence(
         conn.execute(sql, params![name.as_str(), index, text(&meta)])?;
         ShardState::new(conn.last_insert_rowid(), index, meta, Arc::new(next.clone()))
     };
+    if state.routing.epoch < next.epoch {
+        state.meta.places = 0;
+    }
     state.routing = Arc::new(next);
     state.raise(floor);
     let sql = "INSERT OR REPLACE INTO fence (shard, routing) VALUES (?1, ?2)";

@@ -72,7 +72,8 @@ impl WriteContext {
         }
         let head_before = state.head(&self.conn)?;
         self.before.entry((shard.topic.clone(), shard.index)).or_insert_with(|| state.clone());
-        state.memory = shard.memory;
+        (state.memory, state.in_flight) = (shard.memory, shard.in_flight);
+        let held_before = state.held;
         let answer = act(&self.conn, state).inspect_err(|fault| {
             if let Fault::Unreadable(what) = fault {
                 self.damages.shard(&shard.topic, shard.index, what);
@@ -82,7 +83,10 @@ impl WriteContext {
             && head_before.is_none_or(|before| head < before)
         {
             let visible_at = Score::from_raw(head).visible_at();
-            self.hints.push(Wakeup { topic: shard.topic.clone(), index: shard.index, visible_at });
+            self.hints.push(Wakeup { topic: shard.topic.clone(), index: shard.index, visible_at: Some(visible_at) });
+        }
+        if shard.in_flight.is_some() && state.held < held_before {
+            self.hints.push(Wakeup { topic: shard.topic.clone(), index: shard.index, visible_at: None });
         }
         Ok(answer)
     }

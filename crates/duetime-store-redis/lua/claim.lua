@@ -5,13 +5,14 @@
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most, see max_attempts
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: see backoff  12 "1": at most once
---       13 "1": repeated, the first answer was lost
+--       13 "1": repeated, the first answer was lost  14, 15 how many may be in flight: see bound
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
---          earlier request again; the new score is base + attempts; attempts is one number when all have the same
+--          earlier request again, plus 4 when no more may be in flight; the new score is base + attempts; attempts is
+--          one number when all have the same
 -- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; without any,
---       nothing is written
+--       nothing is written; where there is a bound of what is in flight, see there
 -- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
 -- answer. Whatever was claimed, settled or cancelled since has another score, or none.
 local now, later, refused = present()
@@ -20,7 +21,7 @@ local usual, max, request, once = tonumber(ARGV[6]), tonumber(ARGV[8]), ARGV[7],
 local function reply(buried, expired, alone, base, attempts, ids, bodies)
   local next = first()
   local left = tonumber(next) <= now * 1000 + 999 and call('ZCOUNT', Z, '-inf', int(now * 1000 + 999)) or 0
-  return { now, next, left, buried, expired, alone, base, attempts, ids, bodies, later }
+  return { now, next, left, buried, expired, is_full() and alone + 4 or alone, base, attempts, ids, bodies, later }
 end
 local known = recall(request)
 if known == 0 then return reply(0, 0, 0, 0, 1, {}, {}) end
@@ -40,8 +41,9 @@ if known then
   end
   return reply(0, 0, alone + 2, base, attempts, ids, ids[1] and call('HMGET', B, unpack(ids)) or {})
 end
-local got = due(now * 1000 + 999, ARGV[3])
-if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end
+local limit, found = room(ARGV[3], now)
+local got = limit == '0' and {} or due(now * 1000 + 999, limit)
+if not got[1] then return reply(0, found, 0, 0, 1, got, got) end
 local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
@@ -114,7 +116,8 @@ elseif once then
   call('HDEL', B, unpack(ids, 1, n))
   call('HSET', M, 'in_flight', int(flight), remember(request, 0))
 else
+  flight = flight + n
   move(z, 2 * n)
-  call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight + n), remember(request, base + alone))
+  call('HSET', M, 'd' .. class, int(deadline), 'in_flight', int(flight), remember(request, base + alone))
 end
-return reply(#dead, expired, alone, base, mixed and attempts or attempts[1] or 1, ids, bodies)
+return reply(#dead, expired + found, alone, base, mixed and attempts or attempts[1] or 1, ids, bodies)

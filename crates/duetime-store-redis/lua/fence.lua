@@ -40,6 +40,7 @@ else
   if sealed >= 0 then call('HDEL', M, 'sealed') end
   call('HSET', M, 'epoch', ARGV[1], 'rid', ARGV[2], 'shards', ARGV[3], 'previous', ARGV[4], 'state', ARGV[5],
     'parity', ARGV[17])
+  call('HDEL', M, 'places')
 end
 local out = { was[1] or false, was[2] or false, was[3] or false, was[4] or false, was[5] or false, was[6] or false }
 for class = 1, 8 do

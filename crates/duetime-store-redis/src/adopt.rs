@@ -90,7 +90,7 @@ async fn put_back(
     // A topic has a watermark from its creation on, or never.
     let watermark = best.as_ref().map(|record| record.config.watermark);
     let config = config.map(|config| TopicConfig { watermark: watermark.unwrap_or(config.watermark), ..config });
-    let routing = Routing { watermark: config.as_ref().is_some_and(|config| config.watermark), ..routing };
+    let routing = config.iter().fold(routing, Routing::under);
     let of_this_life = |found: &FoundShard| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
     let last = found.iter().rposition(of_this_life).unwrap_or(0);
     let version = best.as_ref().map_or(1, |record| record.version + 1);
@@ -107,6 +107,7 @@ async fn put_back(
         created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
         routing,
     };
+    record.check_in_flight(&record.config).map_err(StoreError::Setup)?;
     let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
     if !catalog::swap(calls, topic, swap).await? {
         return Err(StoreError::Conflict);

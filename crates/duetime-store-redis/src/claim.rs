@@ -3,7 +3,7 @@
 use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::receipt::Receipt;
 use duetime_core::store::{AckWait, Claim, ClaimRequest, ClaimedMessage, Settle, Settlement, StoreError};
-use duetime_core::{DeliveryMode, RetryPolicy, Score, Shard, Timestamp, envelope};
+use duetime_core::{DeliveryMode, InFlightBound, RetryPolicy, Score, Shard, Timestamp, envelope};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 use tracing::error;
@@ -33,6 +33,11 @@ pub(crate) async fn take(
         cmd.arg(CLAIM_BYTES_MAX);
         name_retry(cmd, &ask.retry);
         cmd.arg(u8::from(once)).arg(u8::from(sending.repeated || earlier.is_some()));
+        match shard.in_flight {
+            InFlightBound::None => cmd,
+            InFlightBound::Most(most) => cmd.arg(most),
+            InFlightBound::HandedOver(most) => cmd.arg(most).arg(1),
+        };
     };
     let reply = match calls.on_shard("claim messages", &calls.scripts.claim, shard, present, None, fill).await {
         Err(error @ StoreError::Unavailable { .. }) => return Err(error),
@@ -80,7 +85,7 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
     let [now, next, left, buried, expired, alone, base, attempts, ids, bodies, later] = tuple(reply)?;
     let base = int(&base)?;
     let alone = int(&alone)?;
-    let (suspect, again) = (alone & 1 == 1, alone & 2 == 2);
+    let (suspect, again, is_full) = (alone & 1 == 1, alone & 2 == 2, alone & 4 == 4);
     let (ids, bodies) = (array(ids)?, array(bodies)?);
     if ids.len() != bodies.len() {
         return Err(unexpected_reply("another number of bodies than of ids"));
@@ -121,6 +126,7 @@ pub(crate) fn read(reply: Value, once: bool) -> Result<(Claim, Vec<Settle>), Sto
         due_left: count(&left)?,
         buried: count(&buried)?,
         expired: count(&expired)?,
+        is_full,
     };
     Ok((claim, unreadable))
 }

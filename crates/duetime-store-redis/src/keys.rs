@@ -153,7 +153,7 @@ pub(crate) fn read_wake(message: &[u8]) -> Option<(TopicName, u32, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::ChangeId;
+    use duetime_core::{ChangeId, RoutingId};
 
     use super::*;
 
@@ -168,13 +168,7 @@ mod tests {
         let topic = TopicName::new("orders").unwrap();
         let keys = Keys::new(Namespace::default());
         for index in 0..64 {
-            let shard = Shard {
-                topic: topic.clone(),
-                index,
-                epoch: 1,
-                change_id: ChangeId::default(),
-                memory: Memory::default(),
-            };
+            let shard = Shard::new(topic.clone(), index, RoutingId { epoch: 1, change_id: ChangeId::default() });
             let key = keys.messages(&shard);
             assert!(key.starts_with("duetime:{") && key.ends_with(&format!("}}:orders:{index}")), "{key}");
             assert_eq!(slot(&key), slots::slot_of(&topic, index));
@@ -185,13 +179,7 @@ mod tests {
     #[test]
     fn a_hint_is_read_as_the_script_writes_it() {
         let topic = TopicName::new("a.b_c-1").unwrap();
-        let stem = wake_stem(&Shard {
-            topic: topic.clone(),
-            index: 7,
-            epoch: 1,
-            change_id: ChangeId::default(),
-            memory: Memory::default(),
-        });
+        let stem = wake_stem(&Shard::new(topic.clone(), 7, RoutingId { epoch: 1, change_id: ChangeId::default() }));
         assert_eq!(read_wake(format!("{stem}1763700000123").as_bytes()), Some((topic, 7, 1_763_700_000_123)));
         assert_eq!(read_wake(b"x"), None);
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use duetime_core::resize_store::Inspected;
 use duetime_core::store::StoreError;
-use duetime_core::{ChangeId, Shard, TopicName};
+use duetime_core::{RoutingId, Shard, TopicName};
 use redis::{Pipeline, Value};
 
 use crate::calls::Calls;
@@ -42,13 +42,7 @@ async fn look_at_some(calls: &Calls, topic: &TopicName, indexes: Range<u32>) -> 
     let mut found = Vec::with_capacity(indexes.len());
     let mut pipeline = Pipeline::with_capacity(indexes.len() * 5);
     for index in indexes {
-        let shard = Shard {
-            topic: topic.clone(),
-            index,
-            epoch: 0,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
-        };
+        let shard = Shard::new(topic.clone(), index, RoutingId::default());
         pipeline.cmd("HMGET").arg(calls.keys.meta(&shard));
         for field in ["epoch", "rid", "shards", "previous", "state", "seed", "sealed"]
             .into_iter()

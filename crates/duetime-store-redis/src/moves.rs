@@ -154,7 +154,7 @@ pub(crate) async fn take_messages(
         return read_outbox(calls, shard).await;
     }
     let fill = |cmd: &mut Cmd, _: &Sending| {
-        cmd.arg(to).arg(nonce_text(nonce)).arg(CLAIM_BYTES_MAX);
+        cmd.arg(to).arg(nonce_text(nonce)).arg(CLAIM_BYTES_MAX).arg(u8::from(shard.in_flight.is_some()));
         for id in ids {
             cmd.arg(id.as_str());
         }
@@ -234,6 +234,15 @@ pub(crate) async fn remembered(calls: &Calls, shard: &Shard, from: u32) -> Resul
             Ok(Some(named.0))
         }
     }
+}
+
+pub(crate) async fn hand_over_places(calls: &Calls, shard: &Shard, places: u32) -> Result<u64, StoreError> {
+    let fill = |cmd: &mut Cmd, _: &Sending| {
+        cmd.arg(places);
+    };
+    let (doing, script) = ("hand over places", &calls.scripts.places);
+    let (in_flight, _) = calls.on_shard_replicated(doing, script, shard, CallerTime::none(), None, fill).await?;
+    count(&in_flight)
 }
 
 /// Another name for the batch in the outbox, or, without one, the end of it.

@@ -40,6 +40,7 @@ pub(crate) fn routing(fields: [Value; 6]) -> Option<Routing> {
         state: if state? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
         seed: seed.and_then(|seed| seed.parse().ok()),
         watermark: false,
+        max_in_flight: None,
     })
 }
 

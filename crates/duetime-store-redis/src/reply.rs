@@ -117,6 +117,7 @@ fn routing(detail: &str) -> Option<Routing> {
         state: if words.next()? == "moving" { RoutingState::Moving } else { RoutingState::Stable },
         seed: words.next().and_then(|seed| seed.parse().ok()),
         watermark: false,
+        max_in_flight: None,
     })
 }
 

@@ -212,18 +212,12 @@ impl Drop for CachedCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use duetime_core::{ChangeId, TopicName};
+    use duetime_core::{ChangeId, RoutingId, TopicName};
 
     use super::*;
 
     fn shard() -> Shard {
-        Shard {
-            topic: TopicName::new("t").unwrap(),
-            index: 3,
-            epoch: 1,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
-        }
+        Shard::new(TopicName::new("t").unwrap(), 3, RoutingId { epoch: 1, change_id: ChangeId::default() })
     }
 
     fn sending(repeated: bool, since_ms: i64) -> Sending {

@@ -81,6 +81,10 @@ impl ResizeStore for RedisStore {
         moves::restore_batch(&self.calls, shard, batch).await
     }
 
+    async fn hand_over_places(&self, shard: &Shard, places: u32) -> Result<u64, StoreError> {
+        moves::hand_over_places(&self.calls, shard, places).await
+    }
+
     async fn check_room(&self, shard: &Shard) -> Result<(), StoreError> {
         moves::check_room(&self.calls, shard).await
     }

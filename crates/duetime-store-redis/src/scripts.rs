@@ -14,6 +14,7 @@ const PLACE: &str = include_str!("../lua/place.lua");
 const RING: &str = include_str!("../lua/ring.lua");
 const DUE: &str = include_str!("../lua/due.lua");
 const DEADLINE: &str = include_str!("../lua/deadline.lua");
+const BOUND: &str = include_str!("../lua/bound.lua");
 const BACKOFF: &str = include_str!("../lua/backoff.lua");
 const DEAD: &str = include_str!("../lua/dead.lua");
 const MAX_ATTEMPTS: &str = include_str!("../lua/max_attempts.lua");
@@ -274,6 +275,7 @@ pub(crate) struct Scripts {
     pub(crate) room: Script,
     pub(crate) put: Script,
     pub(crate) memory: Script,
+    pub(crate) places: Script,
     pub(crate) renumber: Script,
     pub(crate) watermark: Script,
     pub(crate) keep_watermark: Script,
@@ -298,6 +300,7 @@ impl Scripts {
                     RING,
                     DUE,
                     BACKOFF,
+                    BOUND,
                     BODY,
                     MAX_ATTEMPTS,
                     CLAIMED,
@@ -328,6 +331,7 @@ impl Scripts {
             room: Script::new("room", false, &[PRELUDE, include_str!("../lua/room.lua")]),
             put: Script::new("put", true, &[PRELUDE, LAYOUT, PLACE, include_str!("../lua/put.lua")]),
             memory: Script::new("memory", true, &[PRELUDE, include_str!("../lua/memory.lua")]),
+            places: Script::new("places", true, &[PRELUDE, include_str!("../lua/places.lua")]),
             renumber: Script::new("renumber", true, &[PRELUDE, include_str!("../lua/renumber.lua")]),
             watermark: Script::new(
                 "watermark",

@@ -3,7 +3,7 @@
 //! Upstream: `topic_lifecycle`, `topics`, `adopt`.
 
 use duetime_core::store::StoreError;
-use duetime_core::{ChangeId, Shard, TopicName, TopicRecord, stored};
+use duetime_core::{RoutingId, Shard, TopicName, TopicRecord, stored};
 use duetime_redis::Sending;
 use redis::Cmd;
 use tracing::warn;
@@ -42,14 +42,7 @@ pub(crate) async fn settings(calls: &Calls, topic: &TopicName, life: u64) -> Res
     let mut newest: Option<TopicRecord> = None;
     for index in 0..COPIES {
         let mut cmd = redis::cmd("HGET");
-        cmd.arg(calls.keys.moved(&Shard {
-            topic: topic.clone(),
-            index,
-            epoch: 0,
-            change_id: ChangeId::default(),
-            memory: duetime_core::Memory::default(),
-        }))
-        .arg("settings");
+        cmd.arg(calls.keys.moved(&Shard::new(topic.clone(), index, RoutingId::default()))).arg("settings");
         let answer = calls.link.command("settings", &cmd).await;
         let answer = answer.map_err(|error| store_error("read the settings of a topic", None, error))?;
         if let Some(copy) = text(answer).as_deref().and_then(read_copy)

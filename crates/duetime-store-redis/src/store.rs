@@ -118,7 +118,8 @@ impl RedisStore {
                 let pass_on = move |message: Vec<u8>| {
                     if let Some((topic, index, ms)) = keys::read_wake(&message) {
                         // Nobody listening is as good as nobody asleep.
-                        let _ = sender.send(Wakeup { topic, index, visible_at: Timestamp::from_millis(ms) });
+                        let visible_at = Some(Timestamp::from_millis(ms));
+                        let _ = sender.send(Wakeup { topic, index, visible_at });
                     }
                 };
                 Box::pin(of.clone().subscribe(channel.clone(), pass_on))
@@ -137,6 +138,13 @@ impl RedisStore {
             unreadable: Mutex::default(),
             wakeups,
         }))
+    }
+
+    /// What this process has settled or cancelled may leave room for others in flight, where there is a bound.
+    fn has_room(&self, shard: &Shard) {
+        if shard.in_flight.is_some() {
+            let _ = self.wakeups.send(Wakeup { topic: shard.topic.clone(), index: shard.index, visible_at: None });
+        }
     }
 
     /// The link to Redis, for what shares the shards through it.
@@ -209,11 +217,11 @@ impl MessageStore for RedisStore {
         now: Timestamp,
         batch: &[Edit],
     ) -> Result<BatchReply<Lookup<Edited>>, StoreError> {
-        role.ask(
+        let changed = role.ask(
             || edit::change(&self.calls, shard, now, batch),
             || source::change_at_source(&self.calls, shard, now, batch),
-        )
-        .await
+        );
+        changed.await.inspect(|_| self.has_room(shard))
     }
 
     async fn get_at(
@@ -325,11 +333,11 @@ impl ClaimStore for RedisStore {
         batch: &[Settle],
         wait: AckWait,
     ) -> Result<BatchReply<Lookup<Settled>>, StoreError> {
-        role.ask(
+        let settled = role.ask(
             || settle::settle_claims(&self.calls, shard, now, batch, wait),
             || source::settle_claims_at_source(&self.calls, shard, now, batch),
-        )
-        .await
+        );
+        settled.await.inspect(|_| self.has_room(shard))
     }
 }
 

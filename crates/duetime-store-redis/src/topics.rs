@@ -54,6 +54,7 @@ pub(crate) async fn store_topic(
     let Some(text) = there else { return Err(StoreError::Conflict) };
     let old = parse(&text)?;
     let mut new = record.clone();
+    old.check_in_flight(&new.config).map_err(|_| StoreError::Conflict)?;
     new.keep_routing_of(&old);
     if old == new {
         return Ok(new);

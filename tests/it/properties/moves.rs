@@ -153,6 +153,7 @@ impl Side {
             state: RoutingState::Moving,
             seed: seen.routing.seed,
             watermark: seen.routing.watermark,
+            max_in_flight: seen.routing.max_in_flight,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: Some(number as u32), earlier: Vec::new() };
         self.store.swap_routing(&self.record.name, &seen, &new).await.expect("nobody else changes it");

@@ -45,6 +45,7 @@ impl MovingTopic {
             state: RoutingState::Moving,
             seed: None,
             watermark: false,
+            max_in_flight: None,
         };
         let new = RoutingRecord { routing: routing.clone(), desired: None, earlier: Vec::new() };
         store.swap_routing(&topic, &record.routing_record(), &new).await.unwrap();

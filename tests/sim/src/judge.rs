@@ -167,6 +167,7 @@ pub async fn judge(world: &World, observer: &RedisStore, shared: &Shared) -> Sto
     assert!(verdict.is_good(), "{verdict}");
     let effects = duetime_testkit::history::check_effects(&events, &left);
     assert!(effects.is_empty(), "{}", effects[0].says);
+    assert_eq!(world.witness.passed(), None, "I20: the bound of what is in flight is kept");
     let emptied = world.witness.emptied();
     assert!(emptied.is_empty(), "I17: emptied while they held messages: {emptied:?}");
     for (id, holds) in &*shared.holds.lock() {

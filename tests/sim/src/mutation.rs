@@ -5,8 +5,8 @@ use duetime_small_redis::Edit;
 use std::sync::Arc;
 
 use crate::scripts::{
-    ACK, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT, PUT,
-    RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
+    ACK, BOUND, CANCEL, CANCEL_IF, CLAIM, CREATE, DEADLINE, EDIT_DEAD, ENQUEUE, FENCE, File, NOT_AFTER, PRELUDE, PRESENT,
+    PUT, RECALL, REFUSAL, RESTORE, SCAN, SEAL, SETTLE, SETTLE_DEAD, SOURCE, TAKE, UNMAKE,
 };
 
 /// Where the store puts more into the text of a file.
@@ -124,8 +124,8 @@ mutations! {
     "hidden-from-the-earlier-clock", "what a claim hides counts from the later clock": [
         piece(
             CLAIM,
-            "if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end\nlocal deadline, class = give(later + ARGV[4]",
-            "if not got[1] then return reply(0, 0, 0, 0, 1, got, got) end\nlocal deadline, class = give(now + ARGV[4]",
+            "if not got[1] then return reply(0, found, 0, 0, 1, got, got) end\nlocal deadline, class = give(later + ARGV[4]",
+            "if not got[1] then return reply(0, found, 0, 0, 1, got, got) end\nlocal deadline, class = give(now + ARGV[4]",
         ),
     ];
     "deadlines-run-ahead", "a class that is far ahead is passed over": [
@@ -154,6 +154,15 @@ mutations! {
     ];
     "the-attempts-of-a-message-forgotten", "a message has the attempts that it says, whatever its topic says": [
         piece(CLAIM, "own_most(got, i, held > 0) or usual", "usual"),
+    ];
+    "in-flight-not-counted", "of a topic with a bound no more is in flight": [
+        piece(BOUND, "if not most or most - flight >= tonumber(wanted) then return wanted, 0 end", "do return wanted, 0 end"),
+    ];
+    "places-of-others", "a new shard has the places that old ones gave up": [
+        piece(BOUND, "if most and ARGV[15] == '1' then", "if false then"),
+    ];
+    "claims-move", "what is claimed stays in its shard where there is a bound": [
+        piece(TAKE, "local stays = held and A[5] == '1' and", "local stays = false and"),
     ];
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),

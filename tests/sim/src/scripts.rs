@@ -39,6 +39,7 @@ pub struct File {
 
 files! {
     ACK: "store-redis/lua/ack.lua";
+    BOUND: "store-redis/lua/bound.lua";
     CANCEL: "store-redis/lua/cancel.lua";
     CANCEL_IF: "store-redis/lua/cancel_if.lua";
     CLAIM: "store-redis/lua/claim.lua";
@@ -59,6 +60,7 @@ files! {
     NOT_AFTER: "redis/lua/not_after.lua";
     OUTBOX: "store-redis/lua/outbox.lua";
     PAST: "store-redis/lua/past.lua";
+    PLACES: "store-redis/lua/places.lua";
     PRELUDE: "store-redis/lua/prelude.lua";
     PRESENT: "store-redis/lua/present.lua";
     PUT: "store-redis/lua/put.lua";
@@ -83,7 +85,7 @@ files! {
 
 /// The name of the script that a loaded text is.
 pub fn name_of(text: &str) -> &'static str {
-    let parts = [NOT_AFTER, PRELUDE, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST, REFUSAL, CLAIMED];
+    let parts = [NOT_AFTER, PRELUDE, BOUND, PRESENT, DEADLINE, RECALL, SOURCE, DEAD, MAKE, PAST, REFUSAL, CLAIMED];
     let whole = ALL.iter().filter(|file| !parts.contains(file));
     let last = whole.filter_map(|file| Some((text.rfind(file.text)?, file.name))).max();
     last.and_then(|(_, name)| name.rsplit('/').next()?.strip_suffix(".lua")).unwrap_or("script")

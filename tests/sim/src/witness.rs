@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::net::printable;
 use crate::scripts::{Kind, kind_of, name_of};
 use crate::trace::{About, Trace};
+use crate::world::ORDERS;
 
 /// One shard, by topic and index.
 type Seat = (String, u32);
@@ -41,6 +42,10 @@ struct Known {
     edited: BTreeMap<(String, String, bool), u64>,
     /// Messages that acks and removals took out, each with the attempt.
     taken: BTreeSet<(String, String, u8)>,
+    /// The scores of what each shard has claimed, as of the last script on it, where there is a bound of what is in flight.
+    claimed: BTreeMap<u32, Vec<f64>>,
+    /// More were in flight.
+    passed: Option<String>,
 }
 
 /// What the masters know and no client does.
@@ -49,6 +54,8 @@ pub struct Masterwise {
     history: Arc<Recorder>,
     trace: Arc<Trace>,
     known: Mutex<Known>,
+    /// How many orders may be in flight.
+    max_in_flight: Option<u32>,
 }
 
 /// Bytes of one argument that a trace shows.
@@ -79,8 +86,36 @@ fn held(db: &Db, keys: &[Bytes]) -> usize {
 }
 
 impl Masterwise {
-    pub fn new(history: Arc<Recorder>, trace: Arc<Trace>) -> Arc<Self> {
-        Arc::new(Self { history, trace, known: Mutex::default() })
+    pub fn new(history: Arc<Recorder>, trace: Arc<Trace>, max_in_flight: Option<u32>) -> Arc<Self> {
+        Arc::new(Self { history, trace, known: Mutex::default(), max_in_flight })
+    }
+
+    /// When there were more orders in flight than may be.
+    pub fn passed(&self) -> Option<String> {
+        self.known.lock().passed.clone()
+    }
+
+    /// A failover takes claims back.
+    pub fn forget_claims(&self) {
+        self.known.lock().claimed.clear();
+    }
+
+    /// Counts what is claimed and has not run out, in all shards of the orders.
+    fn count_claims(&self, db: &Db, key: &[u8], index: u32, now_ms: i64) {
+        let Some(most) = self.max_in_flight else { return };
+        let is_claimed = |score: &f64| score.is_finite() && (1.0..9.0).contains(&(score % 1_000.0 / 100.0).floor());
+        let known = &mut *self.known.lock();
+        known.claimed.insert(index, db.scores(key).filter(is_claimed).collect());
+        #[expect(clippy::cast_precision_loss, reason = "scores are exact")]
+        let top = (now_ms * 1_000 + 999) as f64;
+        let in_flight = known.claimed.values().flatten().filter(|score| **score > top).count();
+        if in_flight > most as usize && known.passed.is_none() {
+            let each =
+                known.claimed.iter().map(|(index, all)| (index, all.iter().filter(|score| **score > top).count()));
+            let each: BTreeMap<_, _> = each.collect();
+            known.passed =
+                Some(format!("{in_flight} orders are in flight at {now_ms}, {most} may be: {each:?} by shard"));
+        }
     }
 
     /// Whether an ack or a removal of this attempt took the message out.
@@ -214,6 +249,9 @@ impl Witness for Masterwise {
             self.known.lock().deleted.entry((topic, life)).or_insert_with(Instant::now);
         }
         let Some((topic, index)) = seat_of(&call.keys[0]) else { return };
+        if topic == ORDERS {
+            self.count_claims(db, &call.keys[0], index, self.history.now().as_millis());
+        }
         match pending {
             Some(Pending::Acks(acks)) => {
                 for (id, attempt) in acks.iter().filter(|(id, _)| db.score_of(&call.keys[0], id).is_none()) {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::Draw;
-use duetime_core::{OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfig, TopicName};
+use duetime_core::{Draw, OwnedShards, Resizing as _, ShardCount, Timestamp, TopicConfig, TopicName};
 use duetime_metrics::Meters;
 use duetime_resize::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 use duetime_router::{Catalog, Retention, RoutedStore, Router, TopicChange};
@@ -53,7 +52,6 @@ const GIVEN_UP: u64 = 4;
 const GRACE_MS_MAX: u64 = 500;
 /// How often a mover stops after a step where much is to happen meanwhile.
 const DOZES_OFTEN_PERMILLE: u64 = 400;
-/// Longest stop of a mover.
 const DOZE_MS_MAX: u64 = 20_000;
 /// Shards a node may be asked to scan.
 const SHARDS_MAX: u32 = 16;
@@ -129,6 +127,7 @@ pub struct World {
     pub remembers: bool,
     /// Whether the orders have a watermark.
     pub watermark: bool,
+    max_in_flight: Option<u32>,
     dozes_permille: u64,
     nodes_made: AtomicU64,
 }
@@ -143,11 +142,11 @@ pub fn drafts() -> TopicName {
 
 /// A topic as its users want it.
 pub fn wanted(shards: u32) -> TopicChange {
-    wanted_with(shards, Duration::ZERO, false)
+    wanted_with(shards, Duration::ZERO, false, None)
 }
 
 pub fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
-    wanted_with(shards, remember, false)
+    wanted_with(shards, remember, false, None)
 }
 
 /// What a node scans that has all shards to itself.
@@ -156,14 +155,15 @@ pub fn every_shard() -> OwnedShards {
     OwnedShards(names.iter().flat_map(|name| (0..SHARDS_MAX).map(move |index| (name.clone(), index))).collect())
 }
 
-/// A topic that remembers for so long, and has a watermark or none.
-fn wanted_with(shards: u32, remember: Duration, watermark: bool) -> TopicChange {
+/// A topic that remembers for so long, and has a watermark or none, and a bound of what is in flight or none.
+fn wanted_with(shards: u32, remember: Duration, watermark: bool, max_in_flight: Option<u32>) -> TopicChange {
     let shards = ShardCount::Fixed(shards);
     let config = TopicConfig {
         shards,
         visibility_timeout: VISIBILITY,
         remember,
         watermark,
+        max_in_flight,
         // Longer than any world, and more than it has: whatever is removed by it should have stayed.
         dead_retention: Some(DEAD_RETENTION),
         dead_max: Some(DEAD_MAX),
@@ -256,7 +256,8 @@ impl World {
     fn wanted(&self, topic: &TopicName, shards: u32) -> TopicChange {
         let remembers = self.remembers && *topic == orders();
         let remember = if remembers { REMEMBERED_FOR } else { Duration::ZERO };
-        wanted_with(shards, remember, self.watermark && *topic == orders())
+        let max_in_flight = self.max_in_flight.filter(|_| *topic == orders());
+        wanted_with(shards, remember, self.watermark && *topic == orders(), max_in_flight)
     }
 
     pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
@@ -314,7 +315,9 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
     let history = Recorder::new(clock.clone());
     let trace = Arc::new(Trace::new(keeps_lines));
     *seen.0.lock() = Some((history.clone(), trace.clone()));
-    let witness = Masterwise::new(history.clone(), trace.clone());
+    let is_long = matches!(trouble.course, Course::Long) && !trouble.empties;
+    let max_in_flight = marks::max_in_flight(plan.seed).filter(|_| is_long && !trouble.clocks);
+    let witness = Masterwise::new(history.clone(), trace.clone(), max_in_flight);
     let deps = MasterDeps {
         truth: clock.clone(),
         dice: dice.clone(),
@@ -339,9 +342,9 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         dice: dice.clone(),
         nodes_made: AtomicU64::new(0),
         // A topic that is adopted begins a new memory.
-        remembers: plan.seed % 2 == 1 && matches!(trouble.course, Course::Long) && !trouble.empties
-            || matches!(trouble.course, Course::Letters | Course::Undone),
-        watermark: marks::has_watermark(plan.seed) && matches!(trouble.course, Course::Long) && !trouble.empties,
+        remembers: plan.seed % 2 == 1 && is_long || matches!(trouble.course, Course::Letters | Course::Undone),
+        watermark: marks::has_watermark(plan.seed) && is_long,
+        max_in_flight,
         trouble,
     });
     let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));

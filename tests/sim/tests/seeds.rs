@@ -95,6 +95,8 @@ missed! {
     the_first_due_time_of_what_is_given_back_is_missed: "a-nack-is-done";
     the_first_due_time_of_what_moves_is_missed: "first-due-time-left-behind";
     that_what_lived_again_is_counted_is_missed: "revivals-not-counted";
+    that_no_more_is_in_flight_than_may_be_is_missed: "in-flight-not-counted";
+    that_new_shards_have_the_places_of_old_ones_is_missed: "places-of-others";
     that_a_deletion_without_force_asks_each_shard_is_missed: "deletion-by-counts";
 }
 

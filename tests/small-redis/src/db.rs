@@ -162,6 +162,15 @@ impl Db {
         }
     }
 
+    /// The scores of all members of a sorted set, in their order.
+    pub fn scores(&self, key: &[u8]) -> impl Iterator<Item = f64> + '_ {
+        let members = match self.keys.get(key).map(|entry| &entry.value) {
+            Some(Value::Zset(members)) => Some(members),
+            _ => None,
+        };
+        members.into_iter().flat_map(Zset::iter).map(|(score, _)| score)
+    }
+
     /// A field of a hash.
     #[must_use]
     pub fn field_of(&self, key: &[u8], field: &[u8]) -> Option<&Bytes> {

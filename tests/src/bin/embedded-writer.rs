@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::store::{ClaimRequest, Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{ChangeId, ClaimStore as _, Due, MessageId, Nonce, RetryPolicy, Shard, Timestamp, TopicName};
+use duetime_core::{
+    ChangeId, ClaimStore as _, Due, MessageId, Nonce, RetryPolicy, RoutingId, Shard, Timestamp, TopicName,
+};
 use duetime_store_embedded::EmbeddedStore;
 use duetime_testkit::wait::{Because, let_pass};
 use duetime_testkit::{claim_request, plain_message};
@@ -28,13 +30,11 @@ fn say(kind: char, items: impl IntoIterator<Item = String>) {
 }
 
 fn shard(index: u64) -> Shard {
-    Shard {
-        topic: TopicName::new(TOPIC).expect("a good name"),
-        index: (index % SHARDS) as u32,
-        epoch: duetime_core::routing::LIFE + 1,
-        change_id: ChangeId(1),
-        memory: duetime_core::Memory::default(),
-    }
+    Shard::new(
+        TopicName::new(TOPIC).expect("a good name"),
+        (index % SHARDS) as u32,
+        RoutingId { epoch: duetime_core::routing::LIFE + 1, change_id: ChangeId(1) },
+    )
 }
 
 async fn produce(store: Arc<EmbeddedStore>, mut draw: Draw, worker: u64, now: Timestamp) {

@@ -201,6 +201,7 @@ const NONE = [
   "dead_retention",
   "dead_max",
   "dead_to",
+  "max_in_flight",
   "max_messages",
   "max_bytes",
 ];

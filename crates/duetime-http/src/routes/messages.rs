@@ -9,10 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::store::{Edit, Edited};
 use duetime_core::units::show_duration;
-use duetime_core::{
-    End, MessageId, MessageState, Outcome, ShardLocation, StoredMessage, Timestamp, TopicName, TopicRecord,
-    own_visibility,
-};
+use duetime_core::{End, MessageId, Outcome, ShardLocation, StoredMessage, TopicName, own_visibility};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_with::skip_serializing_none;
@@ -26,6 +23,7 @@ use crate::json::message_in::{late_by_ms, read_due, text};
 use crate::json::path::{Query, Topic, TopicAndId, refuse_id};
 use crate::json::problem::{Problem, Refusal, Verdict};
 use crate::json::schema;
+use crate::routes::next_step;
 use crate::routes::pause_view::PauseView;
 use crate::routes::results::{Outcomes, Results, Style};
 use crate::routes::sinks::SinkIssueView;
@@ -128,72 +126,6 @@ pub(crate) struct Explained<'a> {
     next: String,
 }
 
-fn in_words(
-    message: &StoredMessage,
-    record: &TopicRecord,
-    issue: Option<&SinkIssueView>,
-    pause: Option<&PauseView<'_>>,
-    now: Timestamp,
-) -> String {
-    let target = match &record.config.sink {
-        Some(sink) => format!("handed to the sink {:?}", sink.name),
-        None => "given to the next consumer that claims".to_owned(),
-    };
-    let (attempts, max) = (message.attempts, record.config.retry.attempts_of(&message.headers));
-    let visible_at = message.visible_at;
-    let away = show_duration(visible_at.since(now));
-    let is_deferred = message.is_deferred(now);
-    match message.state {
-        MessageState::Dead => {
-            let reason = message.death.as_ref().map_or("of an unknown reason", |death| death.reason.as_str());
-            format!("Dead since {visible_at}, because: {reason}. Stays until it is redriven or purged.")
-        }
-        MessageState::InFlight if visible_at > now => {
-            let then = if attempts < max { "is tried again" } else { "becomes a dead letter: it is the last attempt" };
-            format!(
-                "Claimed for attempt {attempts} of {max}. Unless it is settled before {visible_at} (in {away}), it \
-                 {then}."
-            )
-        }
-        MessageState::InFlight => format!(
-            "Its claim for attempt {attempts} of {max} ran out at {visible_at} without a verdict; the next look at \
-             its shard decides whether it is tried again."
-        ),
-        MessageState::Scheduled if record.config.paused => {
-            let why = pause
-                .and_then(|pause| pause.reason.as_deref())
-                .map(|reason| format!(" ({reason})"))
-                .unwrap_or_default();
-            let at = if is_deferred { message.due_at } else { visible_at };
-            format!(
-                "{} {at}, and its topic is paused{why}: nothing is claimed until it is resumed, by `duetime \
-                 resume {}`.",
-                if at > now { "Due at" } else { "Due since" },
-                record.name
-            )
-        }
-        MessageState::Scheduled if visible_at > now && attempts > 0 => {
-            format!("Waits for attempt {} of {max}, at {visible_at} (in {away}); then it is {target}.", attempts + 1)
-        }
-        MessageState::Scheduled if is_deferred => {
-            let why = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
-            let why = why.map(|why| format!(" The reason: {why}")).unwrap_or_default();
-            let since = message.due_at;
-            format!(
-                "Due since {since}, and deferred to {visible_at} (in {away}), which cost no attempt; then it is {target}.{why}"
-            )
-        }
-        MessageState::Scheduled if visible_at > now => {
-            format!("Due at {visible_at} (in {away}); then it is {target}.")
-        }
-        MessageState::Scheduled => {
-            let waits = issue.zip(record.config.sink.as_ref()).map(|(issue, sink)| issue.in_words(&sink.name));
-            let waits = waits.map(|why| format!(" It waits for that: {why}")).unwrap_or_default();
-            format!("Due since {visible_at}; it is {target} as soon as its turn comes.{waits}")
-        }
-    }
-}
-
 /// Explain a message
 ///
 /// Its shard and where the store keeps it, the parts of its score, and what happens next in words.
@@ -215,6 +147,7 @@ pub(crate) async fn explain(
     let (shard, message) = find(&app, &topic, id).await?;
     let issue = SinkIssueView::of(&app, &topic, &caller);
     let pause = PauseView::of(&record, &caller);
+    let waits = next_step::waits_for(&app, &record, &message, shard, issue.as_ref()).await;
     let ShardLocation { key, slot, file, .. } = app.store.locate(&record.routing.shard(&topic, shard));
     // A sink has what it is handed for as long as its topic says.
     let own = own_visibility::of(&message.headers).filter(|_| record.config.sink.is_none());
@@ -232,7 +165,7 @@ pub(crate) async fn explain(
         max_attempts: record.config.retry.attempts_of(&message.headers),
         visibility_timeout: show_duration(own.unwrap_or(record.config.visibility_timeout)),
         visibility_from: if own.is_some() { "message" } else { "topic" },
-        next: in_words(&message, &record, issue.as_ref(), pause.as_ref(), app.clock.now()),
+        next: next_step::in_words(&message, &record, waits.as_deref(), pause.as_ref(), app.clock.now()),
     };
     Ok(Json(explained).into_response())
 }

@@ -116,6 +116,7 @@ impl ResizePreview {
     fn new(app: &HttpParts, counts: &TopicCounts, to: ShardCount) -> Self {
         let total = &counts.total;
         let (from, (to, each)) = (counts.record.routing.shards, app.resizing.meaning(to));
+        let to = counts.record.config.bounded_shards(to);
         let share = 1.0 - f64::from(from.min(to)) / f64::from(from.max(to).max(1));
         let moves = (total.messages() as f64 * share).round() as u64;
         let per_second_max = u64::from(each) * u64::from(app.cluster.borrow().nodes());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::{ChangeId, GoneNode, Shard, StoreError, Timestamp, TopicName};
+use duetime_core::{ChangeId, GoneNode, RoutingId, Shard, StoreError, Timestamp, TopicName};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
 use serde_json::{Value, json};
@@ -22,13 +22,7 @@ const FAILING: [&str; 6] = ["enqueue", "edit", "claim", "ready", "routing", "nex
 
 /// Has these calls fail by the shard that each is about.
 fn fail(store: &Faulty, fault: Fault) {
-    let of_none = Shard {
-        topic: TopicName::new("none").unwrap(),
-        index: 0,
-        epoch: 1,
-        change_id: ChangeId(1),
-        memory: duetime_core::Memory::default(),
-    };
+    let of_none = Shard::new(TopicName::new("none").unwrap(), 0, RoutingId { epoch: 1, change_id: ChangeId(1) });
     store.set(move |call| {
         let fails = FAILING.contains(&call.op);
         if fails { fault(call.shards.first().unwrap_or(&of_none)) } else { None }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::in_place::{IN_PLACE_IS_NEVER_IN_FLIGHT, IN_PLACE_NEEDS_STREAMS};
 use duetime_core::{PauseNote, SinkBinder, SinkRef, Timestamp, TopicConfig, TopicName, TopicRecord};
 use serde_json::{Map, Value};
 
@@ -152,6 +152,7 @@ impl TopicChange {
             Some(present) => {
                 let config = self.apply(&present.config)?;
                 check_watermark(&present.config, &config)?;
+                present.check_in_flight(&config).map_err(|detail| invalid(Some("max_in_flight"), detail))?;
                 config
             }
             None => self.apply(&TopicConfig::default())?,
@@ -237,15 +238,20 @@ fn check_watermark(present: &TopicConfig, config: &TopicConfig) -> Result<(), Ca
 
 /// Refuses a sink that cannot be bound, or that delivers in place where the store has no streams.
 pub(crate) fn check_sink(
-    topic: &TopicName,
+    (topic, config): (&TopicName, &TopicConfig),
     sink: &SinkRef,
     sinks: &dyn SinkBinder,
     has_streams: bool,
 ) -> Result<(), CatalogError> {
-    let invalid = |detail| CatalogError::Invalid { field: Some("sink".to_owned()), detail };
-    let bound = sinks.bind(topic, sink)?;
-    if bound.in_place().is_some() && !has_streams {
-        return Err(invalid(format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
+    let is_in_place = sinks.bind(topic, sink)?.in_place().is_some();
+    if is_in_place && !has_streams {
+        return Err(invalid(Some("sink"), format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
+    }
+    if is_in_place && config.max_in_flight.is_some() {
+        return Err(invalid(
+            Some("max_in_flight"),
+            format!("max_in_flight: sink {:?} {IN_PLACE_IS_NEVER_IN_FLIGHT}", sink.name),
+        ));
     }
     Ok(())
 }

@@ -98,9 +98,9 @@ impl Catalog {
             return Ok(present.map(|record| TopicPut { record, created: false, changed: false }));
         };
         if let (Some(sink), Some((sinks, has_streams))) = (&config.sink, self.sinks.get())
-            && (present.is_none() || change.has("sink"))
+            && (present.is_none() || change.has("sink") || change.has("max_in_flight"))
         {
-            check_sink(name, sink, &**sinks, *has_streams)?;
+            check_sink((name, &config), sink, &**sinks, *has_streams)?;
         }
         if let Some(to) = &config.dead_to
             && (present.is_none() || change.has("dead_to"))
@@ -121,7 +121,8 @@ impl Catalog {
     }
 
     fn fresh(&self, name: &TopicName, config: TopicConfig) -> TopicRecord {
-        let (change_id, shards) = (ChangeId(self.draw.next()), self.shards_of(config.shards));
+        let shards = config.bounded_shards(self.shards_of(config.shards));
+        let change_id = ChangeId(self.draw.next());
         let mut record = TopicRecord::with_shards(name.clone(), config, shards, change_id, self.clock.now());
         // Nobody outside can choose ids that all have one home.
         record.routing.seed = Some(self.draw.next() as u32);

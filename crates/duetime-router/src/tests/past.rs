@@ -33,6 +33,7 @@ impl Fixture {
             state,
             seed: seen.routing.seed,
             watermark: seen.routing.watermark,
+            max_in_flight: seen.routing.max_in_flight,
         };
         let moving = RoutingRecord { routing: routing.clone(), ..seen.clone() };
         self.store.swap_routing(&self.topic, &seen, &moving).await.unwrap();

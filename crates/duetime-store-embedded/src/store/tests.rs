@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duetime_core::resize_store::{ApplyOutcome, DeadlineFloor, ResizeStore as _, RoutingAuthority as _};
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settle, Settled, Settlement};
-use duetime_core::{ChangeId, Due, Nonce, Routing, TopicConfig};
+use duetime_core::{ChangeId, Due, Nonce, Routing, RoutingId, TopicConfig};
 use duetime_testkit::{claim_request, plain_message};
 
 use super::*;
@@ -26,13 +26,11 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
 }
 
 fn shard() -> Shard {
-    Shard {
-        topic: TopicName::new("orders").unwrap(),
-        index: 0,
-        epoch: duetime_core::routing::LIFE + 1,
-        change_id: ChangeId(1),
-        memory: duetime_core::Memory::default(),
-    }
+    Shard::new(
+        TopicName::new("orders").unwrap(),
+        0,
+        RoutingId { epoch: duetime_core::routing::LIFE + 1, change_id: ChangeId(1) },
+    )
 }
 
 /// Waits until the store is ready, for a probe of its disk that takes a second on a busy machine is none.
@@ -169,7 +167,8 @@ async fn an_enqueue_that_becomes_the_head_is_announced() {
         let batch = [message(id, Due::In(Duration::from_secs(after_s)))];
         store.enqueue(&shard(), NOW, &batch).await.unwrap();
     }
-    let told: Vec<_> = std::iter::from_fn(|| wakeups.try_recv().ok()).map(|w| w.visible_at.since(NOW)).collect();
+    let told: Vec<_> =
+        std::iter::from_fn(|| wakeups.try_recv().ok()).filter_map(|w| Some(w.visible_at?.since(NOW))).collect();
     assert_eq!(told, [Duration::from_secs(60), Duration::from_secs(5)]);
 }
 
@@ -216,7 +215,7 @@ async fn a_folder_of_format_1_keeps_its_messages_and_its_shards_can_change() {
     let state = duetime_core::RoutingState::Moving;
     let epoch = seen.routing.epoch + 1;
     new.routing =
-        Routing { epoch, change_id: ChangeId(2), shards: 3, previous: 2, state, seed: None, watermark: false };
+        Routing { epoch, change_id: ChangeId(2), shards: 3, previous: 2, state, ..Routing::first(2, ChangeId(1)) };
     store.swap_routing(&record.name, &seen, &new).await.unwrap();
     for index in 0..3 {
         store.fence(&record.name, index, &new.routing, &DeadlineFloor::default()).await.unwrap();

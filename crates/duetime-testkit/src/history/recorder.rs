@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::Clock;
+use duetime_core::{Clock, Timestamp};
 use parking_lot::Mutex;
 
 use super::event::{Event, FaultFields, FaultKind, What};
@@ -19,6 +19,12 @@ impl Recorder {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { clock, events: Mutex::default() })
+    }
+
+    /// The present, as an event would have it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Notes what happened to a message.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use duetime_core::Draw;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::routing::{RoutingState, shard_of};
-use duetime_core::{ChangeId, Mover, Timestamp, TopicConfig, TopicStore as _};
+use duetime_core::{ChangeId, Mover, RoutingId, Timestamp, TopicConfig, TopicStore as _};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ fn an_id_is_looked_for_where_it_was_claimed_then_at_its_old_home_then_at_its_new
         state: RoutingState::Moving,
         seed: None,
         watermark: false,
+        max_in_flight: None,
     };
     let seed = record.routing.seed(&topic);
     let ids = || (0..1_000).map(|n| MessageId::new(&n.to_string()).unwrap());
@@ -102,6 +103,7 @@ fn moving(epoch: u64, previous: u32, shards: u32) -> Routing {
         state: RoutingState::Moving,
         seed: None,
         watermark: false,
+        max_in_flight: None,
     }
 }
 
@@ -115,7 +117,7 @@ async fn what_comes_behind_a_frozen_id_does_not_overtake_it() {
     let count = BATCH_ITEMS_MAX + 44;
     let group =
         (0..count).map(|n| PendingItem { at: n, candidate: 0, item: (n, script.clone()), became: None }).collect();
-    let shard = Shard { topic, index: 1, epoch: 2, change_id: ChangeId(1), memory: duetime_core::Memory::default() };
+    let shard = Shard::new(topic, 1, RoutingId { epoch: 2, change_id: ChangeId(1) });
     let outcome = work(&queues, Scripted, (shard, Role::Source), group).await;
     assert_eq!(*script.calls.lock(), [(1, Role::Source, BATCH_ITEMS_MAX)], "the second call waits for the frozen id");
     let places = |pending: &[PendingItem<_>]| pending.iter().map(|next| next.at).collect::<Vec<_>>();

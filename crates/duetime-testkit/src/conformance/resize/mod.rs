@@ -3,6 +3,7 @@
 //! An implementation's tests say `duetime_testkit::resize_conformance!(MyFactory::new());`.
 
 pub mod fence;
+pub mod in_flight;
 pub mod moves;
 pub mod outbox;
 pub mod routing;
@@ -34,6 +35,9 @@ macro_rules! resize_conformance {
             fence::a_fence_of_another_life_touches_nothing,
             fence::a_shard_that_should_be_there_is_not_made_by_a_fence,
             fence::shards_are_inspected_in_order_whatever_their_epochs,
+            in_flight::what_is_claimed_stays_where_it_is_until_it_has_run_out,
+            in_flight::a_new_shard_has_as_many_in_flight_as_places_were_handed_over,
+            in_flight::under_another_record_a_shard_begins_without_places,
             moves::a_scan_meets_every_message_in_whatever_state,
             moves::a_scan_in_pages_misses_nothing_that_stays,
             moves::a_receipt_of_the_source_shard_settles_nothing_that_the_new_home_gave_out,

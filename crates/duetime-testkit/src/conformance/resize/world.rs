@@ -20,8 +20,9 @@ pub(super) const SHORT: Duration = Duration::from_millis(60);
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 5] = [
+pub(super) const SOURCES: [(&str, &str); 6] = [
     ("fence", include_str!("fence.rs")),
+    ("in_flight", include_str!("in_flight.rs")),
     ("moves", include_str!("moves.rs")),
     ("source", include_str!("source.rs")),
     ("outbox", include_str!("outbox.rs")),
@@ -59,6 +60,10 @@ impl World {
         Self(store::world::World::with_watermark(factory).await)
     }
 
+    pub async fn with_max_in_flight(factory: &dyn StoreFactory, max: u32) -> Self {
+        Self(store::world::World::with_max_in_flight(factory, max).await)
+    }
+
     /// The record of the next change to `shards`, under way.
     pub fn next(&self, shards: u32) -> Routing {
         let now = &self.record.routing;
@@ -68,8 +73,7 @@ impl World {
             shards,
             previous: now.shards,
             state: RoutingState::Moving,
-            seed: now.seed,
-            watermark: now.watermark,
+            ..now.clone()
         }
     }
 

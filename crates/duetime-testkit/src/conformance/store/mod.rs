@@ -13,6 +13,7 @@ pub mod dead_edit;
 pub mod edit;
 pub mod enqueue;
 pub mod epoch;
+pub mod in_flight;
 pub mod list;
 pub mod look;
 pub mod moved;
@@ -122,6 +123,15 @@ macro_rules! store_conformance {
             conflict::what_does_not_wait_is_replaced_by_either_rule,
             conflict::one_whose_claim_ran_out_is_replaced_by_either_rule,
             conflict::due_times_are_compared_item_by_item_within_a_batch,
+            in_flight::no_more_is_in_flight_than_the_shard_may_have,
+            in_flight::a_claim_with_room_for_all_is_not_full,
+            in_flight::whatever_ends_a_claim_leaves_room_for_another,
+            in_flight::what_waits_for_its_retry_is_not_in_flight,
+            in_flight::a_claim_that_ran_out_holds_no_place_whatever_was_due_before_it,
+            in_flight::more_claims_that_ran_out_than_one_look_finds_are_found_by_the_next,
+            in_flight::a_repeated_claim_is_answered_as_the_first_time_at_the_bound,
+            in_flight::two_who_claim_at_once_keep_within_the_bound_together,
+            in_flight::who_settles_or_cancels_is_told_that_there_is_room,
             enqueue::a_scheduled_message_is_there_as_it_was_given,
             enqueue::an_id_that_lives_is_refused_and_nothing_changes,
             enqueue::an_id_that_lives_is_replaced_when_asked,

@@ -89,6 +89,7 @@ pub async fn a_change_never_touches_the_routing(factory: &dyn StoreFactory) {
         state: RoutingState::Moving,
         seed: None,
         watermark: false,
+        max_in_flight: None,
     };
     world.store.put_topic(&changed, Some(1)).await.unwrap();
     assert_eq!(stored(&world, &changed).await.unwrap().routing, world.record.routing);

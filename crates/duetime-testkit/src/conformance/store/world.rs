@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 22] = [
+pub(super) const SOURCES: [(&str, &str); 23] = [
     ("attempts", include_str!("attempts.rs")),
     ("claim", include_str!("claim.rs")),
     ("conflict", include_str!("conflict.rs")),
@@ -42,6 +42,7 @@ pub(super) const SOURCES: [(&str, &str); 22] = [
     ("edit", include_str!("edit.rs")),
     ("enqueue", include_str!("enqueue.rs")),
     ("epoch", include_str!("epoch.rs")),
+    ("in_flight", include_str!("in_flight.rs")),
     ("list", include_str!("list.rs")),
     ("look", include_str!("look.rs")),
     ("moved", include_str!("moved.rs")),
@@ -120,10 +121,18 @@ impl World {
 
     /// The same, of a topic with a watermark.
     pub async fn with_watermark(factory: &dyn StoreFactory) -> Self {
+        Self::with(factory, |config| TopicConfig { watermark: true, ..config }).await
+    }
+
+    /// The same, of a topic that has a bound of what is in flight.
+    pub async fn with_max_in_flight(factory: &dyn StoreFactory, max: u32) -> Self {
+        Self::with(factory, |config| TopicConfig { max_in_flight: Some(max), ..config }).await
+    }
+
+    async fn with(factory: &dyn StoreFactory, settings: impl Fn(TopicConfig) -> TopicConfig) -> Self {
         let record = |now| {
             let plain = fresh_record(now);
-            let config = TopicConfig { watermark: true, ..plain.config };
-            TopicRecord::new(plain.name, config, 1, plain.routing.change_id, now)
+            TopicRecord::new(plain.name, settings(plain.config), 1, plain.routing.change_id, now)
         };
         Self::of(factory, record).await
     }

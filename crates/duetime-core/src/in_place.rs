@@ -15,8 +15,8 @@ pub const IN_PLACE_ENDS_SERIES: &str = "its sink delivers in place: the store ha
     is there to write the next one; give the sink a url, or the topic another sink";
 
 /// Why a topic whose sink delivers in place has no bound of what is in flight.
-pub const IN_PLACE_IS_NEVER_IN_FLIGHT: &str = "delivers in place: what is handed over is settled in the same step, so nothing \
-    is ever in flight; give the sink a url, or leave max_in_flight out";
+pub const IN_PLACE_IS_NEVER_IN_FLIGHT: &str = "delivers in place: what is handed over is settled in the \
+    same step, so nothing is ever in flight; give the sink a url, or leave max_in_flight out";
 
 /// How a sink wants its messages delivered inside the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

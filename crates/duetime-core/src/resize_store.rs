@@ -349,8 +349,8 @@ pub trait ResizeStore: Send + Sync + std::fmt::Debug + 'static {
     async fn restore_batch(&self, shard: &Shard, batch: &Batch) -> Result<bool, StoreError>;
 
     /// From now on the shard, if it is new under the caller's record, may have so many messages in flight
-    /// ([`crate::InFlightBound::HandedOver`]), unless it may have more already. Under another record it begins with none.
-    /// Answers how many it has in flight.
+    /// ([`crate::InFlightBound::HandedOver`]), unless it may have more already. Under another record it begins with
+    /// none. Answers how many it has in flight.
     async fn hand_over_places(&self, shard: &Shard, places: u32) -> Result<u64, StoreError>;
 }
 

@@ -115,8 +115,8 @@ impl TopicRecord {
         Err(StoreError::NotEmpty { topic: self.name.to_string(), why })
     }
 
-    /// Refuses a bound of what is in flight that its shards cannot keep: each needs a part, and while their number changes
-    /// the parts stay.
+    /// Refuses a bound of what is in flight that its shards cannot keep: each needs a part, and while their number
+    /// changes the parts stay.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl TopicRecord {
         }
         match config.max_in_flight {
             Some(max) if max < self.routing.reach() => Err(format!(
-                "max_in_flight = {max} is less than the {} shards that the topic has, over which it is divided; set shards to \
-                 {max} or fewer first",
+                "max_in_flight = {max} is less than the {} shards that the topic has, over which it is divided; set \
+                 shards to {max} or fewer first",
                 self.routing.reach()
             )),
             _ => Ok(()),

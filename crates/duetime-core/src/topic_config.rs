@@ -134,14 +134,14 @@ settings! {
         /// seconds or so. What that topic does not take stays here, and so does what was forwarded once and dies again.
         #[serde(skip_serializing_if = "Option::is_none")]
         dead_to: Option<TopicName> = None, Kind::Maybe(&Kind::Topic);
-        /// How many messages of the topic may be claimed and not settled at one time, over all nodes, consumers and sinks; at
-        /// least as many as it has shards, over which it is divided. Default: no limit.
+        /// How many messages of the topic may be claimed and not settled at one time, over all nodes, consumers and
+        /// sinks; at least as many as it has shards, over which it is divided. Default: no limit.
         ///
         /// Set it where the target bears only so many at once. What was claimed counts until it is acked, given back,
-        /// cancelled or a dead letter, or until its `visibility_timeout` has passed; what waits for a retry does not. Each shard
-        /// has its part, so with few messages in few shards fewer may be in flight: give the topic few shards. Not with
-        /// `delivery` = `at-most-once`, nor with a sink in place, which settle nothing; not changed while the shard count
-        /// changes.
+        /// cancelled or a dead letter, or until its `visibility_timeout` has passed; what waits for a retry does not.
+        /// Each shard has its part, so with few messages in few shards fewer may be in flight: give the topic few
+        /// shards. Not with `delivery` = `at-most-once`, nor with a sink in place, which settle nothing; not changed
+        /// while the shard count changes.
         #[serde(skip_serializing_if = "Option::is_none")]
         max_in_flight: Option<u32> = None, Kind::Maybe(&Kind::Count(1, u32::MAX as u64));
         /// `at-least-once`, or `at-most-once`: removed before it is delivered, so that nothing brings it twice. Default
@@ -217,14 +217,15 @@ impl TopicConfig {
         let fault = if max == 0 {
             "max_in_flight must be 1 or more; leave it out for no limit".to_owned()
         } else if self.delivery == DeliveryMode::AtMostOnce {
-            "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be counted; leave \
-             it out"
+            "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be \
+             counted; leave it out"
                 .to_owned()
         } else if let ShardCount::Fixed(shards) = self.shards
             && shards > max
         {
             format!(
-                "max_in_flight = {max} is less than shards = {shards}, over which it is divided; set shards to {max} or fewer"
+                "max_in_flight = {max} is less than shards = {shards}, over which it is divided; set shards to {max} or \
+                 fewer"
             )
         } else {
             return None;

@@ -32,7 +32,8 @@ pub(crate) struct ShardEntry {
     pub(crate) failures: u32,
     /// So many answers on end brought nothing and said that as many messages are in flight as may be.
     pub(crate) full: u32,
-    /// Since the claim in progress was sent, a message was settled: it may answer that the shard is full, and it is not.
+    /// Since the claim in progress was sent, a message was settled: it may answer that the shard is full, and it is
+    /// not.
     pub(crate) has_room: bool,
     /// A claim whose answer was lost: to be repeated as it was.
     pub(crate) repeat: Option<ClaimRequest>,

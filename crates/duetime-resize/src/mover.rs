@@ -36,8 +36,8 @@ pub(crate) struct Pass {
 
 /// Finishes what is on its way out of shard `from`, then moves all that has its home elsewhere.
 ///
-/// `leave`: what falls due so soon before or after the present is left. Where there is a bound of what is in flight, that is
-/// left too: it counts where it was claimed.
+/// `leave`: what falls due so soon before or after the present is left. Where there is a bound of what is in flight,
+/// that is left too: it counts where it was claimed.
 pub(crate) async fn clear(
     context: &Context,
     topic: &TopicName,

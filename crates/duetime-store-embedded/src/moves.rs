@@ -112,8 +112,8 @@ fn frozen(row: &Row<'_>) -> Result<Frozen, Fault> {
     Ok(Frozen { id: read_id("frozen", Ok(id))?, state, body })
 }
 
-/// Freezes what is there of `ids`; where the shard has a bound of what is in flight, not what is claimed and has not run
-/// out at `now`.
+/// Freezes what is there of `ids`; where the shard has a bound of what is in flight, not what is claimed and has not
+/// run out at `now`.
 pub fn take(
     conn: &Connection,
     state: &mut ShardState,

@@ -23,8 +23,8 @@ pub fn has_watermark(seed: u64) -> bool {
     seed.is_multiple_of(4) || seed % 8 == 3
 }
 
-/// How many orders may be in flight in the world of this seed, where nothing else forbids it: at least as many as they have
-/// shards.
+/// How many orders may be in flight in the world of this seed, where nothing else forbids it: at least as many as they
+/// have shards.
 pub fn max_in_flight(seed: u64) -> Option<u32> {
     seed.is_multiple_of(3).then_some(8)
 }

@@ -42,7 +42,8 @@ struct Known {
     edited: BTreeMap<(String, String, bool), u64>,
     /// Messages that acks and removals took out, each with the attempt.
     taken: BTreeSet<(String, String, u8)>,
-    /// The scores of what each shard has claimed, as of the last script on it, where there is a bound of what is in flight.
+    /// The scores of what each shard has claimed, as of the last script on it, where there is a bound of what is in
+    /// flight.
     claimed: BTreeMap<u32, Vec<f64>>,
     /// More were in flight.
     passed: Option<String>,

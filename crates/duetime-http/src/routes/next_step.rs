@@ -7,7 +7,8 @@ use crate::routes::pause_view::PauseView;
 use crate::routes::sinks::SinkIssueView;
 use crate::server::state::HttpParts;
 
-/// What a message that is due, or was deferred, waits for: its topic's sink, or a message of its shard that is in flight.
+/// What a message that is due, or was deferred, waits for: its topic's sink, or a message of its shard that is in
+/// flight.
 pub(crate) async fn waits_for(
     app: &HttpParts,
     record: &TopicRecord,

@@ -9,15 +9,16 @@ import { Troubles, troubles } from "../trouble.js";
 import { LATE_S, NOT_KNOWN, VERY_LATE_S, mood, why } from "../why.js";
 
 // Of what is as bad, the names keep their order: a row moves only where something begins or ends.
-function severity({ open, unreachable_shards: silent, paused, waited }) {
+function severity({ open, unreachable_shards: silent, paused, waited, p99 }) {
   if (open || silent > 0) return 3;
   // What somebody paused waits on purpose.
   if (paused) return 0;
-  return waited > VERY_LATE_S ? 2 : waited > LATE_S ? 1 : 0;
+  const late = Math.max(waited ?? 0, p99 ?? 0);
+  return late > VERY_LATE_S ? 2 : late > LATE_S ? 1 : 0;
 }
 
 // Nothing waits for too long, nothing of the last minute did, and nobody holds it.
-const isInTime = (row) => severity(row) === 0 && !(row.p99 > LATE_S) && !row.paused;
+const isInTime = (row) => severity(row) === 0 && !row.paused;
 
 // A word for why it is late now.
 function cause(state, topic) {

@@ -89,6 +89,9 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     // Lateness that is kept of several topics together is that of none of them.
     let own = rates.filter(|rates| !rates.of_rest);
     let (p50, p99) = (own.and_then(|r| r.late_p50_ms), own.and_then(|r| r.late_p99_ms));
+    let late = waited.unwrap_or(0.0).max(p99.map_or(0.0, |ms| ms / 1000.0));
+    // What somebody paused waits on purpose.
+    let late = if topic.config.paused { 0.0 } else { late };
     let left = own
         .filter(|r| r.deliveries_total > 0)
         .map(|r| 1.0 - r.late_total as f64 / r.deliveries_total as f64 / LATE_SHARE);
@@ -129,8 +132,7 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
             topic.shard_count.to_string(),
         ],
         is_down: topic.sink_issue.is_some(),
-        // What somebody paused waits on purpose.
-        late: LATE_S.iter().filter(|limit| !topic.config.paused && waited.is_some_and(|s| s > **limit)).count(),
+        late: LATE_S.iter().filter(|limit| late > **limit).count(),
         has_new_dead: of(|r| r.dead) > 0.0,
     }
 }

@@ -251,9 +251,11 @@ impl SinksByApiConfig {
             (Login, _) => Err(invalid(key, "write an object with mechanism, user and password")),
             (At, Value::String(text)) => {
                 let found = addresses(kind, text, false).map_err(|detail| invalid(key, detail))?;
-                self.check_targets(key, &found)?;
+                self.check_targets(key, &found, true)?;
                 Ok(value.clone())
             }
+            // Anything may look like the name of a broker, and names are shown: a file could be read that way.
+            (At, _) if kind == "kafka" => Err(invalid(key, "write the brokers as a text: nothing in it is secret")),
             (At, _) => {
                 let reference = self.reference(key, value)?;
                 let text = duetime_settings::SecretSource::deserialize(&reference)
@@ -261,23 +263,23 @@ impl SinksByApiConfig {
                     .and_then(|source| source.read())
                     .map_err(|detail| invalid(key, detail))?;
                 let found = addresses(kind, &text, true).map_err(|detail| invalid(key, detail))?;
-                self.check_targets(key, &found)?;
+                self.check_targets(key, &found, false)?;
                 // What was checked is what is used, whatever the file holds a moment later.
                 Ok(json!(*text))
             }
         }
     }
 
-    fn check_targets(&self, key: &str, found: &[Address]) -> Result<(), SinkRefusal> {
+    /// Refuses a target that is not allowed; where it is not `shown`, it comes from a file that may be a secret of another.
+    fn check_targets(&self, key: &str, found: &[Address], shown: bool) -> Result<(), SinkRefusal> {
         let allowed: Vec<AllowedTarget> =
             self.targets.iter().filter_map(|target| AllowedTarget::read(target).ok()).collect();
-        match found.iter().find(|address| !allowed.iter().any(|target| target.has(address))) {
-            None => Ok(()),
-            Some(address) => Err(invalid(
-                key,
-                format!("the operator allows no target at {address}; add it to targets of {SECTION}, or name another"),
-            )),
-        }
+        let Some(address) = found.iter().find(|address| !allowed.iter().any(|target| target.has(address))) else {
+            return Ok(());
+        };
+        let at = if shown { format!("at {address}") } else { "where it leads".to_owned() };
+        let detail = format!("the operator allows no target {at}; add it to targets of {SECTION}, or name another");
+        Err(invalid(key, detail))
     }
 
     /// A reference as the file has it, if it leads to where it may.

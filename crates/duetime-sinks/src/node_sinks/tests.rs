@@ -1,3 +1,5 @@
+//! Sinks that come, change and go while a node runs.
+
 use duetime_testkit::WallClock;
 use serde_json::json;
 

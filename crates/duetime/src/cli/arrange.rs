@@ -51,6 +51,7 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
     ),
     ("topic create", ["duetime topic create orders", "duetime topic create orders --sink shop --max-attempts 5"]),
     ("topic set", ["duetime topic set orders --visibility-timeout 2m", "duetime topic set orders --remember 1d"]),
+    ("sink put", ["duetime sink put shop --file shop.toml", "duetime sink put shop --file shop.toml --if-version 3"]),
     ("dead", ["duetime dead groups orders", "duetime dead redrive orders --all"]),
     (
         "bulk",

@@ -270,12 +270,14 @@ fn paths_of(document: &Value, topics: &[String]) -> Vec<String> {
         if path.ends_with("/events") {
             continue;
         }
-        if !path.contains("{topic}") {
+        if !path.contains('{') {
             paths.push(path.clone());
             continue;
         }
+        // Each topic has the name of its sink.
         for topic in topics {
-            paths.push(path.replace("{topic}", topic).replace("{id}", "ab").replace("{shard}", "0"));
+            let path = path.replace("{topic}", topic).replace("{sink}", topic);
+            paths.push(path.replace("{id}", "ab").replace("{shard}", "0"));
         }
     }
     assert!(paths.iter().all(|path| !path.contains('{')), "{paths:?}");

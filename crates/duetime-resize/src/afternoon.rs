@@ -208,7 +208,7 @@ async fn pass_with(rules: AfternoonRules, config: &ResizeConfig, due: Vec<f64>, 
         }
         seen.fewest = seen.fewest.min(nodes);
         tokio::time::advance(Duration::from_secs(u64::from(STEP_S))).await;
-        if let Some(wanted) = auto.wants(&topic, shards, serving[0].1.min(nodes), config) {
+        if let Some(wanted) = auto.wants(&topic, shards, config.auto().shards(serving[0].1.min(nodes)), config) {
             seen.shards.push((now, i64::from(wanted) - i64::from(shards)));
             shards = wanted;
             moving_until = now + MOVES_S;

@@ -121,7 +121,7 @@ async fn a_message_that_repeats_is_given_a_rule_and_shows_it() {
     assert!(shown.contains("0 9 * * MON-FRI") && shown.contains("Europe/Berlin"), "{shown}");
     let again = |args: &[&str]| to(&node, &[&["enqueue", "orders"], args].concat());
     again(&["--every", "1h", "--cron", "0 9 * * *"]).refused(2, &["--every", "--cron"]);
-    again(&["--every", "1h", "--time-zone", "UTC"]).refused(2, &["--cron"]);
+    again(&["--every", "1h", "--time-zone", "UTC"]).refused(1, &["repeat.time_zone", "leave it out"]);
     again(&["--times", "3"]).refused(1, &["--every or --cron"]);
     again(&["--every", "1ms"]).refused(1, &["repeat.every", "10 years"]);
     again(&["--cron", "0 0 30 2 *"]).refused(1, &["repeat.cron", "no time that will ever be"]);

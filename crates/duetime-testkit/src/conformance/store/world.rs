@@ -32,7 +32,7 @@ pub(super) const ATTEMPTS: u8 = 3;
 
 /// The files with sentences, for the test that none is forgotten.
 #[cfg(test)]
-pub(super) const SOURCES: [(&str, &str); 23] = [
+pub(super) const SOURCES: [(&str, &str); 24] = [
     ("attempts", include_str!("attempts.rs")),
     ("claim", include_str!("claim.rs")),
     ("conflict", include_str!("conflict.rs")),
@@ -48,6 +48,7 @@ pub(super) const SOURCES: [(&str, &str); 23] = [
     ("moved", include_str!("moved.rs")),
     ("past", include_str!("past.rs")),
     ("plans", include_str!("plans.rs")),
+    ("put_sinks", include_str!("put_sinks.rs")),
     ("receipt", include_str!("receipt.rs")),
     ("repeat", include_str!("repeat.rs")),
     ("restore", include_str!("restore.rs")),

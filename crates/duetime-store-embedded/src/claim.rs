@@ -1,7 +1,7 @@
 //! Claims: what is due, oldest first, hidden from others until its deadline.
 
 use bytes::Bytes;
-use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX, CLOCK_SKEW_MAX};
+use duetime_core::limits::{BATCH_ITEMS_MAX, CLAIM_BYTES_MAX};
 use duetime_core::store::{Claim, ClaimRequest, ClaimedMessage};
 use duetime_core::{
     DeliveryMode, End, LeaseClass, MessageId, Receipt, RetryPolicy, Score, StoreError, Timestamp, envelope,
@@ -165,10 +165,6 @@ fn room(
     if left(state) == wanted {
         return Ok(wanted);
     }
-    if state.looked_to > last.saturating_add(CLOCK_SKEW_MAX.as_millis() as i64 * 1000) {
-        // The clock was ahead, and is right again.
-        state.looked_to = i64::MIN;
-    }
     let sql = "SELECT key, score FROM message WHERE shard = ?1 AND score > ?2 AND score <= ?3 \
                AND score / 100 % 10 BETWEEN 1 AND 8 ORDER BY score LIMIT ?4";
     let mut select = conn.prepare_cached(sql)?;
@@ -176,12 +172,15 @@ fn room(
     let found: Vec<(i64, i64)> =
         select.query_map(at, |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
     for (key, raw) in &found {
+        if state.damage.is_found() && state.damage.passes(*key) {
+            continue;
+        }
         let score = Score::from_raw(*raw);
         let wait = request.retry.backoff(score.attempts(), 0.0);
         let waits = Score::new(score.visible_at().plus(wait), LeaseClass::SUSPECT, score.attempts());
         hide_until(conn, state, *key, (score, waits))?;
+        claim.expired += 1;
     }
-    claim.expired += found.len() as u64;
     // Others may have the score of the last one.
     let is_all = found.len() < BATCH_ITEMS_MAX;
     state.looked_to = if is_all { last } else { found.last().map_or(last, |(_, raw)| raw - 1) };

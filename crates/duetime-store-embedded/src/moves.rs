@@ -232,8 +232,6 @@ pub fn bring_all(conn: &Connection, state: &mut ShardState, messages: &[Frozen])
                 brought.raise(score.class(), score.visible_at());
                 let base = Score::new(score.visible_at(), score.class(), 0).raw();
                 if score.class().is_held() {
-                    // It may have run out: the next look for such claims begins at the first message.
-                    state.looked_to = i64::MIN;
                     // A claim here has the same deadline by chance: repeated, it must not answer this one.
                     state.meta.answered.retain(|answered| answered.base != base);
                 }

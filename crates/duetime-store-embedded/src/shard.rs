@@ -143,7 +143,7 @@ pub struct ShardState {
     pub memory: Memory,
     /// How many may be in flight, in the same way.
     pub in_flight: InFlightBound,
-    /// Claims with lower scores that ran out are known to have: see `claim`.
+    /// No message with a score up to this is claimed: the next look for claims that ran out begins behind it.
     pub looked_to: i64,
     /// While what a clock that was ahead remembered is put right: the last row that is.
     pub healed_to: Option<i64>,
@@ -210,7 +210,11 @@ impl ShardState {
     pub fn added(&mut self, score: Score) {
         let raw = score.raw();
         self.live += 1;
-        self.held += u64::from(score.class().is_held());
+        if score.class().is_held() {
+            self.held += 1;
+            // What moved here may have run out, and a clock may have gone back.
+            self.looked_to = self.looked_to.min(raw - 1);
+        }
         self.due += u64::from(raw <= self.counted_to);
         if let Some(head) = &mut self.head
             && head.is_none_or(|head| raw < head)

@@ -3,21 +3,19 @@
 -- room(wanted, now): how many of so many may be claimed, and how many claims it found that ran out. A claim that ran
 -- out holds no place, and it may stand behind any number of messages that were due before it. So each look goes over
 -- what has fallen due since the last one, a page after the other, and gives those the score that a claim gives to
--- those it meets. What it writes is a whole step, whatever follows. is_full(): none may be claimed, and all that fell
--- due was looked at.
+-- those it meets. What it writes is a whole step, whatever follows. No claim has a score before `looked`: see deadline
+-- and put. is_full(): none may be claimed, and all that fell due was looked at.
 -- KEYS  the shard's five, see prelude
 -- ARGV  9 to 11 retry: see backoff  14 most in flight, "": no bound  15 "1": of these, as many as were handed over
 -- Returns  nothing
--- Cost  none without a bound; with one that leaves less than is wanted three to nine calls, O(log N + 256), else one
+-- Cost  none without a bound; with one that leaves less than is wanted two to nine calls, O(log N + 256); one more
 --       where places are handed over
 local PAGE, PAGES = 64, 4
 local most, looked_at_all = tonumber(ARGV[14]), true
 if most and ARGV[15] == '1' then most = math.min(most, tonumber(call('HGET', M, 'places') or '0')) end
 local function look(now)
   local top, found = now * 1000 + 999, 0
-  local from = tonumber(call('HGET', M, 'looked') or '')
-  -- The clock was ahead, and is right again.
-  if from and from > top + 2000000 then from = nil end
+  local from = tonumber(meta[13] or '')
   looked_at_all = false
   for _ = 1, PAGES do
     local page, z = call('ZRANGEBYSCORE', Z, from and int(from) or '-inf', int(top), 'WITHSCORES', 'LIMIT', 0, PAGE), {}
@@ -42,7 +40,7 @@ local function look(now)
     elseif class == 9 then from = score - score % 1000 + 1000
     else from = score end
   end
-  flight = flight - found
+  flight, meta[13] = flight - found, from
   call('HSET', M, 'in_flight', int(flight), 'looked', int(from))
   return found
 end

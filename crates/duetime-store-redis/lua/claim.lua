@@ -33,7 +33,8 @@ if known then
     ids[#ids + 1], attempts[#attempts + 1] = held[i], tonumber(held[i + 1]) - base
   end
   if ids[1] and ARGV[13] == '1' and base <= now * 1000 + 999 then
-    local z, deadline, class = {}, give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
+    local z = {}
+    local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12], meta[13])
     base = deadline * 1000 + class * 100
     for i = 1, #ids do z[2 * i - 1], z[2 * i] = int(base + attempts[i]), ids[i] end
     call('ZADD', Z, unpack(z))
@@ -44,7 +45,7 @@ end
 local limit, found = room(ARGV[3], now)
 local got = limit == '0' and {} or due(now * 1000 + 999, limit)
 if not got[1] then return reply(0, found, 0, 0, 1, got, got) end
-local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12])
+local deadline, class = give(later + ARGV[4], tonumber(ARGV[4]), tonumber(ARGV[5]), meta[11], meta[12], meta[13])
 local base = deadline * 1000 + class * 100
 local n, ids, attempts, z, score, mixed = 0, {}, {}, {}, {}, false
 local alone, expired, waits, dead, ran_out, was = 0, 0, {}, {}, {}, {}

@@ -77,9 +77,15 @@ for class, deadline in pairs(top) do
   local now = tonumber(call('HGET', M, 'd' .. class) or 0)
   if deadline > now then call('HSET', M, 'd' .. class, int(deadline)) end
 end
+-- What is claimed may have run out: the next look for such claims begins there, see bound.
+local looked = next(bases) and tonumber(call('HGET', M, 'looked') or '')
+for base in pairs(bases) do
+  if looked and base < looked then
+    looked = base
+    call('HSET', M, 'looked', int(base))
+  end
+end
 -- A claim made here may have the same deadline by chance: repeated, it must not answer these.
--- It may have run out: the next look for such claims begins at the first message.
-if next(bases) then call('HDEL', M, 'looked') end
 local ring = next(bases) and call('HMGET', M, 'rq0', 'rq1', 'rq2', 'rq3', 'rq4') or {}
 for k = 1, #ring do
   local entries, kept = ring[k] or '', ''

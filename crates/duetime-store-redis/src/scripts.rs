@@ -27,8 +27,8 @@ const SOURCE: &str = include_str!("../lua/source.lua");
 const NEVER: &str = "false";
 /// Where the prelude reads more fields of meta for who needs them, in the same call.
 const MORE: &str = " --[[MORE]]";
-/// What `ring.lua` has of meta, and `deadline.lua` for the class of a claim.
-const OF_CLAIM: &str = ", 'rqn', 'rq0', 'rq1', 'rq2', 'rq3', 'rq4', 'd' .. ARGV[5], 'parity'";
+/// What `ring.lua` has of meta, `deadline.lua` for the class of a claim, and `bound.lua`.
+const OF_CLAIM: &str = ", 'rqn', 'rq0', 'rq1', 'rq2', 'rq3', 'rq4', 'd' .. ARGV[5], 'parity', 'looked'";
 /// The arguments, as each script on a shard names them.
 const ARGS: &str = "local A = ARGV\n";
 

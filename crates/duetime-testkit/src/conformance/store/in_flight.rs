@@ -13,6 +13,8 @@ use crate::conformance::StoreFactory;
 
 /// How long a claim holds that is to run out, but not before what is tried until then.
 const RUNS_OUT: Duration = Duration::from_millis(800);
+/// How far a clock is ahead: longer than such a claim holds, and no further than clocks may be apart.
+const AHEAD_MS: i64 = 1_500;
 
 async fn claim_as(world: &World, in_flight: InFlightBound, request: &ClaimRequest) -> Claim {
     let shard = Shard { in_flight, ..world.shard() };
@@ -130,6 +132,23 @@ pub async fn more_claims_that_ran_out_than_one_look_finds_are_found_by_the_next(
     let second = claim(&world, 1).await;
     assert_eq!((ids(&second), first.expired + second.expired), (vec!["old"], 400));
     assert_eq!(world.survey().await.in_flight, 1);
+}
+
+pub async fn a_claim_by_a_clock_that_was_put_back_holds_no_place_once_it_ran_out(factory: &dyn StoreFactory) {
+    let world = World::new(factory).await;
+    for (text, age_ms) in [("a", 500), ("b", 400), ("c", 300)] {
+        world.put(text, world.ago(age_ms)).await;
+    }
+    let held = claim(&world, 1).await.messages.remove(0);
+    // The clock that is ahead looks for claims that ran out up to its present.
+    let shard = Shard { in_flight: InFlightBound::Most(1), ..world.shard() };
+    let none = world.store.claim(&shard, world.moment(AHEAD_MS), &world.request(10)).await.expect("claim is answered");
+    assert!(none.messages.is_empty() && none.is_full, "{none:?}");
+    assert_eq!(world.settle(&held, Settlement::Ack).await, Settled::Ok);
+    assert_eq!(ids(&claim_as(&world, InFlightBound::Most(1), &running_out(&world, 1)).await), ["b"]);
+    world.pass(RUNS_OUT).await;
+    let next = claim(&world, 1).await;
+    assert_eq!((ids(&next), next.expired), (vec!["c"], 1));
 }
 
 pub async fn a_repeated_claim_is_answered_as_the_first_time_at_the_bound(factory: &dyn StoreFactory) {

@@ -129,6 +129,7 @@ macro_rules! store_conformance {
             in_flight::what_waits_for_its_retry_is_not_in_flight,
             in_flight::a_claim_that_ran_out_holds_no_place_whatever_was_due_before_it,
             in_flight::more_claims_that_ran_out_than_one_look_finds_are_found_by_the_next,
+            in_flight::a_claim_by_a_clock_that_was_put_back_holds_no_place_once_it_ran_out,
             in_flight::a_repeated_claim_is_answered_as_the_first_time_at_the_bound,
             in_flight::two_who_claim_at_once_keep_within_the_bound_together,
             in_flight::who_settles_or_cancels_is_told_that_there_is_room,

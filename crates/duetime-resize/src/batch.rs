@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use duetime_core::limits::BATCH_ITEMS_MAX;
 use duetime_core::resize_store::{ApplyOutcome, Batch, BatchId, DeadlineFloor, Replication};
 use duetime_core::routing::shard_of;
-use duetime_core::{MessageId, Mover, Routing, StoreError, TopicName};
+use duetime_core::{InFlightBound, MessageId, Mover, Routing, Shard, StoreError, TopicName};
 use tracing::error;
 
 use crate::fence::fence_all;
@@ -99,7 +99,9 @@ async fn bring_home(deps: &MoveDeps, topic: &TopicName, routing: &Routing, batch
 
 /// Moves all messages of shard `index`, which the topic does not have, to their homes.
 async fn empty(deps: &MoveDeps, topic: &TopicName, routing: &Routing, index: u32) -> Result<(), StoreError> {
-    let (shard, seed) = (routing.shard(topic, index), routing.seed(topic));
+    // It has no place of a bound of what is in flight, so what is claimed moves too.
+    let shard = Shard { in_flight: InFlightBound::None, ..routing.shard(topic, index) };
+    let seed = routing.seed(topic);
     loop {
         Box::pin(finish(deps, topic, routing, index, None)).await?;
         let mut homes: BTreeMap<u32, Vec<MessageId>> = BTreeMap::new();

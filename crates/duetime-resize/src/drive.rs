@@ -14,8 +14,9 @@ use tracing::{debug, error, warn};
 use crate::batch::finish;
 use crate::context::Context;
 use crate::fence::{fence_all, raise_above_sources};
+use crate::places::Places;
 use crate::steps::Step;
-use crate::{mover, places, verifier};
+use crate::{mover, verifier};
 
 /// Pause before another try after the first failure; doubles with each, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -99,7 +100,10 @@ async fn carry_on(context: &Context, topic: &TopicName, routing: &Routing) -> Re
         fenced => fenced?,
     }
     context.given.deps.steps.reached(Step::Fenced).await;
-    tokio::try_join!(empty_sources(context, topic, routing), places::hand_over(context, topic, routing))?;
+    let mut places = Places::new(context, topic, routing);
+    // Before anything is moved, which a full store refuses: what new shards have is claimed meanwhile.
+    places.hand_over().await?;
+    tokio::try_join!(empty_sources(context, topic, routing), places.hand_over_all())?;
     if !context.is_present(topic, routing).await? {
         return Ok(());
     }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{MoveDeps, ResizeConfig, ResizeDeps, Resizer, Step, Steps};
 
 mod forgotten;
+mod places;
 mod revived;
 
 const START: Timestamp = Timestamp::from_millis(1_763_683_200_000);
@@ -103,6 +104,14 @@ impl World {
     async fn set(&self, shards: u32) {
         let mut record = self.record().await;
         record.config.shards = ShardCount::Fixed(shards);
+        record.version += 1;
+        self.store.put_topic(&record, Some(record.version - 1)).await.unwrap();
+    }
+
+    /// From now on so many may be in flight.
+    async fn bound(&self, max: u32) {
+        let mut record = self.record().await;
+        record.config.max_in_flight = Some(max);
         record.version += 1;
         self.store.put_topic(&record, Some(record.version - 1)).await.unwrap();
     }

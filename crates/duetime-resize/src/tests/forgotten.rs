@@ -31,7 +31,7 @@ async fn no_change_ends_while_messages_are_on_their_way_to_a_shard_that_the_topi
 }
 
 /// Runs a resizer, whose node looks at no topic again meanwhile.
-async fn run_for(resizer: &Resizer, time: Duration) {
+pub(super) async fn run_for(resizer: &Resizer, time: Duration) {
     let shutdown = CancellationToken::new();
     let run = tokio::spawn(resizer.clone().run(shutdown.clone()));
     tokio::time::sleep(time).await;

@@ -300,7 +300,8 @@ impl SinksByApiConfig {
         }
     }
 
-    /// A file of the folder of secrets, wherever in that folder links lead to it.
+    /// A file of the folder of secrets, wherever in that folder links lead to it. By its name there: some are read again with
+    /// each connection, when the links may lead to those that took their place.
     fn file(&self, name: &str) -> Result<String, String> {
         let Some(folder) = &self.secrets else {
             return Err(format!("this node has no folder of secrets; set secrets of {SECTION}"));
@@ -309,10 +310,10 @@ impl SinksByApiConfig {
             return Err("write the name of a file alone, without a folder and without a dot before it".to_owned());
         }
         let missing = |_| format!("this node has no file {name:?} in its folder of secrets");
-        let (root, file) =
-            (folder.canonicalize().map_err(missing)?, folder.join(name).canonicalize().map_err(missing)?);
+        let path = folder.join(name);
+        let (root, file) = (folder.canonicalize().map_err(missing)?, path.canonicalize().map_err(missing)?);
         let is_inside = file.starts_with(&root) && file != root;
-        let found = file.to_str().filter(|_| is_inside && file.is_file());
+        let found = path.to_str().filter(|_| is_inside && file.is_file());
         found.map(str::to_owned).ok_or_else(|| format!("{name:?} leads out of the folder of secrets, or is no file"))
     }
 }

@@ -30,8 +30,9 @@ fn a_secret_comes_from_a_file_of_the_folder_or_a_variable_of_its_own() {
     std::fs::write(folder.path().join("token"), "canary-token\n").unwrap();
     std::fs::write(folder.path().join("mq"), "amqp://u:canary@mq.example/vhost").unwrap();
     // As Kubernetes mounts secrets: each name is a link to a file of the same folder.
-    std::fs::create_dir(folder.path().join("..data")).unwrap();
-    std::fs::write(folder.path().join("..data/mounted"), "canary-mounted").unwrap();
+    std::fs::create_dir(folder.path().join("..first")).unwrap();
+    std::fs::write(folder.path().join("..first/mounted"), "canary-mounted").unwrap();
+    symlink("..first", folder.path().join("..data")).unwrap();
     symlink("..data/mounted", folder.path().join("mounted")).unwrap();
     let rules = rules(folder.path());
     let http = json!({"type": "http", "url": "https://a.shop.example/in", "timeout": "2s",
@@ -43,6 +44,15 @@ fn a_secret_comes_from_a_file_of_the_folder_or_a_variable_of_its_own() {
     let mq = json!({"type": "rabbitmq", "url": {"file": "mq"}});
     let SinkConfig::RabbitMq(read) = rules.read(mq.as_object().unwrap()).unwrap() else { panic!() };
     assert_eq!(read.url.expose(), "amqp://u:canary@mq.example/vhost");
+    // As Kubernetes renews them: a file that is read with each connection is found where its name leads then.
+    let nats = json!({"type": "nats", "url": "nats://n.example", "credentials_file": "mounted"});
+    let SinkConfig::Nats(read) = rules.read(nats.as_object().unwrap()).unwrap() else { panic!() };
+    std::fs::create_dir(folder.path().join("..second")).unwrap();
+    std::fs::write(folder.path().join("..second/mounted"), "canary-renewed").unwrap();
+    std::fs::remove_file(folder.path().join("..data")).unwrap();
+    symlink("..second", folder.path().join("..data")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("..first")).unwrap();
+    assert_eq!(std::fs::read_to_string(read.credentials_file.unwrap()).unwrap(), "canary-renewed");
     // It is not set, which is no fault of its name.
     let unset = json!({"type": "nats", "url": "nats://n.example", "token": {"env": "DUETIME_SINK_NOT_SET"}});
     let (field, detail) = refusal(&rules, unset);

@@ -14,7 +14,9 @@ use duetime_core::{
 };
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use crate::by_api::{SinksByApiConfig, kind_of};
@@ -26,6 +28,13 @@ use crate::target::Target;
 const TRIED_WITHIN: Duration = Duration::from_secs(10);
 /// Sinks that are tried at once.
 const TRIES_MAX: usize = 4;
+
+/// Longest that a look at the store waits for a sink to be made ready: the files that it names may be slow to read.
+const MADE_WITHIN: Duration = Duration::from_secs(2);
+/// What is said of one that takes longer.
+const SLOW: &str = "the files that it names are slow to read; it is used as soon as they are read";
+/// What is said of one that cannot be made ready.
+const PANICKED: &str = "it panicked when it was made ready";
 
 /// What is said of a sink that the file has too.
 const OF_FILE_TOO: &str = "the file of this node has a sink of this name, which is used instead of the one that was put; \
@@ -43,6 +52,17 @@ struct PutSink {
     /// Its connection, or why this node has none.
     made: Result<Arc<dyn Target>, String>,
 }
+
+impl PutSink {
+    /// One that this node cannot use.
+    fn unusable(text: String, generation: u64, fault: &str) -> Self {
+        let record = serde_json::from_str(&text).ok();
+        Self { text, record, generation, made: Err(fault.to_owned()) }
+    }
+}
+
+/// What is being made ready, by name and text, and since when.
+type UnderWay = BTreeMap<(String, String), (Instant, JoinHandle<PutSink>)>;
 
 /// What sinks are made with.
 #[derive(Debug)]
@@ -88,6 +108,7 @@ pub struct NodeSinks {
     kinds: BTreeMap<String, &'static str>,
     making: Arc<Making>,
     put: RwLock<PutSinks>,
+    under_way: Mutex<UnderWay>,
     tries: Semaphore,
 }
 
@@ -106,15 +127,52 @@ impl NodeSinks {
         let kinds = configs.iter().map(|(name, config)| (name.clone(), config.kind())).collect();
         let file = SinkRegistry::new(configs, clock.clone(), namespace)?;
         let making = Arc::new(Making { rules, clock, namespace: namespace.clone() });
-        Ok(Arc::new(Self { file, kinds, making, put: RwLock::default(), tries: Semaphore::new(TRIES_MAX) }))
+        let (put, under_way, tries) = (RwLock::default(), Mutex::default(), Semaphore::new(TRIES_MAX));
+        Ok(Arc::new(Self { file, kinds, making, put, under_way, tries }))
     }
 
-    /// Makes sinks ready where files may be read slowly without anybody else waiting.
-    async fn made(&self, texts: Vec<(String, String, u64)>) -> Vec<(String, PutSink)> {
-        let making = self.making.clone();
-        let make = move || texts.into_iter().map(|(name, text, at)| (name, making.put_sink(text, at))).collect();
-        // Whoever panics in it is reported by the panic; what it was to make is made at the next look.
-        tokio::task::spawn_blocking(make).await.unwrap_or_default()
+    /// Those of `records` that are not ready as they are there, each as another generation.
+    fn to_make(&self, records: &BTreeMap<String, String>) -> Vec<(String, String, u64)> {
+        let (mut put, mut to_make) = (self.put.write(), Vec::new());
+        for (name, text) in records {
+            let is_ready = put.all.get(name).is_some_and(|known| known.text == *text && known.made.is_ok());
+            if !is_ready {
+                put.changes += 1;
+                to_make.push((name.clone(), text.clone(), put.changes));
+            }
+        }
+        to_make
+    }
+
+    /// Makes sinks ready, each on a thread where slow files hold up nothing else. One that takes longer than
+    /// [`MADE_WITHIN`] cannot be used until a later look finds it ready.
+    async fn made(&self, records: &BTreeMap<String, String>) -> Vec<(String, PutSink)> {
+        let mut under_way = self.under_way.lock().await;
+        under_way.retain(|(name, text), (_, making)| records.get(name) == Some(text) || !making.is_finished());
+        let to_make = self.to_make(records);
+        for (name, text, generation) in &to_make {
+            under_way.entry((name.clone(), text.clone())).or_insert_with(|| {
+                let (making, text, generation) = (self.making.clone(), text.clone(), *generation);
+                (Instant::now(), tokio::task::spawn_blocking(move || making.put_sink(text, generation)))
+            });
+        }
+        let mut made = Vec::with_capacity(to_make.len());
+        for (name, text, generation) in to_make {
+            let key = (name, text);
+            let Some((since, making)) = under_way.get_mut(&key) else { continue };
+            let done = timeout_at(*since + MADE_WITHIN, making).await;
+            if done.is_ok() {
+                under_way.remove(&key);
+            }
+            let (name, text) = key;
+            let sink = match done {
+                Ok(Ok(sink)) => sink,
+                Ok(Err(_)) => PutSink::unusable(text, generation, PANICKED),
+                Err(_) => PutSink::unusable(text, generation, SLOW),
+            };
+            made.push((name, sink));
+        }
+        made
     }
 }
 
@@ -168,7 +226,7 @@ impl NamedSinks for NodeSinks {
     async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal> {
         let (making, config) = (self.making.clone(), config.clone());
         let made = tokio::task::spawn_blocking(move || making.target(&config)).await;
-        let target = made.map_err(|_| SinkRefusal::Unusable("it panicked when it was made ready".to_owned()))??;
+        let target = made.map_err(|_| SinkRefusal::Unusable(PANICKED.to_owned()))??;
         if !tries {
             return Ok(());
         }
@@ -181,16 +239,7 @@ impl NamedSinks for NodeSinks {
     }
 
     async fn take_in(&self, records: &BTreeMap<String, String>) -> bool {
-        let mut changes = self.put.read().changes;
-        let mut to_make = Vec::new();
-        for (name, text) in records {
-            let known = self.put.read().all.get(name).filter(|known| known.text == *text).cloned();
-            if known.is_none_or(|known| known.made.is_err()) {
-                changes += 1;
-                to_make.push((name.clone(), text.clone(), changes));
-            }
-        }
-        let made = if to_make.is_empty() { Vec::new() } else { self.made(to_make).await };
+        let made = self.made(records).await;
         let mut put = self.put.write();
         let before = put.all.len();
         put.all.retain(|name, _| records.contains_key(name));
@@ -215,7 +264,6 @@ impl NamedSinks for NodeSinks {
             put.all.insert(name, new);
             is_other = true;
         }
-        put.changes = changes;
         is_other
     }
 }

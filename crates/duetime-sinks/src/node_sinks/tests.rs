@@ -1,6 +1,7 @@
 //! Sinks that come, change and go while a node runs.
 
 use duetime_testkit::WallClock;
+use duetime_testkit::wait::until;
 use serde_json::json;
 
 use super::*;
@@ -55,6 +56,26 @@ async fn a_sink_whose_secret_is_missing_waits_for_it() {
     assert!(sinks.take_in(&records).await && sinks.generation("hook") != before);
     assert_eq!(bind(&sinks, "hook"), Ok("nats"));
     assert!(!format!("{sinks:?}").contains("canary"));
+}
+
+#[tokio::test]
+async fn a_sink_whose_files_are_slow_to_read_holds_up_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let sinks = sinks(folder.path());
+    let text = record(1, json!({"type": "log"}));
+    let records = BTreeMap::from(["slow", "well"].map(|name| (name.to_owned(), text.clone())));
+    let (read, reads) = std::sync::mpsc::channel::<PutSink>();
+    let making = tokio::task::spawn_blocking(move || reads.recv().unwrap());
+    sinks.under_way.lock().await.insert(("slow".to_owned(), text.clone()), (Instant::now(), making));
+    assert!(sinks.take_in(&records).await);
+    assert_eq!(bind(&sinks, "well"), Ok("log"));
+    assert!(bind(&sinks, "slow").unwrap_err().contains("slow to read"));
+    let asked = Instant::now();
+    assert!(!sinks.take_in(&records).await && asked.elapsed() < MADE_WITHIN, "it was waited for once");
+    read.send(sinks.making.put_sink(text, 9)).unwrap();
+    until(TRIED_WITHIN, "it is ready", async || sinks.take_in(&records).await.then_some(())).await;
+    assert_eq!(bind(&sinks, "slow"), Ok("log"));
+    assert!(sinks.under_way.lock().await.is_empty());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use crate::calls::Calls;
 use crate::catalog;
-use crate::reply::{int, store_error, text, unexpected_reply};
+use crate::reply::{int, store_error, unexpected_reply};
 use crate::store::RedisStore;
 
 /// The records of one kind.
@@ -36,6 +36,14 @@ fn pairs(reply: Value) -> Vec<(Value, Value)> {
     }
 }
 
+/// A text, whatever it was written as: whoever reads it as a record refuses that one alone.
+fn lossy(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        _ => None,
+    }
+}
+
 impl Records<'_> {
     async fn all(&self) -> Result<BTreeMap<String, String>, StoreError> {
         let mut cmd = redis::cmd("HGETALL");
@@ -43,7 +51,7 @@ impl Records<'_> {
         let reply = self.calls.link.command(self.called, &cmd).await;
         let reply = reply.map_err(|error| store_error("read small records", None, error))?;
         let read =
-            |(id, record)| text(id).zip(text(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
+            |(id, record)| lossy(id).zip(lossy(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
         pairs(reply).into_iter().map(read).collect()
     }
 

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::names::TopicName;
 use crate::store_error::StoreError;
+use crate::topic_config::SinkRef;
 
 /// Sinks that a store keeps.
 pub const SINKS_MAX: usize = 256;
@@ -105,12 +107,18 @@ pub trait NamedSinks: Send + Sync + fmt::Debug + 'static {
     /// Whether this node takes sinks that are put.
     fn takes_put(&self) -> bool;
 
-    /// Checks settings as they would be put, and with `tries` connects to the target. Hands nothing over.
+    /// Checks settings as they would be put. With `tries` connects to the target, and sees whether each of `topics`, which
+    /// deliver through it, still could. Hands nothing over.
     ///
     /// # Errors
     ///
     /// [`SinkRefusal`].
-    async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal>;
+    async fn check(
+        &self,
+        config: &Map<String, Value>,
+        topics: &[(TopicName, SinkRef)],
+        tries: bool,
+    ) -> Result<(), SinkRefusal>;
 
     /// Takes in all that were put, by the texts of their records: new ones are made ready, those that are gone or changed go, and
     /// those that could not be made ready are tried once more. Returns true if anything is other than before.

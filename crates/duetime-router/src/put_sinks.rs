@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use duetime_core::{Clock, NamedSink, NamedSinks, SinkRecord, SinkRefusal, SinkStore, StoreError};
+use duetime_core::{Clock, NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, SinkStore, StoreError, TopicName};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
@@ -44,6 +44,8 @@ pub struct SinkPut {
     pub config: Map<String, Value>,
     /// Only if it is this version; 0: only if there is none.
     pub if_version: Option<u64>,
+    /// The topics that deliver through it, with what they say of it.
+    pub topics: Vec<(TopicName, SinkRef)>,
     /// Whether it is tried before.
     pub tries: bool,
     /// The token that puts it.
@@ -113,7 +115,7 @@ impl PutSinks {
     /// [`PutSinkError`]; [`StoreError::Conflict`] after several changes by others in between.
     pub async fn put(&self, put: &SinkPut) -> Result<bool, PutSinkError> {
         self.check_name(&put.name)?;
-        self.sinks.check(&put.config, put.tries).await.map_err(PutSinkError::Refused)?;
+        self.sinks.check(&put.config, &put.topics, put.tries).await.map_err(PutSinkError::Refused)?;
         let new = |version: u64| {
             let (by, config) = (put.by.clone(), put.config.clone());
             let record = SinkRecord { version, changed_at_ms: self.clock.now().as_millis(), by, config };

@@ -223,12 +223,23 @@ impl NamedSinks for NodeSinks {
         self.making.rules.enabled
     }
 
-    async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal> {
+    async fn check(
+        &self,
+        config: &Map<String, Value>,
+        topics: &[(TopicName, SinkRef)],
+        tries: bool,
+    ) -> Result<(), SinkRefusal> {
         let (making, config) = (self.making.clone(), config.clone());
         let made = tokio::task::spawn_blocking(move || making.target(&config)).await;
         let target = made.map_err(|_| SinkRefusal::Unusable(PANICKED.to_owned()))??;
         if !tries {
             return Ok(());
+        }
+        for (topic, sink) in topics {
+            let refused =
+                |fault: String| format!("the topic {:?} could not deliver through it: {fault}", topic.as_str());
+            let bound = target.clone().bind(topic, &sink.settings);
+            bound.map_err(|fault| SinkRefusal::Unusable(refused(fault)))?;
         }
         let tried = tokio::time::timeout(TRIED_WITHIN, async {
             let _turn = self.tries.acquire().await;

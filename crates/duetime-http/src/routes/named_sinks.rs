@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::names::is_dots;
 use duetime_core::put_sinks::SINK_BYTES_MAX;
-use duetime_core::{NamedSink, SinkRefusal, TopicRecord};
+use duetime_core::{NamedSink, SinkRef, SinkRefusal, TopicName};
 use duetime_router::{PutSinkError, SinkPut};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -76,10 +76,7 @@ pub(crate) struct NamedSinkViews {
 impl NamedSinkView {
     fn new(app: &HttpParts, caller: &Caller, sink: NamedSink) -> Self {
         let NamedSink { name, kind, record, is_of_file, fault } = sink;
-        let delivers = |record: &TopicRecord| {
-            caller.sees(record.name.as_str()) && record.config.sink.as_ref().is_some_and(|sink| sink.name == name)
-        };
-        let topics = app.catalog.all().values().filter(|record| delivers(record)).count();
+        let topics = topics_of(app, &name).iter().filter(|(topic, _)| caller.sees(topic.as_str())).count();
         let (version, changed_at) = record.as_ref().map(|record| (record.version, record.changed_at_ms)).unzip();
         let (changed_by, config) = record.map_or((None, None), |record| (record.by, Some(record.config)));
         let origin = if is_of_file { "file" } else { "api" };
@@ -93,6 +90,13 @@ impl NamedSinkView {
         let found = app.put_sinks.all().into_iter().find(|sink| sink.name == name);
         found.map(|sink| Self::new(app, caller, sink)).ok_or_else(|| unknown(name))
     }
+}
+
+/// The topics that deliver through a sink, with what they say of it.
+fn topics_of(app: &HttpParts, name: &str) -> Vec<(TopicName, SinkRef)> {
+    let all = app.catalog.all();
+    let sinks = all.values().filter_map(|record| Some((record, record.config.sink.as_ref()?)));
+    sinks.filter(|(_, sink)| sink.name == name).map(|(record, sink)| (record.name.clone(), sink.clone())).collect()
 }
 
 fn unknown(name: &str) -> Problem {
@@ -239,7 +243,8 @@ pub(crate) async fn put(
     let if_version = if_version(&query)?;
     let config: Map<String, Value> = fields::read(&body::whole(body, &headers, SINK_BYTES_MAX).await?)?;
     check_name(&sink)?;
-    let put = SinkPut { name: sink.clone(), config, if_version, tries, by: caller.name().map(str::to_owned) };
+    let (topics, by) = (topics_of(&app, &sink), caller.name().map(str::to_owned));
+    let put = SinkPut { name: sink.clone(), config, if_version, topics, tries, by };
     let put = to_its_end({
         let app = app.clone();
         async move { app.put_sinks.put(&put).await }
@@ -278,9 +283,8 @@ pub(crate) async fn delete(
     let query = Query::read(query.as_deref(), &["if_version"])?;
     let if_version = if_version(&query)?;
     app.catalog.refresh().await?;
-    let all = app.catalog.all();
-    let delivers = |record: &&Arc<TopicRecord>| record.config.sink.as_ref().is_some_and(|of| of.name == sink);
-    let mut topics: Vec<&str> = all.values().filter(delivers).map(|record| record.name.as_str()).collect();
+    let used_by = topics_of(&app, &sink);
+    let mut topics: Vec<&str> = used_by.iter().map(|(topic, _)| topic.as_str()).collect();
     topics.sort_unstable();
     if !topics.is_empty() {
         let more = topics.len().saturating_sub(TOPICS_SHOWN);

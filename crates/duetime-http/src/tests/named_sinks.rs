@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::{NamedSink, NamedSinks, SinkRecord, SinkRefusal};
+use duetime_core::{NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, TopicName};
 use duetime_router::PutSinks;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -44,11 +44,17 @@ impl NamedSinks for KnownSinks {
         !self.is_off
     }
 
-    async fn check(&self, config: &Map<String, Value>, tries: bool) -> Result<(), SinkRefusal> {
+    async fn check(
+        &self,
+        config: &Map<String, Value>,
+        topics: &[(TopicName, SinkRef)],
+        tries: bool,
+    ) -> Result<(), SinkRefusal> {
         let detail = "url: is wrong; mend it".to_owned();
         match config.get("url").and_then(Value::as_str) {
             Some("wrong") => Err(SinkRefusal::Invalid { field: Some("url".to_owned()), detail }),
             Some("silent") if tries => Err(SinkRefusal::Unusable("it is silent".to_owned())),
+            Some("other") if tries && !topics.is_empty() => Err(SinkRefusal::Unusable(format!("{topics:?}"))),
             _ => Ok(()),
         }
     }
@@ -104,6 +110,8 @@ async fn a_sink_that_cannot_be_used_or_is_used_is_left_as_it_is() {
     assert_eq!(api.delete("/v1/sinks/shop").await.problem(), (409, "sink_of_file".to_owned()));
     assert_eq!(api.put("/v1/sinks/hook?try=false", r#"{"url":"silent"}"#).await.status, 201);
     assert_eq!(api.put("/v1/topics/orders", r#"{"sink":{"name":"hook"}}"#).await.status, 201);
+    let other = api.put("/v1/sinks/hook", r#"{"url":"other"}"#).await;
+    assert!(other.problem().1 == "sink_unusable" && other.text.contains("orders"), "{}", other.text);
     let used = api.delete("/v1/sinks/hook").await;
     assert_eq!(used.problem(), (409, "sink_in_use".to_owned()));
     assert!(used.text.contains("orders") && api.get("/v1/sinks/hook").await.json()["topics"] == 1);

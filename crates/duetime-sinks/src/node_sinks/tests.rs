@@ -108,8 +108,20 @@ async fn a_sink_is_tried_before_it_is_put() {
         NodeSinks::new(BTreeMap::new(), toml::from_str(rules).unwrap(), Arc::new(WallClock), &Namespace::default());
     let config = json!({"type": "nats", "url": format!("nats://127.0.0.1:{port}"), "connect_timeout": "1s"});
     let (open, config) = (open.unwrap(), config.as_object().unwrap().clone());
-    assert!(matches!(open.check(&config, true).await, Err(SinkRefusal::Unusable(_))));
-    assert_eq!(open.check(&config, false).await, Ok(()));
-    assert!(matches!(sinks.check(&config, false).await, Err(SinkRefusal::Invalid { .. })), "its port is another");
-    assert_eq!(sinks.check(json!({"type": "log"}).as_object().unwrap(), true).await, Ok(()));
+    assert!(matches!(open.check(&config, &[], true).await, Err(SinkRefusal::Unusable(_))));
+    assert_eq!(open.check(&config, &[], false).await, Ok(()));
+    assert!(matches!(sinks.check(&config, &[], false).await, Err(SinkRefusal::Invalid { .. })), "its port is another");
+    assert_eq!(sinks.check(json!({"type": "log"}).as_object().unwrap(), &[], true).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_sink_is_not_put_where_a_topic_could_not_deliver_through_it_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let sinks = sinks(folder.path());
+    let sink: SinkRef = serde_json::from_value(json!({"name": "hook", "path": "/in"})).unwrap();
+    let topics = [(TopicName::new("orders").unwrap(), sink)];
+    let config = json!({"type": "log"}).as_object().unwrap().clone();
+    let Err(SinkRefusal::Unusable(said)) = sinks.check(&config, &topics, true).await else { panic!() };
+    assert!(said.contains("\"orders\"") && said.contains("\"path\""), "{said}");
+    assert_eq!(sinks.check(&config, &topics, false).await, Ok(()));
 }

@@ -107,8 +107,8 @@ pub trait NamedSinks: Send + Sync + fmt::Debug + 'static {
     /// Whether this node takes sinks that are put.
     fn takes_put(&self) -> bool;
 
-    /// Checks settings as they would be put. With `tries` connects to the target, and sees whether each of `topics`, which
-    /// deliver through it, still could. Hands nothing over.
+    /// Checks settings as they would be put. With `tries` connects to the target, and sees whether each of `topics`,
+    /// which deliver through it, still could. Hands nothing over.
     ///
     /// # Errors
     ///

@@ -300,8 +300,8 @@ impl SinksByApiConfig {
         }
     }
 
-    /// A file of the folder of secrets, wherever in that folder links lead to it. By its name there: some are read again with
-    /// each connection, when the links may lead to those that took their place.
+    /// A file of the folder of secrets, wherever in that folder links lead to it. By its name there: some are read again
+    /// with each connection, when the links may lead to those that took their place.
     fn file(&self, name: &str) -> Result<String, String> {
         let Some(folder) = &self.secrets else {
             return Err(format!("this node has no folder of secrets; set secrets of {SECTION}"));

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::by_api::{SinksByApiConfig, kind_of};
@@ -241,12 +241,14 @@ impl NamedSinks for NodeSinks {
             let bound = target.clone().bind(topic, &sink.settings);
             bound.map_err(|fault| SinkRefusal::Unusable(refused(fault)))?;
         }
-        let tried = tokio::time::timeout(TRIED_WITHIN, async {
-            let _turn = self.tries.acquire().await;
-            target.check().await
-        });
-        let silent = || format!("it did not answer within {} s", TRIED_WITHIN.as_secs());
-        tried.await.unwrap_or_else(|_| Err(silent())).map_err(|said| SinkRefusal::Unusable(with_remedy(said)))
+        let within = TRIED_WITHIN.as_secs();
+        let Ok(_turn) = timeout(TRIED_WITHIN, self.tries.acquire()).await else {
+            let busy = format!("it had no turn within {within} s, for others are being tried; put it again");
+            return Err(SinkRefusal::Unusable(busy));
+        };
+        let silent = || format!("it did not answer within {within} s");
+        let tried = timeout(TRIED_WITHIN, target.check()).await;
+        tried.unwrap_or_else(|_| Err(silent())).map_err(|said| SinkRefusal::Unusable(with_remedy(said)))
     }
 
     async fn take_in(&self, records: &BTreeMap<String, String>) -> bool {

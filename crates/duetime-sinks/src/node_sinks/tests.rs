@@ -125,3 +125,13 @@ async fn a_sink_is_not_put_where_a_topic_could_not_deliver_through_it_any_more()
     assert!(said.contains("\"orders\"") && said.contains("\"path\""), "{said}");
     assert_eq!(sinks.check(&config, &topics, false).await, Ok(()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_had_no_turn_is_not_said_to_be_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let sinks = sinks(folder.path());
+    let _held = sinks.tries.acquire_many(u32::try_from(TRIES_MAX).unwrap()).await.unwrap();
+    let config = json!({"type": "log"});
+    let refused = sinks.check(config.as_object().unwrap(), &[], true).await;
+    assert!(matches!(&refused, Err(SinkRefusal::Unusable(said)) if said.contains("no turn")), "{refused:?}");
+}

@@ -17,7 +17,7 @@ use crate::topic_config::SinkRef;
 /// Sinks that a store keeps.
 pub const SINKS_MAX: usize = 256;
 /// Bytes of the record of one of them.
-pub const SINK_BYTES_MAX: usize = 16 << 10;
+pub const SINK_BYTES_MAX: usize = 4 << 10;
 
 /// The texts of records by the names of their sinks, beside the catalog. Who changes them asks: the router.
 #[async_trait]

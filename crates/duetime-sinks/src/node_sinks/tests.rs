@@ -64,7 +64,7 @@ async fn a_sink_whose_files_are_slow_to_read_holds_up_no_other() {
     let sinks = sinks(folder.path());
     let text = record(1, json!({"type": "log"}));
     let records = BTreeMap::from(["slow", "well"].map(|name| (name.to_owned(), text.clone())));
-    let (read, reads) = std::sync::mpsc::channel::<PutSink>();
+    let (read, reads) = std::sync::mpsc::sync_channel::<PutSink>(1);
     let making = tokio::task::spawn_blocking(move || reads.recv().unwrap());
     sinks.under_way.lock().await.insert(("slow".to_owned(), text.clone()), (Instant::now(), making));
     assert!(sinks.take_in(&records).await);

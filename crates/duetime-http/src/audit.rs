@@ -301,8 +301,8 @@ impl Entry {
         Ok(())
     }
 
-    /// Says how it ended.
-    pub fn answered(&self, status: StatusCode) {
+    /// Says how it ended. Its line is written when nobody works on it any more.
+    pub fn answered(self: Arc<Self>, status: StatusCode) {
         self.status.store(status.as_u16().into(), Ordering::Relaxed);
     }
 

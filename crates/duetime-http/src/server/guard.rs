@@ -66,7 +66,8 @@ pub(crate) async fn around(State(around): State<Around>, request: Request, next:
         }
     };
     if let Some(entry) = entry {
-        entry.answered(response.status());
+        // Its line, too, names the request.
+        name.sync_scope(|| entry.answered(response.status()));
     }
     counted.answered(&app, &name, response)
 }

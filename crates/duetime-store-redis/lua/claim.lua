@@ -1,7 +1,6 @@
 -- Takes the oldest messages that are due: hidden until a deadline of this claim's own, or, at most
 -- once, removed. Messages whose last claim ended without a verdict are taken apart from the others, and
 -- one that had two attempts, or has only one left, alone.
---
 -- KEYS  the shard's five, see prelude; four more: see past
 -- ARGV  2 caller's present in ms  3 limit  4 visibility in ms  5 class  6 attempts at most, see max_attempts
 --       7 request (8 bytes)  8 bytes of bodies at most  9 to 11 retry: see backoff  12 "1": at most once
@@ -9,12 +8,9 @@
 -- Errors  SKEW ms
 -- Returns  {present, next score, due left, buried, expired, alone, base, attempts, ids, bodies, later present};
 --          what is hidden counts from the later present; alone: 1 a suspect, plus 2 when this is the answer of an
---          earlier request again, plus 4 when no more may be in flight; the new score is base + attempts; attempts is
---          one number when all have the same
--- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; without any,
---       nothing is written; where there is a bound of what is in flight, see there
--- A repetition that comes after its deadline takes what it still holds anew: an attempt counts from the
--- answer. Whatever was claimed, settled or cancelled since has another score, or none.
+--          earlier request again, plus 4: the bound is reached; score: base + attempts, one number if all are the same
+-- Cost  O(limit log N), seven calls for fresh messages, six for one, one more for each that is none; bound has its own
+-- A repetition after its deadline takes what it still holds anew. What was settled since has another score, or none.
 local now, later, refused = present()
 if refused then return refused end
 local usual, max, request, once = tonumber(ARGV[6]), tonumber(ARGV[8]), ARGV[7], ARGV[12] == '1'

@@ -160,11 +160,11 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// No sink has this name.
-    #[error("no sink is called {name:?}; give the name of one that the configuration has as [sinks.NAME]")]
+    #[error("no sink is called {name:?}; name one that the configuration has as [sinks.NAME], or put it by the API")]
     UnknownSink {
         /// As the topic names it.
         name: String,
-        /// The names of all configured sinks.
+        /// The names of all sinks, those that were put by the API too.
         configured: Vec<String>,
     },
     /// A sentence for the user: an unknown, missing or wrong setting.
@@ -173,13 +173,13 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// The text with the configured sinks that `shown` accepts, the nearest one first.
+    /// The text with the sinks that `shown` accepts, the nearest one first.
     #[must_use]
     pub fn listing(&self, shown: impl Fn(&str) -> bool) -> String {
         let Self::UnknownSink { name, configured } = self else { return self.to_string() };
         let known: Vec<&str> = configured.iter().map(String::as_str).filter(|name| shown(name)).collect();
         let hint = match nearest(name, known.iter().copied()) {
-            _ if configured.is_empty() => "the configuration has no [sinks.NAME]".to_owned(),
+            _ if configured.is_empty() => "there is no [sinks.NAME], and none was put by the API".to_owned(),
             _ if known.is_empty() => return self.to_string(),
             Some(near) => format!("did you mean {near:?}? Configured: {}", listed(&known)),
             None => format!("configured: {}", listed(&known)),

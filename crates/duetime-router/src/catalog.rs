@@ -117,15 +117,6 @@ impl Catalog {
         let _ = self.put_sinks.set(sinks);
     }
 
-    /// Whether any sink is other than before. Topics are taken in without an answer: the sinks stay as they were.
-    async fn refresh_sinks(&self) -> bool {
-        let Some(sinks) = self.put_sinks.get() else { return false };
-        sinks.refresh().await.unwrap_or_else(|error| {
-            warn!(%error, "sinks that were put by the API could not be read again, going on with those known");
-            false
-        })
-    }
-
     async fn conflict_pause(&self) {
         tokio::time::sleep(CONFLICT_PAUSE_MAX.mul_f64(self.draw.next() as f64 / u64::MAX as f64)).await;
     }
@@ -288,7 +279,10 @@ impl Catalog {
         };
         self.issues.set_unreadable(self.store.unreadable());
         // After the topics: a sink that one of them names was put before it was.
-        let has_other_sinks = self.refresh_sinks().await;
+        let has_other_sinks = match self.put_sinks.get() {
+            Some(sinks) => sinks.refresh().await,
+            None => false,
+        };
         self.topics.send_if_modified(|topics| {
             let known = topics.clone();
             let mut older = Topics::default();

@@ -4,10 +4,11 @@
 //! which make them ready. A change is one comparison and swap of one record by its text.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use duetime_core::{Clock, NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, SinkStore, StoreError, TopicName};
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tracing::warn;
 
 /// How often a change is made again because somebody else changed the sink in between.
 const CONFLICTS_MAX: u32 = 16;
@@ -58,8 +59,8 @@ pub struct PutSinks {
     store: Arc<dyn SinkStore>,
     sinks: Arc<dyn NamedSinks>,
     clock: Arc<dyn Clock>,
-    /// Held while they are read, so that no older answer is taken in after a newer one.
-    reading: Mutex<()>,
+    /// Whether the last look at the store failed, which is said once.
+    failing: AtomicBool,
 }
 
 fn version_of(text: Option<&String>) -> u64 {
@@ -71,7 +72,7 @@ impl PutSinks {
     /// Those in `store`, which `sinks` makes ready.
     #[must_use]
     pub fn new(store: Arc<dyn SinkStore>, sinks: Arc<dyn NamedSinks>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { store, sinks, clock, reading: Mutex::default() })
+        Arc::new(Self { store, sinks, clock, failing: AtomicBool::default() })
     }
 
     /// All sinks of this node, those of its file too.
@@ -86,18 +87,24 @@ impl PutSinks {
         self.sinks.takes_put()
     }
 
-    /// Reads them from the store; all that was put before the call is seen. Returns true if anything is other than before.
-    ///
-    /// # Errors
-    ///
-    /// As [`SinkStore::sinks`].
-    pub(crate) async fn refresh(&self) -> Result<bool, StoreError> {
+    /// Reads them from the store; all that was put before the call is seen. Returns true if anything is other than
+    /// before; without an answer they stay as they were. Nobody calls it twice at once: an older answer never follows a
+    /// newer one.
+    pub(crate) async fn refresh(&self) -> bool {
         if !self.is_on() {
-            return Ok(false);
+            return false;
         }
-        let _alone = self.reading.lock().await;
-        let records = self.store.sinks().await?;
-        Ok(self.sinks.take_in(&records).await)
+        let records = self.store.sinks().await;
+        let was_failing = self.failing.swap(records.is_err(), Ordering::Relaxed);
+        match records {
+            Ok(records) => self.sinks.take_in(&records).await,
+            Err(error) => {
+                if !was_failing {
+                    warn!(%error, "sinks that were put by the API could not be read again, going on with those known");
+                }
+                false
+            }
+        }
     }
 
     fn check_name(&self, name: &str) -> Result<(), PutSinkError> {

@@ -37,7 +37,7 @@ fn is_host(host: &str) -> bool {
     let six = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match six {
         Some(six) => six.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.chars().all(is_name),
+        None => !plain(host).is_empty() && host.chars().all(is_name),
     }
 }
 
@@ -224,9 +224,15 @@ mod tests {
 
     #[test]
     fn a_target_that_makes_no_sense_is_refused_with_an_example() {
-        for text in
-            ["hooks.example", "https://", "https://a*.example", "https://a.example:x", "ftp://a.example", "https://a/b"]
-        {
+        for text in [
+            "hooks.example",
+            "https://",
+            "https://*..",
+            "https://a*.example",
+            "https://a.example:x",
+            "ftp://a.example",
+            "https://a/b",
+        ] {
             assert!(AllowedTarget::read(text).is_err_and(|fault| fault.contains("shop.example")), "{text}");
         }
     }

@@ -79,18 +79,14 @@ impl Making {
     }
 
     fn put_sink(&self, text: String, generation: u64) -> PutSink {
-        match serde_json::from_str::<SinkRecord>(&text) {
-            Err(error) => {
-                let made = Err(format!("its record cannot be read: {error}; put it again"));
-                PutSink { text, record: None, generation, made }
-            }
-            Ok(record) => {
-                let made = self.target(&record.config).map_err(|refusal| match refusal {
-                    SinkRefusal::Invalid { detail, .. } | SinkRefusal::Unusable(detail) => detail,
-                });
-                PutSink { text, record: Some(record), generation, made }
-            }
-        }
+        let record = serde_json::from_str::<SinkRecord>(&text);
+        let made = match &record {
+            Err(error) => Err(format!("its record cannot be read: {error}; put it again")),
+            Ok(record) => self.target(&record.config).map_err(|refusal| match refusal {
+                SinkRefusal::Invalid { detail, .. } | SinkRefusal::Unusable(detail) => detail,
+            }),
+        };
+        PutSink { text, record: record.ok(), generation, made }
     }
 }
 
@@ -195,6 +191,10 @@ impl SinkBinder for NodeSinks {
     }
 
     fn generation(&self, name: &str) -> u64 {
+        // That of the file stays as it is, whatever was put by its name.
+        if self.kinds.contains_key(name) {
+            return 0;
+        }
         self.put.read().all.get(name).map_or(0, |put| put.generation)
     }
 }

@@ -243,6 +243,7 @@ pub(crate) async fn put(
     let if_version = if_version(&query)?;
     let config: Map<String, Value> = fields::read(&body::whole(body, &headers, SINK_BYTES_MAX).await?)?;
     check_name(&sink)?;
+    app.catalog.refresh().await?;
     let (topics, by) = (topics_of(&app, &sink), caller.name().map(str::to_owned));
     let put = SinkPut { name: sink.clone(), config, if_version, topics, tries, by };
     let put = to_its_end({

@@ -91,6 +91,7 @@ async fn a_record_that_cannot_be_read_and_a_name_of_the_file_harm_no_other() {
     ]);
     assert!(sinks.take_in(&records).await && !sinks.take_in(&records).await);
     assert_eq!((bind(&sinks, "well"), bind(&sinks, "audit")), (Ok("log"), Ok("log")));
+    assert_eq!(sinks.generation("audit"), 0, "that of the file is as it was");
     assert!(bind(&sinks, "broken").unwrap_err().contains("put it again"));
     assert!(bind(&sinks, "later").unwrap_err().contains("unknown type \"pigeon\""));
     let audit = sinks.all().into_iter().find(|sink| sink.name == "audit").unwrap();

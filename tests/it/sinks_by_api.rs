@@ -110,6 +110,8 @@ async fn a_sink_that_is_put_at_one_node_is_used_and_changed_at_all_while_message
     assert_eq!((status, &used["code"]), (409, &json!("sink_in_use")), "{used}");
     assert_eq!(nodes[0].topic("orders", json!({"sink": null})).await.0, 200);
     assert_eq!(delete().await.0, 200);
+    let (status, gone) = nodes[0].call(Method::DELETE, "/v1/sinks/broken", json!({})).await;
+    assert_eq!(status, 200, "one that cannot be read is deleted as well: {gone}");
     assert_eq!(nodes[0].topic("orders", json!({"sink": {"name": "hook"}})).await.0, 400);
     for node in &nodes {
         assert!(!node.output().contains(CANARY), "a secret is in the log");

@@ -7,8 +7,7 @@
 //! | [`ClaimStore`] | the engine, the router |
 //! | [`ScheduleStore`] | the engine, ownership, the router |
 //! | [`StoreHealth`] | the program, the API |
-//! | [`PlanStore`] | the router, for bulk actions |
-//! | [`SinkStore`] | the router, for sinks that are put by the API |
+//! | [`RecordStore`] | the router, for bulk actions and for sinks that are put by the API |
 //! | [`crate::BackupStore`] | the API |
 //! | [`crate::ResizeStore`] | the live resize, the router |
 //! | [`crate::RoutingAuthority`] | the live resize |
@@ -28,8 +27,7 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::plans::PlanStore;
-use crate::put_sinks::SinkStore;
+use crate::records::RecordStore;
 use crate::resize_store::{Frozen, ResizeStore, RoutingAuthority};
 use crate::routing::Shard;
 use crate::score::Score;
@@ -302,15 +300,7 @@ pub trait StoreHealth: Send + Sync + fmt::Debug + 'static {
 
 /// All that a store is asked while it serves. For who opens it; others take a part.
 pub trait Store:
-    TopicStore
-    + MessageStore
-    + ClaimStore
-    + ScheduleStore
-    + StoreHealth
-    + PlanStore
-    + SinkStore
-    + ResizeStore
-    + RoutingAuthority
+    TopicStore + MessageStore + ClaimStore + ScheduleStore + StoreHealth + RecordStore + ResizeStore + RoutingAuthority
 {
 }
 
@@ -320,8 +310,7 @@ impl<S> Store for S where
         + ClaimStore
         + ScheduleStore
         + StoreHealth
-        + PlanStore
-        + SinkStore
+        + RecordStore
         + ResizeStore
         + RoutingAuthority
 {

@@ -18,8 +18,7 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::plans::PlanStore;
-use crate::put_sinks::SinkStore;
+use crate::records::{RecordKind, RecordStore};
 use crate::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Frozen, Inspected, ResizeStore, RoutingAuthority,
     ScanPage,
@@ -185,16 +184,10 @@ layered! {
 }
 
 layered! {
-    PlanStore {
-        plans() -> BTreeMap<String, String>, "list_plans", &[], 0;
-        swap_plan(id: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_plan", &[], 0;
-    }
-}
-
-layered! {
-    SinkStore {
-        sinks() -> BTreeMap<String, String>, "list_sinks", &[], 0;
-        swap_sink(name: &str, seen: Option<&str>, new: Option<&str>) -> (), "change_sink", &[], 0;
+    RecordStore {
+        records(kind: RecordKind) -> BTreeMap<String, String>, kind.op("list_plans", "list_sinks"), &[], 0;
+        swap_record(kind: RecordKind, name: &str, seen: Option<&str>, new: Option<&str>) -> (),
+            kind.op("change_plan", "change_sink"), &[], 0;
     }
 }
 

@@ -1,7 +1,7 @@
-//! Sinks that were put by the API: how a store keeps them, and what a node makes of them and of those of its file.
+//! Sinks that were put by the API: what is in their records, and what a node makes of them and of those of its file.
 //!
-//! [`SinkStore`] is implemented by the stores and asked by the router. [`NamedSinks`] is implemented by the sinks and asked
-//! by the router and the API. A record holds no secret: it names files and variables of the nodes.
+//! [`NamedSinks`] is implemented by the sinks and asked by the router and the API. A record holds no secret: it names
+//! files and variables of the nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,49 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::names::TopicName;
-use crate::store_error::StoreError;
 use crate::topic_config::SinkRef;
-
-/// Sinks that a store keeps.
-pub const SINKS_MAX: usize = 256;
-/// Bytes of the record of one of them.
-pub const SINK_BYTES_MAX: usize = 4 << 10;
-
-/// The texts of records by the names of their sinks, beside the catalog. Who changes them asks: the router.
-#[async_trait]
-pub trait SinkStore: Send + Sync + fmt::Debug + 'static {
-    /// All of them. O(sinks).
-    async fn sinks(&self) -> Result<BTreeMap<String, String>, StoreError>;
-
-    /// Puts `new` in place of `seen`; `None`: there is no such sink, or there is to be none any more. One step, and
-    /// kept as safely as the record of a topic.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Conflict`]: it is another by now (which may be `new` itself, when an answer was lost).
-    /// [`StoreError::Full`]: there are [`SINKS_MAX`] already, or `new` is longer than [`SINK_BYTES_MAX`].
-    async fn swap_sink(&self, name: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError>;
-}
-
-/// Refuses a record that is too long.
-///
-/// # Errors
-///
-/// [`StoreError::Full`].
-pub fn check_length(new: Option<&str>) -> Result<(), StoreError> {
-    match new {
-        Some(text) if text.len() > SINK_BYTES_MAX => {
-            Err(StoreError::Full(format!("the settings of a sink have {SINK_BYTES_MAX} bytes at most")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The refusal of one sink more than there may be.
-#[must_use]
-pub fn too_many() -> StoreError {
-    StoreError::Full(format!("{SINKS_MAX} sinks were put by the API already; delete one that no topic needs"))
-}
 
 /// A sink as it was put.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

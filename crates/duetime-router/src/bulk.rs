@@ -1,7 +1,7 @@
 //! Bulk actions: first a draft with a count and samples; then, once somebody agreed to a number, a plan that some node
 //! carries out page by page, until it acted on so many or is stopped.
 //!
-//! A plan is a record in the store ([`PlanStore`]) that only who saw its present text changes. Each page is announced
+//! A plan is a record in the store ([`RecordStore`]) that only who saw its present text changes. Each page is announced
 //! there before it is carried out, so a node that finds another record (the plan was stopped, or another node took it
 //! over) does nothing more. A page may be carried out twice: messages are found anew, and acting on one again changes
 //! nothing. Upstream: the API. Downstream: [`Router`].
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::plans::{PLAN_BYTES_MAX, PlanStore};
+use duetime_core::records::{PLAN_BYTES_MAX, RecordKind, RecordStore};
 use duetime_core::{Clock, Draw, StoreError, Timestamp, TopicName};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -91,7 +91,7 @@ pub struct PlanDeps {
     /// Finds the messages, and acts on them.
     pub router: Arc<Router>,
     /// Where the plans are.
-    pub store: Arc<dyn PlanStore>,
+    pub store: Arc<dyn RecordStore>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Receives what an action failed on.
@@ -109,7 +109,7 @@ impl PlanDeps {
     #[must_use]
     pub fn new(
         router: Arc<Router>,
-        store: Arc<dyn PlanStore>,
+        store: Arc<dyn RecordStore>,
         clock: Arc<dyn Clock>,
         watcher: Arc<dyn PlanWatcher>,
         node: &str,
@@ -123,7 +123,7 @@ impl PlanDeps {
 #[derive(Debug)]
 pub struct Plans {
     router: Arc<Router>,
-    store: Arc<dyn PlanStore>,
+    store: Arc<dyn RecordStore>,
     clock: Arc<dyn Clock>,
     watcher: Arc<dyn PlanWatcher>,
     late_for: Duration,
@@ -169,13 +169,14 @@ impl Plans {
         let life = self.router.topic(topic).await?.routing.life();
         let is_one = |p: &BulkPlan| p.topic == topic.as_str() && p.life == life && p.state != PlanState::Planned;
         let read = |text: String| serde_json::from_str::<BulkPlan>(&text).ok().filter(is_one);
-        let mut plans: Vec<BulkPlan> = self.store.plans().await?.into_values().filter_map(read).collect();
+        let mut plans: Vec<BulkPlan> =
+            self.store.records(RecordKind::Plan).await?.into_values().filter_map(read).collect();
         plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         Ok(plans)
     }
 
     async fn read(&self, id: &str) -> Result<Option<HeldPlan>, StoreError> {
-        let Some(seen) = self.store.plans().await?.remove(id) else { return Ok(None) };
+        let Some(seen) = self.store.records(RecordKind::Plan).await?.remove(id) else { return Ok(None) };
         let plan = serde_json::from_str(&seen);
         let plan = plan.map_err(|error| StoreError::Damaged(format!("plan {id}: {error}")))?;
         Ok(Some(HeldPlan { plan, seen, failing: 0 }))
@@ -242,7 +243,7 @@ impl Plans {
         }
         self.count(&mut plan).await?;
         self.make_way(topic, plan.by.as_deref()).await?;
-        self.store.swap_plan(&plan.id, None, Some(&written(&plan))).await?;
+        self.store.swap_record(RecordKind::Plan, &plan.id, None, Some(&written(&plan))).await?;
         Ok(plan)
     }
 
@@ -267,14 +268,15 @@ impl Plans {
 
     /// Makes space for one more plan of `topic` by the token `by`, where there are as many as may be.
     async fn make_way(&self, topic: &TopicName, by: Option<&str>) -> Result<(), PlanError> {
-        let all = self.store.plans().await?;
+        let all = self.store.records(RecordKind::Plan).await?;
         let plans: Vec<BulkPlan> = all.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
         let forgotten = match space_for(topic.as_str(), by, &plans, all.len(), self.now()) {
             Space::There => return Ok(()),
             Space::Instead(plan) => plan,
             Space::None(why) => return Err(PlanError::TooMany(why)),
         };
-        match self.store.swap_plan(&forgotten.id, all.get(&forgotten.id).map(String::as_str), None).await {
+        let seen = all.get(&forgotten.id).map(String::as_str);
+        match self.store.swap_record(RecordKind::Plan, &forgotten.id, seen, None).await {
             Err(StoreError::Conflict) => Ok(()),
             other => Ok(other?),
         }
@@ -289,7 +291,7 @@ impl Plans {
         for _ in 0..CHANGES_MAX {
             let HeldPlan { seen, mut plan, .. } = self.read_of(topic, id).await?;
             change(&mut plan, self.now()).map_err(PlanError::Refused)?;
-            match self.store.swap_plan(id, Some(&seen), Some(&written(&plan))).await {
+            match self.store.swap_record(RecordKind::Plan, id, Some(&seen), Some(&written(&plan))).await {
                 Err(StoreError::Conflict) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) => return Ok(plan),
@@ -333,7 +335,7 @@ impl Plans {
         if held.plan.is_undoing() {
             return Err(PlanError::Refused("it is being taken back; wait for that to end".to_owned()));
         }
-        match self.store.swap_plan(id, Some(&held.seen), None).await {
+        match self.store.swap_record(RecordKind::Plan, id, Some(&held.seen), None).await {
             Err(StoreError::Conflict) => {
                 Err(PlanError::Refused("it was changed just now; look at it again".to_owned()))
             }
@@ -345,7 +347,7 @@ impl Plans {
     async fn forget_drafts(&self, all: &BTreeMap<String, String>) {
         for (id, text) in all {
             if serde_json::from_str(text).is_ok_and(|plan: BulkPlan| plan.is_forgotten(self.now())) {
-                let _ = self.store.swap_plan(id, Some(text), None).await;
+                let _ = self.store.swap_record(RecordKind::Plan, id, Some(text), None).await;
             }
         }
     }
@@ -356,7 +358,7 @@ impl Plans {
         let mut work = FuturesUnordered::new();
         let mut complained = false;
         loop {
-            match self.store.plans().await {
+            match self.store.records(RecordKind::Plan).await {
                 Ok(all) => {
                     complained = false;
                     self.forget_drafts(&all).await;
@@ -474,7 +476,7 @@ impl Plans {
     /// Writes the plan if it is as this node saw it; false: it is another by now.
     async fn put(&self, held: &mut HeldPlan) -> Result<bool, StoreError> {
         let text = written(&held.plan);
-        let put = match self.store.swap_plan(&held.plan.id, Some(&held.seen), Some(&text)).await {
+        let put = match self.store.swap_record(RecordKind::Plan, &held.plan.id, Some(&held.seen), Some(&text)).await {
             // The answer to this very change may have been lost.
             Err(StoreError::Conflict) => self.read(&held.plan.id).await?.is_some_and(|there| there.seen == text),
             other => other.map(|()| true)?,

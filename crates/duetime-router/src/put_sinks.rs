@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_core::{Clock, NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, SinkStore, StoreError, TopicName};
+use duetime_core::{
+    Clock, NamedSink, NamedSinks, RecordKind, RecordStore, SinkRecord, SinkRef, SinkRefusal, StoreError, TopicName,
+};
 use serde_json::{Map, Value};
 use tracing::warn;
 
@@ -56,7 +58,7 @@ pub struct SinkPut {
 /// The sinks that were put by the API.
 #[derive(Debug)]
 pub struct PutSinks {
-    store: Arc<dyn SinkStore>,
+    store: Arc<dyn RecordStore>,
     sinks: Arc<dyn NamedSinks>,
     clock: Arc<dyn Clock>,
     /// Whether the last look at the store failed, which is said once.
@@ -71,7 +73,7 @@ fn version_of(text: Option<&String>) -> u64 {
 impl PutSinks {
     /// Those in `store`, which `sinks` makes ready.
     #[must_use]
-    pub fn new(store: Arc<dyn SinkStore>, sinks: Arc<dyn NamedSinks>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(store: Arc<dyn RecordStore>, sinks: Arc<dyn NamedSinks>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { store, sinks, clock, failing: AtomicBool::default() })
     }
 
@@ -94,7 +96,7 @@ impl PutSinks {
         if !self.is_on() {
             return false;
         }
-        let records = self.store.sinks().await;
+        let records = self.store.records(RecordKind::Sink).await;
         let was_failing = self.failing.swap(records.is_err(), Ordering::Relaxed);
         match records {
             Ok(records) => self.sinks.take_in(&records).await,
@@ -153,7 +155,7 @@ impl PutSinks {
     ) -> Result<Option<String>, PutSinkError> {
         let mut tries = 0;
         loop {
-            let seen = self.store.sinks().await?.remove(name);
+            let seen = self.store.records(RecordKind::Sink).await?.remove(name);
             let present = version_of(seen.as_ref());
             if if_version.is_some_and(|wanted| wanted != present) {
                 return Err(PutSinkError::Changed(present));
@@ -162,7 +164,7 @@ impl PutSinks {
             if seen.is_none() && new.is_none() {
                 return Ok(None);
             }
-            match self.store.swap_sink(name, seen.as_deref(), new.as_deref()).await {
+            match self.store.swap_record(RecordKind::Sink, name, seen.as_deref(), new.as_deref()).await {
                 Ok(()) => return Ok(seen),
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,
                 Err(error) => return Err(error.into()),

@@ -4,25 +4,13 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use duetime_core::StoreError;
-use duetime_core::plans::{self, PLANS_MAX, PlanStore};
-use duetime_core::put_sinks::{self, SINKS_MAX, SinkStore};
+use duetime_core::records::{RecordKind, RecordStore};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
-use crate::calls::Calls;
 use crate::catalog;
 use crate::reply::{int, store_error, unexpected_reply};
 use crate::store::RedisStore;
-
-/// The records of one kind.
-struct Records<'a> {
-    calls: &'a Calls,
-    key: String,
-    /// What the link and errors call them.
-    called: &'static str,
-    most: usize,
-    too_many: fn() -> StoreError,
-}
 
 /// Fields and values, however the server answers a hash.
 fn pairs(reply: Value) -> Vec<(Value, Value)> {
@@ -44,63 +32,66 @@ fn lossy(value: Value) -> Option<String> {
     }
 }
 
-impl Records<'_> {
-    async fn all(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        let mut cmd = redis::cmd("HGETALL");
-        cmd.arg(&self.key);
-        let reply = self.calls.link.command(self.called, &cmd).await;
-        let reply = reply.map_err(|error| store_error("read small records", None, error))?;
-        let read =
-            |(id, record)| lossy(id).zip(lossy(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
-        pairs(reply).into_iter().map(read).collect()
+impl RedisStore {
+    /// The hash of a kind, and what the link calls a look at it.
+    fn hash_of(&self, kind: RecordKind) -> (String, &'static str) {
+        match kind {
+            RecordKind::Plan => (self.calls.keys.plans(), "plans"),
+            RecordKind::Sink => (self.calls.keys.sinks(), "sinks"),
+        }
     }
 
-    async fn swap(&self, id: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError> {
+    async fn look_at_records(&self, called: &'static str, cmd: &Cmd) -> Result<Value, StoreError> {
+        let reply = self.calls.link.command(called, cmd).await;
+        reply.map_err(|error| store_error("read small records", None, error))
+    }
+
+    /// What is there of the record that was read as `seen`: one that is no text was read as another.
+    async fn as_written(&self, kind: RecordKind, name: &str, seen: &str) -> Result<Vec<u8>, StoreError> {
+        if seen.contains(char::REPLACEMENT_CHARACTER) {
+            let (key, called) = self.hash_of(kind);
+            let mut cmd = redis::cmd("HGET");
+            cmd.arg(key).arg(name);
+            if let Value::BulkString(bytes) = self.look_at_records(called, &cmd).await?
+                && String::from_utf8_lossy(&bytes) == seen
+            {
+                return Ok(bytes);
+            }
+        }
+        Ok(seen.as_bytes().to_vec())
+    }
+}
+
+#[async_trait]
+impl RecordStore for RedisStore {
+    async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError> {
+        let (key, called) = self.hash_of(kind);
+        let mut cmd = redis::cmd("HGETALL");
+        cmd.arg(key);
+        let read =
+            |(name, record)| lossy(name).zip(lossy(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
+        pairs(self.look_at_records(called, &cmd).await?).into_iter().map(read).collect()
+    }
+
+    async fn swap_record(
+        &self,
+        kind: RecordKind,
+        name: &str,
+        seen: Option<&str>,
+        new: Option<&str>,
+    ) -> Result<(), StoreError> {
+        kind.check_length(new)?;
+        let seen = self.as_written(kind, name, seen.unwrap_or_default()).await?;
+        let (key, _) = self.hash_of(kind);
         let fill = |cmd: &mut Cmd, sending: &Sending| {
-            cmd.arg(1).arg(&self.key).arg(id).arg(seen.unwrap_or_default()).arg(new.unwrap_or_default());
-            cmd.arg(self.most).arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
+            cmd.arg(1).arg(&key).arg(name).arg(&seen[..]).arg(new.unwrap_or_default());
+            cmd.arg(kind.most()).arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
         };
-        let swapped = catalog::kept(self.calls, &self.calls.scripts.record_swap, &self.key, fill).await;
+        let swapped = catalog::kept(&self.calls, &self.calls.scripts.record_swap, &key, fill).await;
         match int(&swapped.map_err(|error| store_error("write a small record", None, error))?)? {
             1 => Ok(()),
             0 => Err(StoreError::Conflict),
-            _ => Err((self.too_many)()),
+            _ => Err(kind.too_many()),
         }
-    }
-}
-
-impl RedisStore {
-    fn plan_records(&self) -> Records<'_> {
-        let calls = &self.calls;
-        Records { calls, key: calls.keys.plans(), called: "plans", most: PLANS_MAX, too_many: plans::too_many }
-    }
-
-    fn sink_records(&self) -> Records<'_> {
-        let calls = &self.calls;
-        Records { calls, key: calls.keys.sinks(), called: "sinks", most: SINKS_MAX, too_many: put_sinks::too_many }
-    }
-}
-
-#[async_trait]
-impl PlanStore for RedisStore {
-    async fn plans(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        self.plan_records().all().await
-    }
-
-    async fn swap_plan(&self, id: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError> {
-        plans::check_length(new)?;
-        self.plan_records().swap(id, seen, new).await
-    }
-}
-
-#[async_trait]
-impl SinkStore for RedisStore {
-    async fn sinks(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        self.sink_records().all().await
-    }
-
-    async fn swap_sink(&self, name: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), StoreError> {
-        put_sinks::check_length(new)?;
-        self.sink_records().swap(name, seen, new).await
     }
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::names::is_dots;
-use duetime_core::put_sinks::SINK_BYTES_MAX;
+use duetime_core::records::SINK_BYTES_MAX;
 use duetime_core::{NamedSink, SinkRef, SinkRefusal, TopicName};
 use duetime_router::{PutSinkError, SinkPut};
 use serde::Serialize;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duetime_core::{RecordKind, RecordStore};
 use duetime_router::{PlanDeps, Plans};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -114,8 +115,8 @@ async fn a_plan_that_nobody_agreed_to_is_forgotten() {
     let draft = planned(&api, json!({ "action": "cancel" })).await;
     let kept = planned(&api, json!({ "action": "cancel" })).await;
     started(&api, &kept, json!({})).await;
-    let store: &dyn duetime_core::plans::PlanStore = &*api.store;
-    assert_eq!(store.plans().await.unwrap().len(), 2);
+    let store: &dyn RecordStore = &*api.store;
+    assert_eq!(store.records(RecordKind::Plan).await.unwrap().len(), 2);
     api.advance("14m");
     assert_eq!(api.get(&path(&draft, "")).await.status, 200);
     api.advance("1m");
@@ -125,7 +126,10 @@ async fn a_plan_that_nobody_agreed_to_is_forgotten() {
     // Nor does the store keep it.
     let _runs = runs(api.parts.plans.clone());
     seen(&api, &kept, |plan| plan["state"] == "done").await;
-    assert_eq!(store.plans().await.unwrap().into_keys().collect::<Vec<_>>(), [kept["id"].as_str().unwrap()]);
+    assert_eq!(
+        store.records(RecordKind::Plan).await.unwrap().into_keys().collect::<Vec<_>>(),
+        [kept["id"].as_str().unwrap()]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +164,7 @@ async fn plans_of_one_topic_take_no_place_from_those_of_another() {
             let answer = api.post(&format!("/v1/topics/greedy-{topic}/plans"), &ask.to_string()).await;
             assert_eq!(answer.status, 201, "{}", answer.text);
         }
-        let kept = duetime_core::plans::PlanStore::plans(&*api.store).await.unwrap();
+        let kept = api.store.records(RecordKind::Plan).await.unwrap();
         let of_it = kept.values().filter(|plan| plan.contains(&format!("greedy-{topic}")));
         assert!(of_it.count() <= 16, "{kept:?}");
     }

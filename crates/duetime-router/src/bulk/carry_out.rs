@@ -1,7 +1,7 @@
 //! One page of a plan after the other, at the node that carries it out.
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::{MessageId, StoreError, StoredMessage, TopicName, TopicRecord};
+use duetime_core::{MessageId, RecordKind, StoreError, StoredMessage, TopicName, TopicRecord};
 use tokio::time::{Instant, sleep};
 
 use super::plan::undo::{UNDO_LOST_MS, UNDO_MS};
@@ -148,7 +148,7 @@ impl Plans {
         self.offer_undo(&mut late);
         late.number += 1;
         // Tried again at the next look.
-        let _ = self.store.swap_plan(&plan.id, Some(text), Some(&super::written(&late))).await;
+        let _ = self.store.swap_record(RecordKind::Plan, &plan.id, Some(text), Some(&super::written(&late))).await;
     }
 
     /// Holds the plan for longer, where nothing was announced for a while.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use duetime_core::resize_store::Frozen;
-use duetime_core::{StoreError, TopicName};
+use duetime_core::{RecordKind, StoreError, TopicName};
 use duetime_metrics::Event;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -87,7 +87,7 @@ impl Plans {
         let mut lost = plan.clone();
         lost.undo.as_mut().expect("it has one").state = UndoState::Lost;
         lost.number += 1;
-        let _ = self.store.swap_plan(&plan.id, Some(text), Some(&super::written(&lost))).await;
+        let _ = self.store.swap_record(RecordKind::Plan, &plan.id, Some(text), Some(&super::written(&lost))).await;
     }
 
     /// Puts back what is kept of a plan. Returns its id.

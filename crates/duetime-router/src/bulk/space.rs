@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use duetime_core::plans::PLANS_MAX;
+use duetime_core::records::PLANS_MAX;
 use duetime_core::shares::may_take;
 
 use crate::bulk::plan::{BulkPlan, PlanState};

@@ -18,9 +18,8 @@ pub mod list;
 pub mod look;
 pub mod moved;
 pub mod past;
-pub mod plans;
-pub mod put_sinks;
 pub mod receipt;
+pub mod records;
 pub mod repeat;
 pub mod restore;
 pub mod series;
@@ -186,16 +185,14 @@ macro_rules! store_conformance {
             past::a_memory_that_begins_anew_knows_nothing_of_the_one_before,
             past::an_outcome_is_remembered_for_the_window_and_no_longer,
             past::a_source_says_what_became_of_what_ended_there,
-            plans::a_plan_is_changed_only_by_who_saw_it_as_it_is,
-            plans::plans_are_bounded_in_length_and_number,
-            put_sinks::a_sink_is_changed_only_by_who_saw_it_as_it_is,
-            put_sinks::a_sink_and_a_plan_of_one_name_are_two_things,
-            put_sinks::sinks_are_bounded_in_length_and_number,
             receipt::the_receipt_of_an_earlier_claim_is_refused,
             receipt::the_receipt_of_an_earlier_life_is_refused,
             receipt::a_settled_claim_is_not_settled_again,
             receipt::a_receipt_settles_only_its_own_message,
             receipt::a_score_nobody_was_given_proves_nothing,
+            records::a_record_is_changed_only_by_who_saw_it_as_it_is,
+            records::records_of_two_kinds_and_one_name_are_two_things,
+            records::records_are_bounded_in_length_and_number,
             repeat::a_claim_repeated_by_its_request_has_the_same_answer,
             repeat::a_repeated_claim_answers_only_what_is_still_held,
             repeat::the_last_sixteen_claims_are_remembered,

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use axum::body::Body;
-use axum::http::{Request, header};
 use duetime_core::{NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, TopicName};
 use duetime_router::PutSinks;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, TestApi};
-use crate::{Auth, AuthConfig, HttpParts};
+use super::TestApi;
+use super::sink_access::{ask, auth, token};
+use crate::HttpParts;
 
 /// Has `shop` in its file and takes any other, but those whose settings say that they are wrong.
 #[derive(Debug, Default)]
@@ -135,29 +134,17 @@ async fn a_node_without_sinks_by_the_api_says_how_to_have_them() {
 
 #[tokio::test]
 async fn only_an_administrator_of_all_topics_changes_a_sink_and_only_one_of_its_own() {
-    let token = |name: &str, more: Value| {
-        let mut token = json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": ["admin"]});
-        token.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        token
-    };
     let tokens = [
-        token("root", json!({})),
-        token("ops", json!({"sinks": ["a-*"]})),
-        token("tenant", json!({"topics": ["a-*"], "sinks": ["a-*"]})),
-        token("viewer", json!({"scopes": ["view"]})),
+        token("root", &json!({})),
+        token("ops", &json!({"sinks": ["a-*"]})),
+        token("tenant", &json!({"topics": ["a-*"], "sinks": ["a-*"]})),
+        token("viewer", &json!({"scopes": ["view"]})),
     ];
-    let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
-    let api = TestApi::with(Auth::load(&config).unwrap()).await;
-    let ask = async |who: &str, method: &str, path: &str, body: &str| -> Answer {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, format!("Bearer a-secret-of-{who}-0123"));
-        api.send(request.body(Body::from(body.to_owned())).unwrap()).await
-    };
-    assert_eq!(ask("root", "PUT", "/v1/sinks/b-hook", HOOK).await.json()["changed_by"], "root");
-    assert_eq!(ask("ops", "PUT", "/v1/sinks/a-hook", HOOK).await.json()["changed_by"], "ops");
+    let api = TestApi::with(auth(&tokens)).await;
+    let hook: Value = serde_json::from_str(HOOK).unwrap();
+    let ask = async |who: &str, method: &str, path: &str| ask(&api, who, method, path, &hook).await;
+    assert_eq!(ask("root", "PUT", "/v1/sinks/b-hook").await.json()["changed_by"], "root");
+    assert_eq!(ask("ops", "PUT", "/v1/sinks/a-hook").await.json()["changed_by"], "ops");
     for (who, path) in [
         ("ops", "/v1/sinks/b-hook"),
         ("tenant", "/v1/sinks/a-hook"),
@@ -165,18 +152,15 @@ async fn only_an_administrator_of_all_topics_changes_a_sink_and_only_one_of_its_
         ("ops", "/v1/sinks/new"),
     ] {
         for method in ["PUT", "DELETE"] {
-            assert_eq!(
-                ask(who, method, path, HOOK).await.problem(),
-                (403, "forbidden".to_owned()),
-                "{who} {method} {path}"
-            );
+            let answer = ask(who, method, path).await;
+            assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{who} {method} {path}");
         }
     }
     let names = async |who: &str| {
-        let all = ask(who, "GET", "/v1/sinks", "").await.json()["sinks"].clone();
+        let all = ask(who, "GET", "/v1/sinks").await.json()["sinks"].clone();
         all.as_array().unwrap().iter().map(|sink| sink["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names("viewer").await, ["a-hook", "b-hook", "shop"]);
     assert_eq!(names("tenant").await, ["a-hook"]);
-    assert_eq!(ask("tenant", "GET", "/v1/sinks/b-hook", "").await.problem(), (403, "forbidden".to_owned()));
+    assert_eq!(ask("tenant", "GET", "/v1/sinks/b-hook").await.problem(), (403, "forbidden".to_owned()));
 }

@@ -24,24 +24,31 @@ impl SinkBinder for TwoSinks {
     }
 }
 
-/// `root` is for all; `a` for the topics and sinks of `a-`; `bare` for the topics alone; `ops` for one sink.
-fn tokens() -> Auth {
-    let token = |name: &str, more: Value| {
-        let mut token = json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": ["admin"]});
-        token.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        token
-    };
-    let tokens = [
-        token("root", json!({})),
-        token("a", json!({"topics": ["a-*"], "sinks": ["a-*"]})),
-        token("bare", json!({"topics": ["a-*"]})),
-        token("ops", json!({"sinks": ["b-hook"]})),
-    ];
+/// An administrator, but where `more` says otherwise.
+pub fn token(name: &str, more: &Value) -> Value {
+    let mut token = json!({"name": name, "secret": format!("a-secret-of-{name}-0123"), "scopes": ["admin"]});
+    token.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    token
+}
+
+/// Reads tokens as the configuration has them.
+pub fn auth(tokens: &[Value]) -> Auth {
     let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
     Auth::load(&config).unwrap()
 }
 
-async fn ask(api: &TestApi, who: &str, method: &str, path: &str, body: &Value) -> Answer {
+/// `root` is for all; `a` for the topics and sinks of `a-`; `bare` for the topics alone; `ops` for one sink.
+fn tokens() -> Auth {
+    auth(&[
+        token("root", &json!({})),
+        token("a", &json!({"topics": ["a-*"], "sinks": ["a-*"]})),
+        token("bare", &json!({"topics": ["a-*"]})),
+        token("ops", &json!({"sinks": ["b-hook"]})),
+    ])
+}
+
+/// The answer to a request with the token of `who`.
+pub async fn ask(api: &TestApi, who: &str, method: &str, path: &str, body: &Value) -> Answer {
     let request = Request::builder()
         .method(method)
         .uri(path)

@@ -33,6 +33,8 @@ const TRIES_MAX: usize = 4;
 const MADE_WITHIN: Duration = Duration::from_secs(2);
 /// What is said of one that takes longer.
 const SLOW: &str = "the files that it names are slow to read; it is used as soon as they are read";
+/// Why one is not put whose files take still longer.
+const UNREAD: &str = "the files that it names were not read in time; see to the folder of secrets, and put it again";
 /// What is said of one that cannot be made ready.
 const PANICKED: &str = "it panicked when it was made ready";
 
@@ -230,7 +232,8 @@ impl NamedSinks for NodeSinks {
         tries: bool,
     ) -> Result<(), SinkRefusal> {
         let (making, config) = (self.making.clone(), config.clone());
-        let made = tokio::task::spawn_blocking(move || making.target(&config)).await;
+        let made = timeout(TRIED_WITHIN, tokio::task::spawn_blocking(move || making.target(&config))).await;
+        let made = made.map_err(|_| SinkRefusal::Invalid { field: None, detail: UNREAD.to_owned() })?;
         let target = made.map_err(|_| SinkRefusal::Unusable(PANICKED.to_owned()))??;
         if !tries {
             return Ok(());

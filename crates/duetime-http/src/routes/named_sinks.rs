@@ -1,5 +1,6 @@
 //! Sinks by their names: those of the node's file, which are shown, and those that are put by the API.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -74,9 +75,9 @@ pub(crate) struct NamedSinkViews {
 }
 
 impl NamedSinkView {
-    fn new(app: &HttpParts, caller: &Caller, sink: NamedSink) -> Self {
+    fn new(sink: NamedSink, topics: &BTreeMap<String, usize>) -> Self {
         let NamedSink { name, kind, record, is_of_file, fault } = sink;
-        let topics = topics_of(app, &name).iter().filter(|(topic, _)| caller.sees(topic.as_str())).count();
+        let topics = topics.get(&name).copied().unwrap_or_default();
         let (version, changed_at) = record.as_ref().map(|record| (record.version, record.changed_at_ms)).unzip();
         let (changed_by, config) = record.map_or((None, None), |record| (record.by, Some(record.config)));
         let origin = if is_of_file { "file" } else { "api" };
@@ -88,8 +89,19 @@ impl NamedSinkView {
         caller.check_sink(name)?;
         app.catalog.refresh().await?;
         let found = app.put_sinks.all().into_iter().find(|sink| sink.name == name);
-        found.map(|sink| Self::new(app, caller, sink)).ok_or_else(|| unknown(name))
+        found.map(|sink| Self::new(sink, &topics_by_sink(app, caller))).ok_or_else(|| unknown(name))
     }
+}
+
+/// How many topics that the caller sees deliver through each sink.
+fn topics_by_sink(app: &HttpParts, caller: &Caller) -> BTreeMap<String, usize> {
+    let mut topics = BTreeMap::new();
+    for record in app.catalog.all().values().filter(|record| caller.sees(record.name.as_str())) {
+        if let Some(sink) = &record.config.sink {
+            *topics.entry(sink.name.clone()).or_default() += 1;
+        }
+    }
+    topics
 }
 
 /// The topics that deliver through a sink, with what they say of it.
@@ -178,11 +190,11 @@ fn check_admin(caller: &Caller, name: &str) -> Result<(), Problem> {
 pub(crate) async fn list(
     State(app): State<Arc<HttpParts>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
-    app.catalog.refresh().await?;
+) -> Json<NamedSinkViews> {
+    let topics = topics_by_sink(&app, &caller);
     let seen = app.put_sinks.all().into_iter().filter(|sink| caller.sees_sink(&sink.name));
-    let sinks = seen.map(|sink| NamedSinkView::new(&app, &caller, sink)).collect();
-    Ok(Json(NamedSinkViews { sinks, by_api: app.put_sinks.is_on() }).into_response())
+    let sinks = seen.map(|sink| NamedSinkView::new(sink, &topics)).collect();
+    Json(NamedSinkViews { sinks, by_api: app.put_sinks.is_on() })
 }
 
 /// Look at a sink by its name

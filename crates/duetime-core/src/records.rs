@@ -65,7 +65,7 @@ impl RecordKind {
         }
         Err(StoreError::Full(match self {
             Self::Plan => format!("a bulk plan has {most} bytes at most"),
-            Self::Sink => format!("the settings of a sink have {most} bytes at most"),
+            Self::Sink => format!("a sink has {most} bytes at most with its settings"),
         }))
     }
 

@@ -126,12 +126,13 @@ fn read(file: &Path, sink: &str) -> anyhow::Result<Map<String, Value>> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(&text).with_context(|| format!("{shown} is no JSON object"));
     }
-    let table: Table = text.parse().with_context(|| format!("{shown} is neither TOML nor a JSON object"))?;
-    let section = table.get("sinks").and_then(|sinks| sinks.get(sink)).and_then(toml::Value::as_table);
-    match serde_json::to_value(section.unwrap_or(&table))? {
-        Value::Object(settings) => Ok(settings),
-        _ => unreachable!("a table is an object"),
-    }
+    let mut table: Table = text.parse().with_context(|| format!("{shown} is neither TOML nor a JSON object"))?;
+    let settings = match table.remove("sinks") {
+        None => Some(toml::Value::Table(table)),
+        Some(mut sinks) => sinks.as_table_mut().and_then(|sinks| sinks.remove(sink)),
+    };
+    let read = settings.and_then(|settings| settings.try_into().ok());
+    read.with_context(|| format!("{shown} has no section [sinks.{sink}]"))
 }
 
 #[cfg(test)]
@@ -152,6 +153,8 @@ mod tests {
                 serde_json::json!({"type": "http", "url": "https://a.example", "headers": {"x": {"file": "token"}}});
             assert_eq!(Value::Object(read(&file, "shop").unwrap()), wanted, "{text}");
         }
+        std::fs::write(&file, "[sinks.b]\ntype = \"log\"").unwrap();
+        assert!(read(&file, "shop").unwrap_err().to_string().ends_with("has no section [sinks.shop]"));
         std::fs::write(&file, "neither").unwrap();
         assert!(read(&file, "shop").unwrap_err().to_string().ends_with("is neither TOML nor a JSON object"));
     }

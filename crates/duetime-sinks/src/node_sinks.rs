@@ -43,7 +43,7 @@ const OF_FILE_TOO: &str = "the file of this node has a sink of this name, which 
                            give one of them another name";
 
 /// A sink that was put, as this node has it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct PutSink {
     /// Its record as the store has it.
     text: String,
@@ -180,8 +180,8 @@ impl SinkBinder for NodeSinks {
             return self.file.bind(topic, sink);
         }
         let refused = |error: &str| BindError::Refused(format!("sink {:?}: {error}", sink.name));
-        let put = self.put.read().all.get(&sink.name).cloned();
-        match put.map(|put| put.made) {
+        let made = self.put.read().all.get(&sink.name).map(|put| put.made.clone());
+        match made {
             Some(Ok(target)) => target.bind(topic, &sink.settings).map_err(|error| refused(&error)),
             Some(Err(fault)) => Err(refused(&fault)),
             None => {

@@ -96,3 +96,18 @@ async fn lines_of_a_request_and_of_a_hand_over_name_the_trace_of_the_caller() {
         assert!(sent.len() == 2 && sent.iter().all(|line| line.matches(TRACE).count() == 2), "{output}");
     }
 }
+
+#[tokio::test]
+async fn the_audit_line_of_a_request_whose_client_went_away_names_it() {
+    let node = Node::start_embedded(PROGRAM, "[node]\naudit = \"log\"").await;
+    let (client, topic) = (client(), format!("{}/v1/topics/orders", node.url()));
+    client.put(&topic).json(&json!({"shards": 1})).send().await.unwrap();
+    let is_named = || node.output().lines().any(|line| line.contains("unknown") && line.contains("gone-1"));
+    let until = Instant::now() + PATIENCE;
+    while !is_named() {
+        duetime_testkit::in_time!(Instant::now() < until, "{}", node.output());
+        let claim =
+            client.post(format!("{topic}/claim")).header("x-request-id", "gone-1").json(&json!({"wait": "20s"}));
+        claim.timeout(Duration::from_millis(500)).send().await.expect_err("nothing is due");
+    }
+}

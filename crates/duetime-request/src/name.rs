@@ -24,11 +24,6 @@ impl RequestName {
         OF_TASK.scope(self.clone(), work)
     }
 
-    /// Does `work` under this name.
-    pub fn sync_scope<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        OF_TASK.sync_scope(self.clone(), work)
-    }
-
     /// Gives `write` the fields of the request that this task works for, if it works for one.
     ///
     /// # Errors

@@ -42,8 +42,8 @@ pub(crate) struct Around {
     pub operations: &'static Operations,
 }
 
-/// What is around every request: looked at, answered in time, counted and recorded. One future, for it is moved as a whole
-/// and allocated for each request: a future for each step would hold the request once more.
+/// What is around every request: counted, named and recorded. Few futures, for they are moved as a whole and allocated
+/// for each request: one for each step would hold the request as often.
 pub(crate) async fn around(State(around): State<Around>, request: Request, next: Next) -> Response<Body> {
     let Around { app, operations } = around;
     let counted = Counted::of(&request);
@@ -51,25 +51,35 @@ pub(crate) async fn around(State(around): State<Around>, request: Request, next:
     let entry = operation.and_then(|operation| Entry::open(&app.options.audit, &*app.clock, operation, &request));
     let trace_id = trace_of(request.headers()).map(|trace| trace.span().trace());
     let name = Arc::new(RequestName { id: request_id::id_of(request.headers()), trace_id });
-    let admitted = name.sync_scope(|| Admitted::look(&app, operation, entry.as_deref(), request));
-    let response = match admitted {
-        Err(problem) => problem.into_response(),
-        Ok(Admitted { request, account, limit }) => {
-            let work =
-                RequestDeadline::after(limit).scope(account.scope(Entry::scope(entry.clone(), next.run(request))));
-            let work = AssertUnwindSafe(tokio::time::timeout(limit, name.scope(work))).catch_unwind();
-            match work.await {
-                Ok(Ok(response)) => memory::held_until_sent(account, response),
-                Ok(Err(_)) => too_late(limit).into_response(),
-                Err(panic) => panicked(panic),
-            }
+    let work = AssertUnwindSafe(answer(&app, operation, entry.clone(), request, next)).catch_unwind();
+    let work = work.map(|answered| {
+        let response = answered.unwrap_or_else(panicked);
+        if let Some(entry) = entry {
+            entry.answered(response.status());
         }
+        counted.answered(&app, &name.id, response)
+    });
+    // Where the client goes away, all of it is dropped under this name too: the entry's line has it.
+    name.scope(work).await
+}
+
+/// The answer to a request: a refusal, or that of its handler, in time.
+async fn answer(
+    app: &HttpParts,
+    operation: Option<&Operation>,
+    entry: Option<Arc<Entry>>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let Admitted { request, account, limit } = match Admitted::look(app, operation, entry.as_deref(), request) {
+        Ok(admitted) => admitted,
+        Err(problem) => return problem.into_response(),
     };
-    if let Some(entry) = entry {
-        // Its line, too, names the request.
-        name.sync_scope(|| entry.answered(response.status()));
+    let work = RequestDeadline::after(limit).scope(account.scope(Entry::scope(entry, next.run(request))));
+    match tokio::time::timeout(limit, work).await {
+        Ok(response) => memory::held_until_sent(account, response),
+        Err(_) => too_late(limit).into_response(),
     }
-    counted.answered(&app, &name, response)
 }
 
 /// A request as it is counted: by the template of its route, its method and its status. It is timed, too.
@@ -98,19 +108,17 @@ impl Counted {
     }
 
     /// The answer as it is sent. A line of the log says what it was.
-    fn answered(self, app: &HttpParts, name: &Arc<RequestName>, response: Response<Body>) -> Response<Body> {
-        let (route, method, status, took) = (self.route(), self.method, response.status(), self.began.elapsed());
-        name.sync_scope(|| {
-            let (status, took_ms) = (status.as_u16(), took.as_millis() as u64);
-            debug!(method, route, status, took_ms, "request is answered");
-        });
+    fn answered(self, app: &HttpParts, id: &str, response: Response<Body>) -> Response<Body> {
+        let (route, method, took) = (self.route(), self.method, self.began.elapsed());
+        let (status, took_ms) = (response.status().as_u16(), took.as_millis() as u64);
+        debug!(method, route, status, took_ms, "request is answered");
         debug_assert!(is_as_documented(&response), "{method} {route} answers {response:?}, and no problem");
         if let Some(ProblemCode(code)) = response.extensions().get() {
             app.meters.auth_refused(code);
         }
-        app.meters.request(route, method, status.as_u16(), took);
+        app.meters.request(route, method, status, took);
         let mut response = with_no_trace(if self.may_be_packed { packed::packed(response) } else { response });
-        response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(&name.id));
+        response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(id));
         if app.test_clock.is_some() {
             // The times in the answer are those of this clock: who compares them with its own learns by how much it is off.
             response.headers_mut().insert(header::DATE, http_date(app.clock.now()));

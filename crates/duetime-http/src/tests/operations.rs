@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, header};
-use duetime_core::{ChangeId, GoneNode, RoutingId, Shard, StoreError, Timestamp, TopicName};
+use duetime_core::{ChangeId, Clock, GoneNode, RoutingId, Shard, StoreError, Timestamp, TopicName};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
 use serde_json::{Value, json};
@@ -211,6 +211,23 @@ async fn a_handler_that_breaks_answers_a_problem_and_the_next_request_works() {
     for _ in 0..20 {
         assert_eq!(api.enqueue("{}").await.status, 201);
     }
+}
+
+/// A clock that breaks.
+#[derive(Debug)]
+struct Broken;
+
+impl Clock for Broken {
+    fn now(&self) -> Timestamp {
+        panic!("boom")
+    }
+}
+
+#[tokio::test]
+async fn what_breaks_before_a_request_has_its_handler_is_answered_too() {
+    let api = TestApi::new().await;
+    let broken = api.again(HttpParts { clock: Arc::new(Broken), ..api.parts.clone() });
+    assert_eq!(broken.get("/v1/topics").await.problem(), (500, "internal".to_owned()));
 }
 
 #[tokio::test]

@@ -51,6 +51,9 @@ async fn a_herd_is_foreseen_with_how_late_its_last_message_will_be() {
         ahead = node.line("duetime_forecast_late_seconds{topic=\"orders\"}").await.unwrap_or_default();
     }
     assert!(ahead <= 20.0, "{ahead}");
+    let rates = node.get("/v1/rates?topic=orders&scope=cluster").await.1;
+    let known = rates["topics"][0]["herd_late_ms"].as_f64().expect("the console warns by it");
+    assert!((19_000.0..=20_000.0).contains(&known), "{rates}");
     assert_eq!(node.line("duetime_forecast{topic=\"orders\",within=\"1h\"}").await.unwrap_or_default(), 2_010.0);
     let payloads = 2_010.0 * PAYLOAD_BYTES as f64;
     let bytes = node.line("duetime_pending_bytes{topic=\"orders\"}").await.unwrap_or_default();

@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { isDown, issueOf, may, slowness } from "./api.js";
 import { age, coded, moment, plain, plural, seconds, waits } from "./format.js";
 import { HowPaused, TopicLink } from "./parts.js";
-import { why } from "./why.js";
+import { LATE_S, why } from "./why.js";
 
 // So many are said at once; the others on demand.
 const SAID_MAX = 3;
@@ -14,8 +14,6 @@ const NAMES_MAX = 3;
 const GONE_AFTER_S = 60;
 // That a node is gone is new for this long; later it is known.
 const GONE_NEW_S = 3600;
-// A herd whose last message is in time is none.
-const HERD_LATE_MS = 1000;
 
 function grouped(all, key) {
   const groups = new Map();
@@ -189,7 +187,7 @@ function ofConsumers(state, topics) {
 function ofHerds({ rates, topics }) {
   const paused = new Set(topics?.filter((topic) => topic.paused).map(({ name }) => name));
   const herds = (rates?.topics ?? []).filter(
-    (one) => one.herd_late_ms > HERD_LATE_MS && !paused.has(one.topic),
+    (one) => one.herd_late_ms > LATE_S * 1000 && !paused.has(one.topic),
   );
   if (!herds.length) return [];
   herds.sort((a, b) => b.herd_late_ms - a.herd_late_ms);

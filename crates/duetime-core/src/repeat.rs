@@ -130,10 +130,10 @@ fn millis(of: Duration) -> u64 {
 }
 
 impl RepeatAsk {
-    /// What to give for this part of it; of what is none, for the whole.
+    /// The field, and why it is refused with what to give, where `part` of it cannot be read, or, if empty, the whole.
     #[must_use]
-    pub fn fix(part: &str) -> &'static str {
-        match part {
+    pub fn refusal(part: &str, why: &str) -> (String, String) {
+        let fix = match part {
             "every" => "give a string with a unit, like \"1h\"",
             "cron" => "give five fields as a string, like \"0 9 * * MON-FRI\"",
             "time_zone" => "give a name as a string, like \"Europe/Berlin\"",
@@ -141,7 +141,10 @@ impl RepeatAsk {
             "times" => "give a whole number, 1 or more",
             "missed" => "give \"skip\" or \"once\"",
             _ => "give {\"every\": \"1h\"} or {\"cron\": \"0 9 * * *\"}",
-        }
+        };
+        let field = if part.is_empty() { "repeat".to_owned() } else { format!("repeat.{part}") };
+        let detail = format!("{field}: {why}; {fix}");
+        (field, detail)
     }
 
     /// The rule with its first message, which falls due at `due` where that is given, else at the first time of the

@@ -50,9 +50,8 @@ pub(crate) fn read_repeat(
     now: Timestamp,
 ) -> Result<Repeat, Refusal> {
     let ask: RepeatAsk = fields::read(raw.get().as_bytes()).map_err(|refusal| {
-        let part = refusal.field.unwrap_or_default();
-        let field = if part.is_empty() { "repeat".to_owned() } else { format!("repeat.{part}") };
-        Refusal::new(refusal.code, format!("{field}: {}; {}", refusal.detail, RepeatAsk::fix(&part))).at(field)
+        let (field, detail) = RepeatAsk::refusal(&refusal.field.unwrap_or_default(), &refusal.detail);
+        Refusal::new(refusal.code, detail).at(field)
     })?;
     if expires_at_a_moment {
         let detail = "expires_at is one moment, and each message of the series would expire then; give expires, which \

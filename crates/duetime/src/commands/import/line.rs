@@ -208,10 +208,7 @@ pub(crate) fn read(line: &[u8]) -> Result<Line, String> {
     }
     let is_said = message.headers.iter().any(|(name, _)| name == REPEAT);
     if let Some(asked) = fields.repeat.filter(|_| !is_said) {
-        let asked = read_json(asked.get().as_bytes()).map_err(|(part, error)| {
-            let field = if part.is_empty() { "repeat".to_owned() } else { format!("repeat.{part}") };
-            format!("{field}: {error}; {}", RepeatAsk::fix(&part))
-        });
+        let asked = read_json(asked.get().as_bytes()).map_err(|(part, error)| RepeatAsk::refusal(&part, &error).1);
         message.repeat = Some(Box::new(asked?));
     }
     message.on_conflict = match fields.on_conflict.as_deref() {

@@ -137,6 +137,16 @@ def main():
         page.get_by_role("dialog").get_by_role("button", name="End it").click()
         expect(other).to_contain_text("serving")
         page.evaluate("location.hash = '#/'")
+        # So it is from anywhere, by the commands.
+        expect(dialog).to_have_count(0)
+        page.keyboard.press("Control+k")
+        page.get_by_role("combobox", name="Go to, or do").fill("drain other")
+        expect(page.get_by_role("option").first).to_contain_text("Drain other …")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("duetime drain -- other")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        page.evaluate("location.hash = '#/'")
 
         # The other node is killed.
         asked("kill other")

@@ -34,7 +34,8 @@ pub struct LinkConfig {
     /// gain nothing: Redis runs scripts one at a time.
     pub connections: usize,
     /// A connection with so many calls in progress is passed over for the next one. Below, calls that are made at about
-    /// the same time share a write, a read and a wake-up on both sides. 0: each call goes over the next connection.
+    /// the same time share a write, a read and a wake-up on both sides. A few, for large answers on one connection are
+    /// read one after the other: with 16, a drain at most once is a fifth slower. 0: each call goes over the next one.
     pub calls_shared: usize,
     /// Longest wait for a connection.
     pub connect_timeout: Duration,

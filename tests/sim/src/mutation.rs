@@ -161,9 +161,6 @@ mutations! {
     "places-of-others", "a new shard has the places that old ones gave up": [
         piece(BOUND, "if most and ARGV[15] == '1' then", "if false then"),
     ];
-    "claims-move", "what is claimed stays in its shard where there is a bound": [
-        piece(TAKE, "local stays = held and A[5] == '1' and", "local stays = false and"),
-    ];
     "ack-of-any-score", "a receipt is the score of its own claim": [
         piece(SETTLE, "if is == mine then", "if is then"),
     ];

@@ -226,7 +226,6 @@ async fn fail_over(world: &World, shared: &Shared) {
         shared.upsets.fetch_add(1, Ordering::Relaxed);
         let master = world.dice.below(world.masters.count() as u64);
         world.masters.fail_over(usize::try_from(master).expect("few"));
-        world.witness.forget_claims();
         shared.upsets.fetch_add(1, Ordering::Relaxed);
         sleep(millis(world.dice.below(1_500))).await;
     }

@@ -12,6 +12,8 @@ use crate::clients::{Client, FAR};
 
 /// Ids of one large request, more than a shard remembers the removal of.
 const MANY: u64 = 60;
+/// Ids that fall due together.
+const CROWD: u64 = 12;
 /// Answers lost while a large request is under way, in a thousand.
 const BURST_PERMILLE: u64 = 300;
 /// What consumers refuse for good, until it is redriven.
@@ -78,6 +80,15 @@ impl Client {
                     assert_eq!(word, "scheduled", "{name}");
                 }
             }
+            self.dice().pause(PAUSE_MS_MAX).await;
+        }
+    }
+
+    /// Enqueues many that fall due together, again and again: more than may be in flight where there is a bound.
+    pub async fn crowd(self, times: u64) {
+        for time in 0..times {
+            let ids: Vec<MessageId> = (0..CROWD).map(|n| id(&format!("crowd-{time}-{n}"))).collect();
+            self.enqueue_all(&ids, self.near(), false, "first", OnConflict::Reject).await;
             self.dice().pause(PAUSE_MS_MAX).await;
         }
     }

@@ -96,11 +96,6 @@ impl Masterwise {
         self.known.lock().passed.clone()
     }
 
-    /// A failover takes claims back.
-    pub fn forget_claims(&self) {
-        self.known.lock().claimed.clear();
-    }
-
     /// Counts what is claimed and has not run out, in all shards of the orders.
     fn count_claims(&self, db: &Db, key: &[u8], index: u32, now_ms: i64) {
         let Some(most) = self.max_in_flight else { return };
@@ -111,11 +106,8 @@ impl Masterwise {
         let top = (now_ms * 1_000 + 999) as f64;
         let in_flight = known.claimed.values().flatten().filter(|score| **score > top).count();
         if in_flight > most as usize && known.passed.is_none() {
-            let each =
-                known.claimed.iter().map(|(index, all)| (index, all.iter().filter(|score| **score > top).count()));
-            let each: BTreeMap<_, _> = each.collect();
-            known.passed =
-                Some(format!("{in_flight} orders are in flight at {now_ms}, {most} may be: {each:?} by shard"));
+            let by_shard = &known.claimed;
+            known.passed = Some(format!("{in_flight} orders are in flight at {now_ms}, {most} may be: {by_shard:?}"));
         }
     }
 

@@ -52,6 +52,7 @@ const GIVEN_UP: u64 = 4;
 const GRACE_MS_MAX: u64 = 500;
 /// How often a mover stops after a step where much is to happen meanwhile.
 const DOZES_OFTEN_PERMILLE: u64 = 400;
+/// Longest stop of a mover.
 const DOZE_MS_MAX: u64 = 20_000;
 /// Shards a node may be asked to scan.
 const SHARDS_MAX: u32 = 16;
@@ -142,11 +143,11 @@ pub fn drafts() -> TopicName {
 
 /// A topic as its users want it.
 pub fn wanted(shards: u32) -> TopicChange {
-    wanted_with(shards, Duration::ZERO, false, None)
+    wanted_to_remember(shards, Duration::ZERO)
 }
 
 pub fn wanted_to_remember(shards: u32, remember: Duration) -> TopicChange {
-    wanted_with(shards, remember, false, None)
+    TopicChange::whole(&TopicConfig { remember, ..config(shards) })
 }
 
 /// What a node scans that has all shards to itself.
@@ -155,21 +156,15 @@ pub fn every_shard() -> OwnedShards {
     OwnedShards(names.iter().flat_map(|name| (0..SHARDS_MAX).map(move |index| (name.clone(), index))).collect())
 }
 
-/// A topic that remembers for so long, and has a watermark or none, and a bound of what is in flight or none.
-fn wanted_with(shards: u32, remember: Duration, watermark: bool, max_in_flight: Option<u32>) -> TopicChange {
-    let shards = ShardCount::Fixed(shards);
-    let config = TopicConfig {
-        shards,
+fn config(shards: u32) -> TopicConfig {
+    TopicConfig {
+        shards: ShardCount::Fixed(shards),
         visibility_timeout: VISIBILITY,
-        remember,
-        watermark,
-        max_in_flight,
         // Longer than any world, and more than it has: whatever is removed by it should have stayed.
         dead_retention: Some(DEAD_RETENTION),
         dead_max: Some(DEAD_MAX),
         ..TopicConfig::default()
-    };
-    TopicChange::whole(&config)
+    }
 }
 
 impl World {
@@ -254,10 +249,12 @@ impl World {
 
     /// The topic as its users want it in this world.
     fn wanted(&self, topic: &TopicName, shards: u32) -> TopicChange {
-        let remembers = self.remembers && *topic == orders();
-        let remember = if remembers { REMEMBERED_FOR } else { Duration::ZERO };
-        let max_in_flight = self.max_in_flight.filter(|_| *topic == orders());
-        wanted_with(shards, remember, self.watermark && *topic == orders(), max_in_flight)
+        if *topic != orders() {
+            return wanted(shards);
+        }
+        let remember = if self.remembers { REMEMBERED_FOR } else { Duration::ZERO };
+        let Self { watermark, max_in_flight, .. } = *self;
+        TopicChange::whole(&TopicConfig { remember, watermark, max_in_flight, ..config(shards) })
     }
 
     pub async fn request(&self, node: &Node, topic: &TopicName, shards: u32) {
@@ -316,7 +313,8 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
     let trace = Arc::new(Trace::new(keeps_lines));
     *seen.0.lock() = Some((history.clone(), trace.clone()));
     let is_long = matches!(trouble.course, Course::Long) && !trouble.empties;
-    let max_in_flight = marks::max_in_flight(plan.seed).filter(|_| is_long && !trouble.clocks);
+    let max_in_flight = marks::max_in_flight(plan.seed).filter(|_| is_long && !trouble.clocks && !trouble.failovers);
+    let shards_max = u64::from(max_in_flight.unwrap_or(marks::ORDERS_SHARDS_MAX));
     let witness = Masterwise::new(history.clone(), trace.clone(), max_in_flight);
     let deps = MasterDeps {
         truth: clock.clone(),
@@ -347,7 +345,7 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         max_in_flight,
         trouble,
     });
-    let (mut last, more) = (1 + u32::try_from(dice.below(6)).expect("few"), 1 + dice.below(3));
+    let (mut last, more) = (1 + u32::try_from(dice.below(shards_max.min(6))).expect("few"), 1 + dice.below(3));
     if matches!(trouble.course, Course::Crossing | Course::Revived | Course::Letters | Course::Series | Course::Removed)
     {
         last = 1;
@@ -414,6 +412,9 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
     for n in 0..most(Part::Producers, PRODUCERS, 1) {
         producers.spawn(client.clone().produce(format!("p{n}"), most(Part::Ids, LIVES, LIVES_FEW)));
     }
+    if max_in_flight.is_some() {
+        producers.spawn(client.clone().crowd(most(Part::Ids, marks::CROWDS, 1)));
+    }
     // Where clocks jump nothing says when a sending is over.
     if !trouble.clocks && (trouble.network || trouble.stops) {
         producers.spawn(client.clone().give_up("g".to_owned(), GIVEN_UP));
@@ -442,13 +443,12 @@ async fn live(plan: &Plan, left_out: Option<Mutation>, keeps_lines: bool, seen: 
         replicas.spawn(replicate(world.clone()));
     }
     producers.spawn(crate::faults::direct(world.clone(), nodes.clone(), shared.clone()));
-
     let mut movers = Vec::new();
     while !producers.is_empty() {
         let node = &nodes[usize::try_from(dice.below(nodes.len() as u64)).expect("few")];
         match if plan.has(Part::Changes) { dice.below(8) } else { 4 } {
             0 | 1 => {
-                last = 1 + u32::try_from(dice.below(8)).expect("few");
+                last = 1 + u32::try_from(dice.below(shards_max)).expect("few");
                 world.request(node, &orders(), last).await;
             }
             2 => {

@@ -120,9 +120,7 @@ impl Context {
             shards,
             previous: seen.routing.shards,
             state: RoutingState::Moving,
-            seed: seen.routing.seed,
-            watermark: seen.routing.watermark,
-            max_in_flight: seen.routing.max_in_flight,
+            ..seen.routing.clone()
         };
         let new = RoutingRecord { routing, desired: None, earlier: seen.earlier.clone() };
         match self.given.authority.swap_routing(topic, seen, &new).await {

@@ -2,6 +2,7 @@
 //!
 //! It begins at the fence each time, and each time that is right: every step is idempotent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duetime_core::resize_store::{DeadlineFloor, Inspected};
@@ -163,7 +164,12 @@ async fn empty_sources(context: &Context, topic: &TopicName, routing: &Routing) 
             let owned = context.given.owned.borrow();
             dirty.iter().filter(|index| impatient || owned.has(topic, **index)).copied().collect()
         };
-        clear_all(context, topic, routing, &due, begun).await?;
+        let left = clear_all(context, topic, routing, &due, begun).await?;
+        // By then only what is in flight is left.
+        if left > 0 && begun.elapsed() >= LEAVE_FOR {
+            let why = "messages in flight stay in their shards until they are settled or their claims run out";
+            context.tracks.blocked(topic, why.to_owned());
+        }
         unclean = dirty;
         // What is claimed for long is not looked for all the time.
         let longest = if routing.max_in_flight.is_some() { LOOK_AGAIN_MAX } else { LOOK_AGAIN };
@@ -191,19 +197,23 @@ async fn bring_strays_home(
     Ok(!strays.is_empty())
 }
 
+/// Moves what has another home; how many messages are left where they are.
 async fn clear_all(
     context: &Context,
     topic: &TopicName,
     routing: &Routing,
     shards: &[u32],
     begun: Instant,
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
     let leave = if begun.elapsed() < LEAVE_FOR { context.given.config.leave_due_within } else { Duration::ZERO };
+    let all = AtomicU64::new(0);
+    let left = &all;
     each(context, shards.iter().copied(), |from| async move {
-        mover::clear(context, topic, routing, from, leave).await?;
+        left.fetch_add(mover::clear(context, topic, routing, from, leave).await?.left, Ordering::Relaxed);
         Ok(())
     })
-    .await
+    .await?;
+    Ok(all.into_inner())
 }
 
 async fn each<F: Future<Output = Result<(), StoreError>>>(

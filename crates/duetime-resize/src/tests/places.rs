@@ -51,3 +51,22 @@ async fn what_is_claimed_in_a_shard_that_the_topic_does_not_have_comes_home() {
     run_for(&resizer, Duration::from_secs(60)).await;
     world.check(100).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waits_for_what_is_in_flight_says_so() {
+    let world = World::with(2, 0).await;
+    world.bound(8).await;
+    for n in 0..8 {
+        world.enqueue(&n.to_string(), Duration::ZERO).await;
+    }
+    let source = world.record().await.routing.shard(&world.topic, 1);
+    let request = ClaimRequest { visibility: Duration::from_secs(86_400), ..claim_request(4) };
+    let claim = world.store.claim(&source, world.clock.now(), &request).await.unwrap();
+    assert!(!claim.messages.is_empty());
+    let resizer = world.resizer(ResizeConfig::default());
+    world.request(&resizer, 1).await.unwrap();
+    world.look().await;
+    run_for(&resizer, Duration::from_secs(60)).await;
+    let blocked = resizer.progress(&world.topic).await.unwrap().expect("it is under way").blocked;
+    assert!(blocked.as_ref().is_some_and(|why| why.contains("in flight")), "{blocked:?}");
+}

@@ -91,3 +91,27 @@ pub async fn under_another_record_a_shard_begins_without_places(factory: &dyn St
     let refused = world.store.hand_over_places(&earlier, 3).await.unwrap_err();
     assert!(matches!(refused, StoreError::Stale(_)), "{refused:?}");
 }
+
+pub async fn no_bound_is_taken_that_the_shards_cannot_keep_and_none_is_changed_while_ids_move(
+    factory: &dyn StoreFactory,
+) {
+    let mut world = World::with_max_in_flight(factory, 15).await;
+    let put = async |world: &World, max_in_flight: Option<u32>| {
+        let all = world.store.topics().await.unwrap();
+        let mut record = all.into_iter().find(|record| record.name == world.record.name).expect("it is there");
+        let seen = record.version;
+        record.version += 1;
+        record.config.max_in_flight = max_in_flight;
+        world.store.put_topic(&record, Some(seen)).await.map(drop)
+    };
+    let refused = put(&world, Some(2)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict)), "three shards: {refused:?}");
+    put(&world, Some(16)).await.unwrap();
+    put(&world, Some(15)).await.unwrap();
+    world.begin(MORE).await;
+    for other in [Some(16), None] {
+        let refused = put(&world, other).await;
+        assert!(matches!(refused, Err(StoreError::Conflict)), "{other:?}: {refused:?}");
+    }
+    put(&world, Some(15)).await.unwrap();
+}

@@ -38,6 +38,7 @@ macro_rules! resize_conformance {
             in_flight::what_is_claimed_stays_where_it_is_until_it_has_run_out,
             in_flight::a_new_shard_has_as_many_in_flight_as_places_were_handed_over,
             in_flight::under_another_record_a_shard_begins_without_places,
+            in_flight::no_bound_is_taken_that_the_shards_cannot_keep_and_none_is_changed_while_ids_move,
             moves::a_scan_meets_every_message_in_whatever_state,
             moves::a_scan_in_pages_misses_nothing_that_stays,
             moves::a_receipt_of_the_source_shard_settles_nothing_that_the_new_home_gave_out,

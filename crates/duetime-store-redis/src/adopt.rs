@@ -87,16 +87,17 @@ async fn put_back(
     let copied = settings::settings(calls, topic, life).await?;
     let best = [known, copied].into_iter().flatten().max_by_key(|record| record.version);
     let config = ask.config.clone().or_else(|| best.as_ref().map(|record| record.config.clone()));
+    let config = config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?;
     // A topic has a watermark from its creation on, or never.
-    let watermark = best.as_ref().map(|record| record.config.watermark);
-    let config = config.map(|config| TopicConfig { watermark: watermark.unwrap_or(config.watermark), ..config });
-    let routing = config.iter().fold(routing, Routing::under);
+    let watermark = best.as_ref().map_or(config.watermark, |record| record.config.watermark);
+    let config = TopicConfig { watermark, ..config };
+    let routing = routing.under(&config);
     let of_this_life = |found: &FoundShard| found.inspected.as_ref().is_some_and(|shard| shard.routing.life() == life);
     let last = found.iter().rposition(of_this_life).unwrap_or(0);
     let version = best.as_ref().map_or(1, |record| record.version + 1);
     let record = TopicRecord {
         name: topic.clone(),
-        config: config.ok_or_else(|| StoreError::SettingsUnknown(topic.to_string()))?,
+        config,
         desired: None,
         max_shards_ever: u32::try_from(last + 1).unwrap_or(SHARDS_MAX).max(routing.reach()),
         pause: best.as_ref().and_then(|record| record.pause().cloned()).map(|note| note.at_version(version)),
@@ -107,7 +108,11 @@ async fn put_back(
         created_at_ms: best.as_ref().map_or(now, |record| record.created_at_ms),
         routing,
     };
-    record.check_in_flight(&record.config).map_err(StoreError::Setup)?;
+    record.check_in_flight(&record.config).map_err(|_| {
+        let shards = record.routing.reach();
+        let why = format!("max_in_flight is less than the {shards} shards that were found, over which it is divided");
+        StoreError::Setup(format!("{why}; adopt the topic with settings that have {shards} or more, or leave it out"))
+    })?;
     let swap = Swap { seen, new: &stored::write(&record, None), noted, life, ..Swap::default() };
     if !catalog::swap(calls, topic, swap).await? {
         return Err(StoreError::Conflict);

@@ -187,8 +187,8 @@ async fn who_waits_for_a_place_is_told_so_and_gets_it_when_one_is_settled_or_run
     let next = explained["next"].as_str().unwrap();
     assert!(next.contains("max_in_flight = 1") && next.contains("1 are in flight, and 1 may be"), "{next}");
 
-    // Who waits already is given the next one as soon as there is a place: by asking alone, less and less often, it would
-    // have it after some 750 ms.
+    // Who waits already is given the next one as soon as there is a place: by asking alone, less and less often, it
+    // would have it after some 750 ms.
     let began = Instant::now();
     let settled = async {
         let_pass(Duration::from_millis(400), Because::Rate).await;

@@ -144,8 +144,8 @@ pub fn plan(load: &SizingArgs) -> Sizing {
     let delivered = costs::delivered(load.store, load.sink);
     let all =
         [(rate, costs::enqueued(load.store)), (cancelled, costs::cancelled(load.store)), (rate - cancelled, delivered)];
-    let redis_us: f64 = all.iter().map(|(count, costs)| count * costs.redis.of(load.batch)).sum();
-    let node_us: f64 = all.iter().map(|(count, costs)| count * costs.node.of(load.batch)).sum();
+    let redis_us: f64 = all.iter().map(|(count, costs)| count * costs.redis.of(load.batch, USED_MAX)).sum();
+    let node_us: f64 = all.iter().map(|(count, costs)| count * costs.node.of(load.batch, USED_MAX)).sum();
     let each = costs::bytes_besides_payload(load.store).saturating_add(load.payload);
     let pending_bytes = load.pending.saturating_mul(each);
     // A herd is claimed in batches, however it came.
@@ -160,7 +160,7 @@ pub fn plan(load: &SizingArgs) -> Sizing {
             shards: SHARDS_FOR_EACH,
             nodes: 1,
             cores: parts(node_us, 1e6 * USED_MAX),
-            herd_seconds: herd_seconds(delivered.node.of(HERD_BATCH)),
+            herd_seconds: herd_seconds(delivered.node.of(HERD_BATCH, 1.0)),
         };
     }
     let by_processor = parts(redis_us, 1e6 * USED_MAX);
@@ -185,7 +185,7 @@ pub fn plan(load: &SizingArgs) -> Sizing {
         shards,
         nodes,
         cores: load.node_cores,
-        herd_seconds: herd_seconds(delivered.redis.of(HERD_BATCH) / masters as f64),
+        herd_seconds: herd_seconds(delivered.redis.of(HERD_BATCH, 1.0) / masters as f64),
     }
 }
 

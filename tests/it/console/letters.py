@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from browser import asking, axe, chromium, pages_in, put
 
 SEEN_WITHIN_MS = 20_000
-CLOSED, WEIRD = 31, 2
+CLOSED, WEIRD, MORE = 31, 2, 30
 # A number that JavaScript cannot hold, and a key that is there twice.
 JSON_SENT = '{"order":12345678901234567890,"of":[1,{"a":"x: {y}"}],"of":[]}'
 JSON_SHOWN = """{
@@ -234,7 +234,7 @@ def main():
         # Ten first: the rest is offered when it is known what became of them, and then goes with its example.
         page.goto(f"{url}/#/dead/orders")
         group("is closed").get_by_role("button", name="Redrive 10 first …").click()
-        expect(dialog).to_contain_text("the rest of this reason is left alone until then")
+        expect(dialog).to_contain_text("the others are left alone until then")
         dialog.get_by_label("Then the rest, ").uncheck()
         dialog.get_by_role("button", name="Redrive them").click()
         expect(outcomes).to_contain_text("10 wait still")
@@ -273,16 +273,49 @@ def main():
         outcomes.get_by_role("button", name="Stop here").click()
         expect(outcomes).to_have_count(0)
         taken(10, "nack", {"dead": True, "reason": "the shop 7 is closed"})
-        # By itself it stops where one dies again, and else goes on with as many as were agreed to.
+        # A topic that does not remember cannot tell what became of them: it stops, and asks.
         plans = lambda: api("GET", f"{topic}/plans")[1]["plans"]
+        dead = lambda: api("GET", topic)[1]["dead"]
+        api("POST", f"{topic}/messages", [{"id": f"more-{n:02}"} for n in range(MORE)])
+        taken(MORE, "nack", {"dead": True, "reason": "the shop 7 is closed"})
+        there = dead()
+        expect(group("is closed")).to_contain_text(f"{there} 100 %")
+        group("is closed").get_by_role("button", name="Redrive 10 first …").click()
+        for said in ("orders does not remember whether its messages were delivered", "what was not stays a dead letter"):
+            expect(dialog).to_contain_text(said)
+        dialog.get_by_role("button", name=f"Redrive 10, then up to {there - 10} more").click()
+        taken(10, "ack", {})
+        expect(page.get_by_role("status").last).to_contain_text("Stopped: that 10 were delivered is not known, and the others stay.")
+        expect(rest).to_be_enabled()
+        assert (dead(), plans()) == (there - 10, []), plans()
+        outcomes.get_by_role("button", name="Stop here").click()
+        # One that remembers can, and more than ten that are ticked go in the same way.
+        api("PUT", topic, {"remember": "1h"})
+        page.goto(f"{url}/#/dead/orders?all=yes")
+        expect(letters.locator("li")).to_have_count(25)
+        names = letters.locator("summary .mono").all_inner_texts()[:12]
+        for name in names:
+            letters.get_by_label(f"tick {name}").check()
+        letters.get_by_role("button", name="Redrive 12 ticked …").click()
+        expect(dialog).to_contain_text("Redrive 10 dead letters of orders, then up to 2 more")
+        dialog.get_by_role("button", name="Redrive 10, then up to 2 more").click()
+        taken(9, "ack", {})
+        expect(outcomes).to_contain_text("9 delivered")
+        assert dead() == there - 20
+        taken(1, "ack", {})
+        expect(page.get_by_role("status").last).to_contain_text("All of them were delivered. 2 messages are due.")
+        expect(outcomes).to_have_count(0)
+        assert sorted(taken(2, "ack", {})) == sorted(names[10:]), names
+        page.goto(f"{url}/#/dead/orders")
+        # By itself it stops where one dies again, and else goes on with as many as were agreed to.
         for acked in (1, 10):
-            rest = api("GET", topic)[1]["dead"] - 10
-            assert rest > 0
+            rest = dead() - 10
+            expect(group("is closed")).to_contain_text(f"{rest + 10} 100 %")
             group("is closed").get_by_role("button", name="Redrive 10 first …").click()
             expect(dialog.get_by_label(f"Then the rest, {rest} messages")).to_be_checked()
             expect(dialog).to_contain_text(f"Redrive 10 dead letters of orders, then up to {rest} more")
             dialog.get_by_role("button", name=f"Redrive 10, then up to {rest} more").click()
-            expect(outcomes).to_contain_text("The rest follows when all of these have left")
+            expect(outcomes).to_contain_text("The rest follows when all of these were delivered")
             if acked < 10:
                 taken(9, "nack", {"dead": True, "reason": "the shop 7 is closed"})
             taken(acked, "ack", {})

@@ -1,15 +1,15 @@
 // What broke, and is it fixed?
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ask, get, may, topicPath } from "../api.js";
+import { get, may, topicPath } from "../api.js";
 import { coded, command, moment, number, plain, plural, redrivenOf } from "../format.js";
-import { Outcomes, watch } from "./outcomes.js";
+import { FIRST, Outcomes } from "./outcomes.js";
 import { Letters } from "./letters.js";
-import { PlanFirst, Plans, isTyped } from "./plans.js";
+import { PlanFirst, Plans } from "./plans.js";
+import { Redrive } from "./redrive.js";
 import {
   Barred,
   Commands,
-  Confirm,
   Failed,
   complain,
   tell,
@@ -19,8 +19,6 @@ import {
 } from "../parts.js";
 import { Table } from "../table.js";
 
-// Of each reason so many are redriven first.
-const SAMPLES = 10;
 const READ_EVERY_MS = 15_000;
 const FEW = 500;
 const isNew = (group) => group.last_day === group.count;
@@ -63,7 +61,7 @@ async function read(topic, signal, before) {
   const answer = await get(
     topicPath(
       topic,
-      `/dead/groups?samples=${SAMPLES}${before ? `&cursor=${coded(before.next)}` : ""}`,
+      `/dead/groups?samples=${FIRST}${before ? `&cursor=${coded(before.next)}` : ""}`,
     ),
     signal,
   );
@@ -81,7 +79,7 @@ async function read(topic, signal, before) {
             last_day: known.last_day + group.last_day,
             first: Math.min(known.first, group.first),
             last: Math.max(known.last, group.last),
-            ids: [...known.ids, ...group.ids].slice(0, SAMPLES),
+            ids: [...known.ids, ...group.ids].slice(0, FIRST),
           },
     );
   }
@@ -137,18 +135,16 @@ export function Dead({ topic }) {
   };
   if (!answer)
     return problem ? html`<${Failed} problem=${problem} />` : html`<p class="quiet">…</p>`;
-  // `group`: of whose reason there are others.
-  const redrive = async (ids, group, goesOn) => {
-    const { done, results } = await ask("POST", topicPath(topic, "/dead/redrive"), { ids });
-    tell(`${number(done)} of ${number(ids.length)} are scheduled again.`);
-    const begun = results.filter(({ outcome }) => outcome === "redriven").map(({ id }) => id);
-    if (begun.length) watch(topic, begun, group, goesOn);
-    anew();
-  };
-  const restOf = ({ reason: of, example, count, ids }) => ({
-    reason: of,
-    example,
-    rest: count - ids.length,
+  // Of what is not read yet all may be of this reason.
+  const unread = answer.next ? Math.max(0, (dead ?? 0) - answer.read) : 0;
+  const countOf = ({ count }) => count + unread;
+  const lettersOf = (row) => ({
+    reason: row.reason,
+    example: row.example,
+    ids: row.ids,
+    count: countOf(row),
+    before: row.redriven_before,
+    isPart: Boolean(answer.next),
   });
   const plan = (action, { reason: of, example }) => ({ what: { action, reason: of }, example });
   const columns = [
@@ -216,24 +212,8 @@ export function Dead({ topic }) {
             cell: (row) =>
               html`
                 <div class="row">
-                  ${
-                    row.count > SAMPLES &&
-                    html`
-                    <button
-                      onClick=${() =>
-                        setDoing({
-                          ids: row.ids,
-                          before: row.redriven_before,
-                          group: restOf(row),
-                          goesOn: true,
-                        })}
-                    >
-                      Redrive ${SAMPLES} first …
-                    </button>
-                  `
-                  }
-                  <button onClick=${() => setDoing(plan("redrive", row))}>
-                    Redrive all …
+                  <button onClick=${() => setDoing({ letters: lettersOf(row) })}>
+                    Redrive ${countOf(row) > FIRST ? `${FIRST} first ` : ""}…
                   </button>
                   <button
                     class="danger"
@@ -246,11 +226,11 @@ export function Dead({ topic }) {
           },
         ]),
   ];
-  const { ids, what } = doing ?? {};
-  const then = ids && doing.goesOn ? `then up to ${number(doing.group.rest)} more` : "";
+  const { letters, what } = doing ?? {};
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
-    <${Outcomes} topic=${topic} onRest=${(group) => setDoing(plan("redrive", group))} />
+    <${Outcomes} topic=${topic} onRest=${(rest) =>
+      setDoing(rest.ids.length ? { letters: { ...rest, isRest: true } } : plan("redrive", rest))} />
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} onEnded=${anew} />
     <div class="card">
       <h2>
@@ -272,13 +252,14 @@ export function Dead({ topic }) {
             }}
           >
             Read on
-          </button> Counts and reasons are of those that are read; “all” means all there are. By
-          command: <code>${command("dead redrive", { all: true }, topic)}</code>
+          </button> Counts and reasons are of those that are read; what is redriven or purged of a
+          reason is of all there are.
         </p>
       `
       }
       <p class="quiet">
-        Remove the cause first, redrive ten, see what becomes of them, then redrive the rest.
+        Remove the cause first. Of more than ten the first ten are redriven, and the rest when these
+        were delivered.
       </p>
       <${Barred} scope="admin" what="Redrive and purge" />
       <${Table}
@@ -307,37 +288,14 @@ export function Dead({ topic }) {
       />
     </div>
     ${
-      ids &&
+      letters &&
       html`
-      <${Confirm}
-        title="Redrive ${plural(ids.length, "dead letter")} of ${topic}${then && `, ${then}`}"
-        label=${then ? `Redrive ${number(ids.length)}, ${then}` : "Redrive them"}
-        typed=${then && isTyped("redrive", doing.group.rest) ? topic : undefined}
+      <${Redrive}
+        topic=${topic}
+        of=${letters}
+        onDone=${anew}
         onClose=${() => setDoing(null)}
-        onDone=${() => redrive(ids, doing.group, doing.goesOn)}
-        commands=${html`
-          <${Commands}
-            method="POST"
-            path=${topicPath(topic, "/dead/redrive")}
-            body=${{ ids: ids.slice(0, 3) }}
-            command=${`${command("dead redrive", {}, topic, ...ids.slice(0, 3))} …`}
-          />
-        `}
-      >
-        <p>
-          They are due at once, with all their attempts. What becomes of them is shown; the rest of
-          this reason is left alone until then.
-        </p>
-        <label class="check">
-          <input
-            type="checkbox"
-            checked=${Boolean(doing.goesOn)}
-            onChange=${(event) => setDoing({ ...doing, goesOn: event.target.checked })}
-          />Then the rest, ${plural(doing.group.rest, "message")}, if all of these leave the topic
-        </label>
-        ${doing.before > 0 && html`<p>Of all of this reason, ${redrivenOf(doing.before)}.</p>`}
-        <p class="quiet">${ids.slice(0, 5).map(plain).join(", ")} …</p>
-      <//>
+      />
     `
     }
     ${
@@ -347,7 +305,6 @@ export function Dead({ topic }) {
         key=${reason}
         topic=${topic}
         reason=${reason}
-        redrive=${redrive}
         onChanged=${anew}
         onClose=${() => look({ reason: "", all: "" })}
       />

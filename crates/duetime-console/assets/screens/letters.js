@@ -5,8 +5,8 @@ import { ask, get, may, topicPath } from "../api.js";
 import { coded, command, moment, number, plain, plural, redriven } from "../format.js";
 import { Commands, Confirm, Failed, tell, useAnswer, useLive } from "../parts.js";
 import { EditLetter, isEditable } from "./edit_letter.js";
-import { Elsewhere, resend } from "./elsewhere.js";
 import { Before, Payload, Size, headersOf } from "./payload.js";
+import { Redrive } from "./redrive.js";
 
 const PAGE = 25;
 // A page of the node may have none of a reason that is rare; so many are read for one of this list.
@@ -48,8 +48,7 @@ function Letter({ topic, letter, children }) {
   `;
 }
 
-// `redrive` redrives ids and shows what becomes of them.
-export function Letters({ topic, reason, redrive, onChanged, onClose }) {
+export function Letters({ topic, reason, onChanged, onClose }) {
   const state = useLive();
   const acts = may(state, "admin");
   const path = topicPath(topic, `/dead?limit=${PAGE}${reason ? `&reason=${coded(reason)}` : ""}`);
@@ -63,8 +62,6 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
   const [ticked, setTicked] = useState(new Set());
   const [open, setOpen] = useState(new Set());
   const [doing, setDoing] = useState(null);
-  // The topic they are redriven in; "": their own.
-  const [to, setTo] = useState("");
   const heading = useRef();
   useEffect(() => {
     heading.current.focus({ preventScroll: true });
@@ -89,23 +86,10 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
     tell(`${number(answered.done)} of ${number(ids.length)} are removed for good.`);
     done(ids);
   };
-  const begin = (action, ids) => () => {
-    setTo("");
-    setDoing({ action, ids });
-  };
+  const begin = (action, ids) => () => setDoing({ action, ids });
   const { action, ids = [] } = doing ?? {};
   const named = `${ids.slice(0, NAMED_MAX).map(plain).join(", ")}${ids.length > NAMED_MAX ? " …" : ""}`;
   const what = plural(ids.length, "dead letter");
-  const how = action === "redrive" && to ? { to } : {};
-  const same = (verb, method, rest) =>
-    html`
-      <${Commands}
-        method=${method}
-        path=${topicPath(topic, rest)}
-        body=${{ ids, ...how }}
-        command=${command(`dead ${verb}`, how, topic, ...ids)}
-      />
-    `;
   return html`
     <section class="card" aria-labelledby="letters-title">
       <div class="row spread">
@@ -224,25 +208,12 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
     ${
       action === "redrive" &&
       html`
-      <${Confirm}
-        title="Redrive ${what} of ${topic}"
-        label="Redrive ${ids.length === 1 ? "it" : "them"}"
+      <${Redrive}
+        topic=${topic}
+        of=${{ ids }}
+        onDone=${() => done(ids)}
         onClose=${() => setDoing(null)}
-        onDone=${async () => {
-          // Also where some stayed: the others left.
-          try {
-            if (to) tell(await resend(topic, ids, how));
-            else await redrive(ids);
-          } finally {
-            done(ids);
-          }
-        }}
-        commands=${same("redrive", "POST", "/dead/redrive")}
-      >
-        <${Elsewhere} topic=${topic} to=${to} onChange=${setTo} />
-        <p>They are due at once, with all their attempts.</p>
-        <p class="quiet">${named}</p>
-      <//>
+      />
     `
     }
     ${
@@ -255,7 +226,14 @@ export function Letters({ topic, reason, redrive, onChanged, onClose }) {
         typed=${topic}
         onClose=${() => setDoing(null)}
         onDone=${() => purge(ids)}
-        commands=${same("purge", "DELETE", "/dead")}
+        commands=${html`
+          <${Commands}
+            method="DELETE"
+            path=${topicPath(topic, "/dead")}
+            body=${{ ids }}
+            command=${command("dead purge", {}, topic, ...ids)}
+          />
+        `}
       >
         <p>They are removed and cannot be brought back.</p>
         <p class="quiet">${named}</p>

@@ -39,7 +39,7 @@ import {
 const TYPED_ABOVE = 1000;
 const TYPED_FROM_OF_DELETES = 50;
 const SEEN_EVERY_MS = 2000;
-export const RATE = 100;
+const RATE = 100;
 // As the node allows it.
 const RATE_MAX = 10_000;
 const WORDS = {
@@ -145,10 +145,33 @@ function Meant({ topic, found, what, example, takes }) {
   `;
 }
 
+// How many messages a second, at most; whether what is typed can be that, and the field.
+export function useRate() {
+  const [text, setText] = useState(String(RATE));
+  const typed = Number(text.replaceAll(",", ""));
+  const valid = text.trim() !== "" && Number.isInteger(typed) && typed >= 1 && typed <= RATE_MAX;
+  const field = html`
+    <label>
+      Messages a second, at most
+      <input
+        inputmode="numeric"
+        value=${text}
+        onInput=${(event) => setText(event.target.value)}
+        aria-invalid=${!valid}
+      />
+    </label>
+    ${
+      !valid &&
+      html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`
+    }
+  `;
+  return { perSecond: valid ? typed : RATE, valid, field };
+}
+
 // What would be done, and to how many; then does it.
 export function PlanFirst({ topic, what, example, onClose }) {
   const [state, set] = useState({});
-  const [rate, setRate] = useState(String(RATE));
+  const rate = useRate();
   const started = useRef(false);
   const path = topicPath(topic, "/plans");
   const count = () => {
@@ -180,9 +203,6 @@ export function PlanFirst({ topic, what, example, onClose }) {
     begun.add(plan.id);
     tell("It has begun, on the server; it can be stopped under “Bulk actions”.");
   };
-  const perSecond = Number(rate.replaceAll(",", ""));
-  const valid =
-    rate.trim() !== "" && Number.isInteger(perSecond) && perSecond >= 1 && perSecond <= RATE_MAX;
   const [verb, means] = WORDS[what.action];
   const found = useLive().topics?.find((one) => one.name === topic);
   // A count that ended early says little: then as many are agreed to as there are.
@@ -190,11 +210,11 @@ export function PlanFirst({ topic, what, example, onClose }) {
   const whole = plan?.count_complete;
   const upTo = plan && (whole ? plan.expected : Math.max(plan.expected, there ?? 0));
   const all = plan ? `${whole ? "" : "up to "}${plural(upTo, "message")}` : "… messages";
-  const agreed = { at_most: Math.max(1, upTo ?? 1), per_second: valid ? perSecond : RATE };
+  const agreed = { at_most: Math.max(1, upTo ?? 1), per_second: rate.perSecond };
   const takes =
     upTo > 0 &&
-    valid &&
-    `${whole ? "about" : "up to"} ${seconds(Math.max(1, upTo / perSecond))}, on the server`;
+    rate.valid &&
+    `${whole ? "about" : "up to"} ${seconds(Math.max(1, upTo / rate.perSecond))}, on the server`;
   return html`
     <${Confirm}
       key=${plan ? "counted" : "counts"}
@@ -204,7 +224,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
       label=${plan ? `${verb} ${all}` : "…"}
       onClose=${close}
       onDone=${start}
-      wait=${!plan || (whole && plan.expected === 0) || !valid}
+      wait=${!plan || (whole && plan.expected === 0) || !rate.valid}
       commands=${html`
         <${Commands}
           method="POST"
@@ -266,19 +286,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
           plan.samples.length > 0 &&
           html`<p class="quiet">For example ${plan.samples.map(plain).join(", ")}</p>`
         }
-        <label>
-          Messages a second, at most
-          <input
-            inputmode="numeric"
-            value=${rate}
-            onInput=${(event) => setRate(event.target.value)}
-            aria-invalid=${!valid}
-          />
-        </label>
-        ${
-          !valid &&
-          html`<p class="bad" role="alert">Give a whole number from 1 to ${number(RATE_MAX)}.</p>`
-        }
+        ${rate.field}
       `
       }
     <//>

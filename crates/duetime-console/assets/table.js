@@ -69,7 +69,8 @@ const sortOf = (text) =>
   text ? { name: text.replace(/^-/, ""), down: text.startsWith("-") } : undefined;
 
 // Sorted as the address says where it has `sort`, else as somebody chose here. On a telephone a `brief` one shows the
-// first six columns of each row, and all on demand.
+// first six columns of each row, on a small desk all but those that are `low`, and all on demand. There what is `soft`
+// wraps.
 export function Table({ columns, rows, empty, first, label, sort, onSort, brief }) {
   const [chosen, setBy] = useState(first ?? null);
   const by = sortOf(sort) ?? chosen;
@@ -109,7 +110,7 @@ export function Table({ columns, rows, empty, first, label, sort, onSort, brief 
     return html`
       <th
         scope="col"
-        class="${one.left ? "left" : ""}"
+        class="${one.left ? "left" : ""} ${one.low ? "low" : ""}"
         style=${{ minWidth: some && widths.current[at] ? `${widths.current[at]}px` : "" }}
         aria-sort=${on ? (by.down ? "descending" : "ascending") : "none"}
       >
@@ -163,7 +164,7 @@ export function Table({ columns, rows, empty, first, label, sort, onSort, brief 
               ${columns.map(
                 (one) => html`
                 <td
-                  class="${one.left ? "left" : ""} ${one.wrap ? "wrap" : ""}"
+                  class=${["left", "wrap", "low", "soft"].filter((how) => one[how]).join(" ")}
                   data-name=${one.name}
                 >
                   ${one.cell(row)}

@@ -242,6 +242,7 @@ def main():
         page = page_of(viewport={"width": 720, "height": 450})
         page.goto(f"{url}/#/")
         expect(row_of(page, "letters")).to_be_visible()
+        page.get_by_role("button", name="All columns").click()
         heads = page.locator("thead th")
         expect(heads.filter(has_text="Shards")).to_be_visible()
         for head in heads.all():

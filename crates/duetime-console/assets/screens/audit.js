@@ -59,12 +59,14 @@ export function Audit() {
     {
       name: "When",
       left: true,
+      soft: true,
       value: (row) => row.when,
       cell: (row) => moment(row.when),
     },
     {
       name: "Who",
       left: true,
+      soft: true,
       value: (row) => row.who ?? "",
       cell: (row) => row.who ?? html`<span class="quiet">no token</span>`,
     },
@@ -82,9 +84,12 @@ export function Audit() {
     {
       name: "Topic",
       left: true,
+      soft: true,
       value: (row) => row.topic ?? row.sink ?? "",
       cell: (row) =>
-        row.sink ? html`sink <span class="name">${row.sink}</span>` : topicLink(row.topic),
+        row.sink
+          ? html`sink <span class="name" title=${row.sink}>${row.sink}</span>`
+          : topicLink(row.topic),
     },
     ...(rows.some((row) => row.id)
       ? [
@@ -122,6 +127,7 @@ export function Audit() {
     {
       name: "From",
       left: true,
+      soft: true,
       value: (row) => row.from ?? "",
       cell: (row) => html`<span class="mono">${row.from ?? "–"}</span>`,
     },
@@ -130,6 +136,7 @@ export function Audit() {
           {
             name: "Node",
             left: true,
+            soft: true,
             value: (row) => row.node ?? "",
             cell: (row) => row.node ?? "–",
           },

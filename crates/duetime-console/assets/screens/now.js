@@ -125,10 +125,11 @@ export function Now() {
     { name: "In", value: (row) => row.enqueued, cell: (row) => rate(row.enqueued) },
     {
       name: "Cancelled",
+      low: true,
       value: (row) => row.cancelled,
       cell: (row) => rate(row.cancelled),
     },
-    { name: "Late, p50", value: (row) => row.p50, cell: (row) => seconds(row.p50) },
+    { name: "Late, p50", low: true, value: (row) => row.p50, cell: (row) => seconds(row.p50) },
     {
       name: "Budget left",
       value: (row) => row.left,
@@ -136,6 +137,7 @@ export function Now() {
     },
     {
       name: "Shards",
+      low: true,
       value: (row) => row.shard_count,
       cell: (row) => html`<a href="#/shards/${coded(row.name)}">${number(row.shard_count)}</a>`,
     },

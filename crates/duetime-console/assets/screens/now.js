@@ -1,16 +1,26 @@
 // Is anything late, and why?
 
 import { html, useRef } from "../vendor/preact.js";
-import { OBJECTIVE, budgetLeft, hasTry, history, isFleet, may, rates, whose } from "../api.js";
+import {
+  OBJECTIVE,
+  budgetLeft,
+  hasTry,
+  history,
+  isFleet,
+  issueOf,
+  may,
+  rates,
+  whose,
+} from "../api.js";
 import { age, coded, number, plural, rate, seconds } from "../format.js";
 import { Figures, Left, Spark, TopicLink, useKeys, useLinked, useLive } from "../parts.js";
 import { Table } from "../table.js";
 import { Troubles, troubles } from "../trouble.js";
 import { LATE_S, NOT_KNOWN, VERY_LATE_S, mood, why } from "../why.js";
 
-// Of what is as bad, the names keep their order: a row moves only where something begins or ends.
-function severity({ open, unreachable_shards: silent, paused, waited, p99 }) {
-  if (open || silent > 0) return 3;
+// The order of docs/CONSOLE.md: of what is as bad by name, so that rows move only where something begins or ends.
+function severity({ open, refused, unreachable_shards: silent, paused, waited, p99 }) {
+  if (open || refused || silent > 0) return 3;
   // What somebody paused waits on purpose.
   if (paused) return 0;
   const late = Math.max(waited ?? 0, p99 ?? 0);
@@ -39,6 +49,7 @@ export function Now() {
       key: topic.name,
       ...topic,
       ...now,
+      refused: issueOf(topic)?.state === "refused",
       waited: age(topic.oldest_due_at),
       left: budgetLeft(now),
       why: cause(state, topic),

@@ -72,7 +72,7 @@ pub struct Screen {
     /// How long the answer to the present look was waited for so far, and, without one, to the last.
     pub waited: Duration,
     node: String,
-    /// A column was asked for; else those that need somebody are on top.
+    /// A column was asked for; else what is worst comes first.
     is_sorted: bool,
     column: usize,
     down: bool,
@@ -134,7 +134,7 @@ impl Screen {
             wanted.map(|topic| line(topic, rates.get(topic.name.as_str()).copied(), self.look.at)).collect();
         let order = |a: &TopicLine, b: &TopicLine| {
             if !self.is_sorted {
-                return b.severity().cmp(&a.severity()).then_with(|| a.name.cmp(&b.name));
+                return b.severity.cmp(&a.severity).then_with(|| a.name.cmp(&b.name));
             }
             let column = self.column;
             let by = a.keys[column].partial_cmp(&b.keys[column]).unwrap_or(Ordering::Equal);
@@ -322,11 +322,7 @@ impl Screen {
                 _ => line.cells[at].clone(),
             };
             let row = Row::new(shown.iter().map(|at| right(text(*at), *at)));
-            match line.severity() {
-                2 => row.style(Style::new().fg(Color::Red)),
-                1 => row.style(Style::new().fg(Color::Yellow)),
-                _ => row,
-            }
+            row.style(line.colour().map_or_else(Style::new, |colour| Style::new().fg(colour)))
         });
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let sum = |column: usize| lines.iter().map(|line| line.keys[column]).sum::<f64>();

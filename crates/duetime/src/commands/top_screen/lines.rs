@@ -1,6 +1,7 @@
 //! One line of the topics of `duetime top`: its cells, what they are sorted by, and how bad it is.
 
 use duetime_client::{Topic, TopicRates};
+use ratatui::style::Color;
 
 use crate::commands::topic::{named, sink_of};
 
@@ -37,18 +38,21 @@ pub struct TopicLine {
     pub cells: [String; COLUMNS.len()],
     pub keys: [f64; COLUMNS.len()],
     pub is_down: bool,
-    late: usize,
+    /// What is worst comes first, in the order of docs/CONSOLE.md. 3: nothing can be delivered; 2: very late; 1: late.
+    pub severity: usize,
     /// Some were given up within the last minute.
     has_new_dead: bool,
 }
 
 impl TopicLine {
-    /// 2: somebody is needed; 1: it may be so.
-    pub fn severity(&self) -> u8 {
-        match (self.is_down || self.late > 1, self.late > 0 || self.has_new_dead) {
-            (true, _) => 2,
-            (false, true) => 1,
-            (false, false) => 0,
+    /// Red: somebody is needed; yellow: it may be so.
+    pub fn colour(&self) -> Option<Color> {
+        if self.severity > 1 {
+            Some(Color::Red)
+        } else if self.severity == 1 || self.has_new_dead {
+            Some(Color::Yellow)
+        } else {
+            None
         }
     }
 }
@@ -92,6 +96,8 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
     let late = waited.unwrap_or(0.0).max(p99.map_or(0.0, |ms| ms / 1000.0));
     // What somebody paused waits on purpose.
     let late = if topic.config.paused { 0.0 } else { late };
+    let is_down = topic.sink_issue.is_some();
+    let cannot_deliver = is_down || topic.unreachable_shards > 0;
     let left = own
         .filter(|r| r.deliveries_total > 0)
         .map(|r| 1.0 - r.late_total as f64 / r.deliveries_total as f64 / LATE_SHARE);
@@ -131,8 +137,8 @@ pub fn line(topic: &Topic, rates: Option<&TopicRates>, at: i64) -> TopicLine {
             budget(left),
             topic.shard_count.to_string(),
         ],
-        is_down: topic.sink_issue.is_some(),
-        late: LATE_S.iter().filter(|limit| late > **limit).count(),
+        is_down,
+        severity: if cannot_deliver { 3 } else { LATE_S.iter().filter(|limit| late > **limit).count() },
         has_new_dead: of(|r| r.dead) > 0.0,
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Topics in the order in which they stand, which the test of the console reads too.
+const ORDER: &str = include_str!("../../../../../tests/it/console/order.json");
+
 fn topic(name: &str, due: u64, oldest: Option<i64>) -> Topic {
     serde_json::from_value(serde_json::json!({
         "name": name, "shards": 4, "visibility_timeout": "30s", "retry": {}, "delivery": "at-least-once",
@@ -68,6 +71,32 @@ fn topics_are_sorted_by_any_column_and_filtered_with_totals_below() {
 }
 
 #[test]
+fn topics_are_in_the_order_of_the_console() {
+    let cases: Vec<serde_json::Value> = serde_json::from_str(ORDER).unwrap();
+    let mut screen = screen();
+    let at = screen.look.at;
+    let made = cases.iter().map(|case| {
+        let mut topic = topic(case["name"].as_str().unwrap(), 1, case["waited_ms"].as_i64().map(|ms| at - ms));
+        topic.config.paused = case["paused"].as_bool().unwrap_or(false);
+        topic.unreachable_shards = usize::from(case["unreachable_shards"].is_u64());
+        let issue = |state: &str| serde_json::from_value(serde_json::json!({ "state": state })).unwrap();
+        topic.sink_issue = case["sink"].as_str().map(issue);
+        topic
+    });
+    screen.look.topics = made.rev().collect();
+    let of_case = |case: &serde_json::Value| {
+        serde_json::json!({ "topic": case["name"], "over_ms": 60_000, "scheduled": 0.0, "cancelled": 0.0,
+            "delivered": 0.0, "retried": 0.0, "dead": case["dead"].as_f64().unwrap_or(0.0), "late_p99_ms": case["late_p99_ms"],
+            "of_rest": case["of_rest"].as_bool().unwrap_or(false) })
+    };
+    let rates: Vec<_> = cases.iter().map(of_case).collect();
+    let read = serde_json::json!({ "node": "n1", "topics": rates, "sinks": [] });
+    screen.look.rates = Some(serde_json::from_value(read).unwrap());
+    let expected: Vec<_> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
+    assert_eq!(names(&screen), expected);
+}
+
+#[test]
 fn lateness_that_is_kept_of_several_topics_together_is_shown_for_none_of_them() {
     let mut screen = screen();
     screen.look.rates.as_mut().unwrap().topics[0].of_rest = true;
@@ -101,7 +130,7 @@ fn each_page_is_a_key_away_and_esc_leads_back() {
     assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics), "it ends by q alone");
     press(&mut screen, "?");
     let text = drawn_in(&screen, 80);
-    assert!(text.contains("back to all topics") && text.contains("somebody are on top"), "{text}");
+    assert!(text.contains("back to all topics") && text.contains("First are topics that cannot deliver"), "{text}");
     assert_eq!((screen.press(esc), &screen.page), (Asked::Nothing, &Page::Topics));
 }
 
@@ -203,10 +232,10 @@ fn the_last_topic_is_chosen_where_those_below_went_away() {
 fn dead_letters_of_long_ago_colour_no_topic_and_new_ones_do() {
     let mut screen = screen();
     screen.look.topics.iter_mut().for_each(|topic| (topic.sink_issue, topic.oldest_due_at) = (None, None));
-    assert!(screen.lines().iter().all(|line| line.severity() == 0), "each has three");
+    assert!(screen.lines().iter().all(|line| line.colour().is_none()), "each has three");
     screen.look.rates.as_mut().unwrap().topics[0].dead = 0.1;
-    let severe: Vec<_> = screen.lines().into_iter().map(|line| (line.severity(), line.name)).collect();
-    assert_eq!(severe[..2], [(1, "orders".to_owned()), (0, "mails".to_owned())]);
+    let colours: Vec<_> = screen.lines().into_iter().map(|line| (line.colour(), line.name)).collect();
+    assert_eq!(colours[..2], [(None, "mails".to_owned()), (Some(Color::Yellow), "orders".to_owned())]);
 }
 
 #[test]
@@ -223,7 +252,7 @@ fn rates_are_those_of_all_nodes_and_a_node_that_is_missing_in_them_is_named() {
 fn what_is_paused_waits_on_purpose_and_a_budget_is_overdrawn_by_more_than_one_of_a_thousand() {
     let mut screen = screen();
     screen.look.topics.iter_mut().for_each(|topic| topic.sink_issue = None);
-    assert!(screen.lines().iter().all(|line| line.severity() == 0), "each is paused");
+    assert!(screen.lines().iter().all(|line| line.severity == 0), "each is paused");
     screen.look.topics[1].config.paused = false;
     assert_eq!(names(&screen), ["orders", "mails", "pings"], "one waits");
     let rates = &mut screen.look.rates.as_mut().unwrap().topics[0];

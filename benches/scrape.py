@@ -100,10 +100,10 @@ def main():
     arguments.add_argument("--scrapes", type=int, default=301)
     arguments.add_argument("--small", type=int, default=3000, help="small requests, alone and again beside scrapes")
     given = arguments.parse_args()
-    with servers.node(given.program) as (port, node):
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        measure(connection, node.pid, given)
-        beside(connection, port, given.small)
+    with servers.Pair(os.path.abspath(given.program), "embedded") as pair:
+        connection = http.client.HTTPConnection("127.0.0.1", pair.port)
+        measure(connection, pair.node.pid, given)
+        beside(connection, pair.port, given.small)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Servers that a measurement starts for itself, on free ports of this machine."""
 
 import asyncio
-import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,29 +33,6 @@ def until_open(port):
                 return
         time.sleep(LOOK_EVERY_S)
     raise SystemExit(f"nobody listens on port {port}")
-
-
-@contextlib.contextmanager
-def node(program, settings=""):
-    """A node on an embedded store in an empty folder, as (port, process); it is killed and its folder removed at the end."""
-    port, folder = free_port(), tempfile.mkdtemp()
-    with open(os.path.join(folder, "duetime.toml"), "w") as file:
-        file.write(settings)
-    command = [os.path.abspath(program), "serve", "--config", "duetime.toml", "--store", "embedded:data"]
-    with open(os.path.join(folder, "log"), "w") as log:
-        process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], cwd=folder, stdout=log, stderr=log)
-    try:
-        until_open(port)
-        yield port, process
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder)
-
-
-def quantiles(found, **parts):
-    """Of sorted milliseconds, as they are printed: quantiles(took, p50=0.5, max=0.99999)."""
-    return {name: round(found[int(len(found) * part)], 1) for name, part in parts.items()}
 
 
 def processor_us(process):

@@ -80,7 +80,7 @@ fn values_that_cannot_work_are_refused_by_name() {
         ("embedded", &["networkPolicy.from[0].namespace=x"], "/networkPolicy/from/0"),
         ("fitted", &["serviceMonitor.tlsConfig=null"], "serviceMonitor.tlsConfig: Prometheus asks pods"),
         ("fitted", &["networkPolicy.prometheus=null"], "networkPolicy.prometheus: the policy would keep"),
-        ("redis-round-robin", &["autoscaling.enabled=true"], "autoscaling.perNode: write the messages a second"),
+        ("redis-etcd", &["autoscaling.enabled=true"], "autoscaling.perNode: write the messages a second"),
         ("autoscaled", &["autoscaling.perNode=0"], "/autoscaling/perNode"),
         ("autoscaled", &["autoscaling.max=1"], "autoscaling.max: 1 is below autoscaling.min, 2"),
     ];
@@ -251,19 +251,23 @@ async fn the_configuration_of_each_case_passes_check_config_with_real_servers() 
 }
 
 #[test]
-fn the_rules_in_the_chart_are_rules_for_prometheus() {
-    let golden = root().join("deploy/helm/cases/redis-etcd.golden");
-    let text = std::fs::read_to_string(golden).unwrap();
-    let object = text.split("---").find(|object| object.contains("kind: PrometheusRule")).unwrap();
-    let rules = block(object, "spec:");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rules.yaml");
-    std::fs::write(&file, rules).unwrap();
-    let printed = done(command("promtool").args(["check", "rules"]).arg(&file));
-    assert!(printed.contains("rules found") && !printed.contains(" 0 rules"), "{printed}");
-    let shown = text.matches("(the file of this name in deploy/grafana)").count();
+fn the_rules_in_the_chart_are_those_of_prometheus_for_the_job_and_the_runbooks_of_a_release() {
+    let rules = std::fs::read_to_string(root().join("deploy/prometheus/duetime.rules.yaml")).unwrap();
+    let wanted = rules.replace(r#"job=\"duetime\""#, r#"job=\"default/x-duetime\""#);
+    assert!(rules.contains("docs/RUNBOOKS.md") && wanted != rules);
+    for (case, runbooks) in [("redis-etcd", "docs/RUNBOOKS.md"), ("fitted", "https://wiki.example/duetime/runbooks")] {
+        let (well, printed) = with(case, &[]);
+        let object = printed.split("\n---\n").find(|object| object.contains("kind: PrometheusRule"));
+        let made = block(object.unwrap_or_else(|| panic!("{printed}")), "spec:");
+        assert!(well && made.trim() == wanted.replace("docs/RUNBOOKS.md", runbooks).trim(), "{case}: {printed}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules.yaml");
+        std::fs::write(&file, made).unwrap();
+        done(command("promtool").args(["check", "rules"]).arg(&file));
+    }
+    let golden = std::fs::read_to_string(root().join("deploy/helm/cases/redis-etcd.golden")).unwrap();
     assert_eq!(
-        shown,
+        golden.matches("(the file of this name in deploy/grafana)").count(),
         std::fs::read_dir(root().join("deploy/grafana")).unwrap().count(),
         "each dashboard is in the chart"
     );

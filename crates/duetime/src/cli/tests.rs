@@ -7,6 +7,17 @@ use clap::CommandFactory as _;
 use super::{Cli, moved_behind};
 use crate::kept;
 
+/// The options of a command that asks a node, which the list has in one line, `COMMAND +node`.
+const OF_A_NODE: [&str; 7] = [
+    "--context VALUE",
+    "--context VALUE = DUETIME_CONTEXT",
+    "--json",
+    "--node VALUE",
+    "--node VALUE = DUETIME_NODE",
+    "--token VALUE",
+    "--token VALUE = DUETIME_TOKEN",
+];
+
 /// The lines of a command and of those below it.
 fn lines(command: &clap::Command, before: &str, all: &mut BTreeSet<String>) {
     let name = format!("{before}{}", command.get_name());
@@ -40,6 +51,11 @@ fn lines(command: &clap::Command, before: &str, all: &mut BTreeSet<String>) {
                 all.extend(words.iter().map(|word| format!("{place} = {:?}", word.get_name())));
             }
         }
+    }
+    let of_a_node = OF_A_NODE.map(|option| format!("{name} {option}"));
+    if of_a_node.iter().all(|line| all.contains(line)) {
+        of_a_node.iter().for_each(|line| _ = all.remove(line));
+        all.insert(format!("{name} +node"));
     }
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
         lines(below, &format!("{name} "), all);

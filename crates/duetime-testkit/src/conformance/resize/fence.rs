@@ -1,7 +1,5 @@
 //! Fences: a shard learns of a new record, once and for ever, and keeps all it has.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use duetime_core::resize_store::DeadlineFloor;
 use duetime_core::routing::RoutingState;

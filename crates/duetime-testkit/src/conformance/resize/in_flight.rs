@@ -1,7 +1,5 @@
 //! A bound of what is in flight while the shard count changes: what is claimed stays, and new shards are given places.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::resize_store::DeadlineFloor;

@@ -2,6 +2,8 @@
 //!
 //! An implementation's tests say `duetime_testkit::resize_conformance!(MyFactory::new());`.
 
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
 pub mod fence;
 pub mod in_flight;
 pub mod moves;

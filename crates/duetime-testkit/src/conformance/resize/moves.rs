@@ -1,7 +1,5 @@
 //! Scans and puts: nothing is missed, and a batch arrives once, as it was.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! The authority: the routing record is read, and changed by whoever saw it last.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use duetime_core::{Deletion, RoutingRecord, StoreError, TopicConfig, TopicRecord};
 
 use super::world::{MORE, World};

@@ -1,7 +1,5 @@
 //! The source shard of an id: calls act on what lives there, create nothing, and leave alone what is frozen.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! A message that says how many deliveries it may have, whatever its topic says.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Claims: what is due, oldest first, within bounds, hidden from others, by both clocks.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::collections::BTreeSet;
 use std::time::Duration;

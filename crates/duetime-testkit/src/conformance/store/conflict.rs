@@ -1,7 +1,5 @@
 //! Scheduling an id that lives, by the rules that compare due times.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::store::{Enqueue, EnqueueOutcome, Settled, Settlement};

@@ -1,7 +1,5 @@
 //! Contents: payloads, headers and ids arrive as they were given, bit for bit.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::MessagesAtHome as _;
 use bytes::Bytes;
 use duetime_core::store::{DeadAction, Edited, Enqueue, Settled, Settlement};

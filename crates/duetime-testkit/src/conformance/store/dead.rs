@@ -1,7 +1,5 @@
 //! Dead letters: read in pages, redriven, purged.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 

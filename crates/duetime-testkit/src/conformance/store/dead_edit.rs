@@ -1,7 +1,5 @@
 //! Dead letters that are edited or moved out: only the letter that was read, and once.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;

@@ -1,7 +1,5 @@
 //! Cancel and reschedule, in every state of a message's life.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::limits::{CANCELS_KEPT, ID_BYTES_MAX};

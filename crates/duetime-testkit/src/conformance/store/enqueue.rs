@@ -1,7 +1,5 @@
 //! Scheduling: new ids, ids that live, repetitions, due times, batches.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::MessagesAtHome as _;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Epochs: callers with another routing record than the shard's are turned away.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use duetime_core::{Routing, Shard, StoreError, TopicRecord};
 
 use super::topics::every_refusal;

@@ -1,7 +1,5 @@
 //! A bound of what is in flight: what counts, what does not, and what is claimed of the rest.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::store::{Claim, ClaimRequest, Edit, Settled, Settlement};

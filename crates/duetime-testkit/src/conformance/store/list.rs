@@ -1,7 +1,5 @@
 //! Lists by time: in pages, each message once, without bodies.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;

@@ -1,7 +1,5 @@
 //! Looks at shards from outside: survey, heads, forecast, hints; and that the counts add up.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{AllCounted as _, MessagesAtHome as _};
 use std::time::Duration;
 

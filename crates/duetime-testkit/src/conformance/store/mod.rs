@@ -4,6 +4,8 @@
 //! named test for each sentence. Sentences that need time to pass move it where the factory can,
 //! and else wait for real, a fraction of a second.
 
+#![expect(missing_docs, reason = "a sentence's name says it all")]
+
 pub mod attempts;
 pub mod claim;
 pub mod conflict;

@@ -1,7 +1,5 @@
 //! Cancels of one version of a message, and what is remembered of one that moved elsewhere.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::store::{Edit, Edited, Enqueue, EnqueueOutcome, Settlement};

@@ -1,7 +1,5 @@
 //! What a shard remembers of messages that are gone.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::store::{

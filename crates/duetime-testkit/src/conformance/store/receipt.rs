@@ -1,7 +1,5 @@
 //! Receipts: each proves one claim, and nothing after it.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::store::{Settle, Settled, Settlement};

@@ -1,7 +1,5 @@
 //! Small records, bulk plans and sinks that were put by the API: only who saw their present text changes them.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use duetime_core::StoreError;
 use duetime_core::records::RecordKind;
 

@@ -1,7 +1,5 @@
 //! A claim whose answer was lost is repeated with its request's name, and costs no attempt.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use duetime_core::DeliveryMode;
 use duetime_core::store::{ClaimRequest, Settled, Settlement};
 

@@ -1,7 +1,5 @@
 //! What a bulk action removed is put back as it was, once, and only where nothing else happened to it.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::resize_store::Frozen;

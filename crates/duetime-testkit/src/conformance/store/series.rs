@@ -1,7 +1,5 @@
 //! A message that comes again: the next one is written in its place, in the step that settles it.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 

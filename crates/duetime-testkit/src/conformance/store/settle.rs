@@ -1,7 +1,5 @@
 //! Settlements: ack, nack, release, extend, bury, one by one and in batches.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::SettledAtHome as _;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! A claim that ended without a verdict: its message is retried alone, with backoff, and not for ever.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use duetime_core::store::{ClaimRequest, Settled, Settlement};
 use duetime_core::{MessageState, RetryPolicy, Timestamp};
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! Topics: created, changed by version, deleted; and nothing crosses from one to another.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use crate::at_home::{AllCounted as _, MessagesAtHome as _, SettledAtHome as _};
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Of a topic with a watermark: what is not done, by when it was due, whatever was done to it since.
 
-#![expect(missing_docs, reason = "a sentence's name says it all")]
-
 use std::time::Duration;
 
 use duetime_core::resize_store::Frozen;

@@ -23,8 +23,6 @@ const CLAIMED: &str = include_str!("../lua/claimed.lua");
 const REDRIVEN: &str = include_str!("../lua/redriven.lua");
 const MAKE: &str = include_str!("../lua/make.lua");
 const SOURCE: &str = include_str!("../lua/source.lua");
-/// What is remembered never answers an item at a source.
-const NEVER: &str = "false";
 /// Where the prelude reads more fields of meta for who needs them, in the same call.
 const MORE: &str = " --[[MORE]]";
 /// What `ring.lua` has of meta, `deadline.lua` for the class of a claim, and `bound.lua`.
@@ -104,115 +102,85 @@ impl Operation {
     }
 }
 
+/// The operation of a file: its name, whether a full server runs it too, what stands before it, and its items.
+macro_rules! operation {
+    ($name:literal, $allow_oom:literal, $parts:expr, $items:expr) => {
+        Operation {
+            name: $name,
+            name_at_source: concat!($name, "_at_source"),
+            allow_oom: $allow_oom,
+            parts: &$parts,
+            code: include_str!(concat!("../lua/", $name, ".lua")),
+            slot_at: 3,
+            items: $items,
+        }
+    };
+}
+
+/// Of most scripts: items that are not counted, an answer that is kept, and nothing that is remembered decides.
+const ITEMS: ScriptItems =
+    ScriptItems { first: 0, stride: 1, count_at: None, letters: None, cached: true, decides: "false" };
+
 const ENQUEUE: Operation = Operation {
-    name: "enqueue",
-    name_at_source: "enqueue_at_source",
-    allow_oom: false,
-    parts: &[PRESENT, LAYOUT, PAST, REFUSAL],
-    code: include_str!("../lua/enqueue.lua"),
     slot_at: 11,
-    items: ScriptItems {
-        first: 13,
-        stride: 2,
-        count_at: Some(3),
-        letters: Some([7, 8]),
-        cached: true,
-        // What comes back is for the home to decide, which gets this to know.
-        decides: "byte(args[7], i) ~= 98 and refuses(byte(args[7], i), past)",
-    },
+    ..operation!(
+        "enqueue",
+        false,
+        [PRESENT, LAYOUT, PAST, REFUSAL],
+        ScriptItems {
+            first: 13,
+            stride: 2,
+            count_at: Some(3),
+            letters: Some([7, 8]),
+            // What comes back is for the home to decide, which gets this to know.
+            decides: "byte(args[7], i) ~= 98 and refuses(byte(args[7], i), past)",
+            ..ITEMS
+        }
+    )
 };
-const SETTLE: Operation = Operation {
-    name: "settle",
-    name_at_source: "settle_at_source",
-    allow_oom: true,
-    parts: &[PRESENT, LAYOUT, PAST, DEAD, DEADLINE],
-    code: include_str!("../lua/settle.lua"),
-    slot_at: 3,
-    items: ScriptItems {
+const SETTLE: Operation = operation!(
+    "settle",
+    true,
+    [PRESENT, LAYOUT, PAST, DEAD, DEADLINE],
+    ScriptItems {
         first: 6,
         stride: 5,
         count_at: Some(5),
-        letters: None,
-        cached: true,
         decides: "(args[from + 2] == 'a' or args[from + 2] == 's') and is_ack_of(past, args[from + 1])",
-    },
-};
-const CANCEL: Operation = Operation {
-    name: "cancel",
-    name_at_source: "cancel_at_source",
-    allow_oom: true,
-    parts: &[LAYOUT, PAST],
-    code: include_str!("../lua/cancel.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 6, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
-};
+        ..ITEMS
+    }
+);
+const CANCEL: Operation = operation!("cancel", true, [LAYOUT, PAST], ScriptItems { first: 6, ..ITEMS });
 /// As [`CANCEL`], which a full server refuses: where ids that are unknown are noted.
 const CANCEL_NOTING: Operation = Operation { name: "cancel_noting", allow_oom: false, ..CANCEL };
-const CANCEL_IF: Operation = Operation {
-    name: "cancel_if",
-    name_at_source: "cancel_if_at_source",
-    allow_oom: true,
-    parts: &[LAYOUT, PAST],
-    code: include_str!("../lua/cancel_if.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 6, stride: 3, count_at: None, letters: None, cached: true, decides: NEVER },
-};
-const RESCHEDULE: Operation = Operation {
-    name: "reschedule",
-    name_at_source: "reschedule_at_source",
-    allow_oom: true,
-    parts: &[PRESENT, LAYOUT, PAST],
-    code: include_str!("../lua/reschedule.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 8, stride: 3, count_at: Some(7), letters: None, cached: true, decides: NEVER },
-};
-const SETTLE_DEAD: Operation = Operation {
-    name: "settle_dead",
-    name_at_source: "settle_dead_at_source",
-    allow_oom: true,
-    parts: &[PRESENT, LAYOUT, PAST, BODY, REDRIVEN],
-    code: include_str!("../lua/settle_dead.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 8, stride: 1, count_at: None, letters: None, cached: true, decides: NEVER },
-};
-const EDIT_DEAD: Operation = Operation {
-    name: "edit_dead",
-    name_at_source: "edit_dead_at_source",
-    allow_oom: false,
-    parts: &[PRESENT, LAYOUT, PAST],
-    code: include_str!("../lua/edit_dead.lua"),
-    slot_at: 3,
-    items: ScriptItems {
+const CANCEL_IF: Operation =
+    operation!("cancel_if", true, [LAYOUT, PAST], ScriptItems { first: 6, stride: 3, ..ITEMS });
+const RESCHEDULE: Operation = operation!(
+    "reschedule",
+    true,
+    [PRESENT, LAYOUT, PAST],
+    ScriptItems { first: 8, stride: 3, count_at: Some(7), ..ITEMS }
+);
+const SETTLE_DEAD: Operation =
+    operation!("settle_dead", true, [PRESENT, LAYOUT, PAST, BODY, REDRIVEN], ScriptItems { first: 8, ..ITEMS });
+const EDIT_DEAD: Operation = operation!(
+    "edit_dead",
+    false,
+    [PRESENT, LAYOUT, PAST],
+    ScriptItems {
         first: 8,
         stride: 4,
-        count_at: None,
-        letters: None,
-        cached: true,
         decides: "args[5] == 'e' and sub(past, PAST_NONCE_AT, PAST_NONCE_END) == sub(args[from + 3], 1, 8)",
-    },
-};
+        ..ITEMS
+    }
+);
 /// As [`EDIT_DEAD`], on a full server too: what is removed frees memory.
 const MOVE_DEAD_OUT: Operation =
     Operation { name: "move_dead_out", name_at_source: "move_dead_out_at_source", allow_oom: true, ..EDIT_DEAD };
-const RESTORE: Operation = Operation {
-    name: "restore",
-    name_at_source: "",
-    allow_oom: false,
-    parts: &[LAYOUT, PAST, PLACE],
-    code: include_str!("../lua/restore.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 8, stride: 5, count_at: None, letters: None, cached: true, decides: NEVER },
-};
+const RESTORE: Operation =
+    operation!("restore", false, [LAYOUT, PAST, PLACE], ScriptItems { first: 8, stride: 5, ..ITEMS });
 /// It writes nothing, so its answer is not kept.
-const GET: Operation = Operation {
-    name: "get",
-    name_at_source: "get_at_source",
-    allow_oom: true,
-    parts: &[LAYOUT, PAST],
-    code: include_str!("../lua/get.lua"),
-    slot_at: 3,
-    items: ScriptItems { first: 2, stride: 1, count_at: None, letters: None, cached: false, decides: NEVER },
-};
+const GET: Operation = operation!("get", true, [LAYOUT, PAST], ScriptItems { first: 2, cached: false, ..ITEMS });
 
 /// The scripts that act on ids, in one of the two roles that a shard has to an id.
 #[derive(Debug)]

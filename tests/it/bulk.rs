@@ -1,6 +1,5 @@
 //! Bulk actions on real servers: their node is killed in the middle, and they are stopped and go on.
 
-use std::process::Command;
 use std::time::Duration;
 
 use duetime_testkit::servers::{Node, RedisServer};
@@ -8,7 +7,7 @@ use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::test_node::{done, listed};
+use crate::test_node::{done, listed, run};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A plan of a node that is gone is taken over after 15 s, and looked for every 5 s.
@@ -71,13 +70,7 @@ async fn a_bulk_action_goes_on_at_another_node_when_its_node_is_killed() {
 async fn the_command_line_plans_starts_stops_and_forgets() {
     let node = Node::start_embedded(PROGRAM, "[topics.orders]\nshards = 4\n").await;
     fill(&node).await;
-    let duetime = |args: &[&str]| {
-        let mut command = Command::new(PROGRAM);
-        command.env("DUETIME_NODE", node.url()).args(args);
-        let output = tokio::task::block_in_place(|| command.output().unwrap());
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.success(), text + &String::from_utf8_lossy(&output.stderr))
-    };
+    let duetime = |args: &[&str]| run(&node, args);
     let (ok, shown) = duetime(&["list", "orders", "--prefix", "order-1", "--state", "scheduled", "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert!(ok && shown["messages"].as_array().unwrap().len() == 50 && shown["more"] == true, "{shown}");

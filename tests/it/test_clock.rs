@@ -2,35 +2,18 @@
 
 use std::time::Duration;
 
-use duetime_testkit::servers::{Node, NodeOptions};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::test_node::{ask, done};
+use crate::test_node::{advance, claim_one as claim, done, with_test_clock};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const TOPIC: &str =
     "[topics.orders]\nvisibility_timeout = \"1m\"\nretry = { initial = \"10m\", max = \"1h\", jitter = 0.0 }\n";
 
-async fn node() -> Node {
-    let options = NodeOptions { flags: vec!["--test-clock"], ..NodeOptions::default() };
-    Node::start_as(PROGRAM, "embedded:data", TOPIC, options).await
-}
-
-async fn advance(node: &Node, by: &str) {
-    let (status, answer) = ask(node, Method::POST, "/v1/test-clock", &json!({"advance": by})).await;
-    assert_eq!(status, 200, "{answer}");
-}
-
-/// Claims one message, and waits for it so long.
-async fn claim(node: &Node, wait: &str) -> Value {
-    let mut claimed = done(node, Method::POST, "orders/claim", &json!({"wait": wait})).await;
-    claimed["messages"].get_mut(0).map(Value::take).unwrap_or_default()
-}
-
 #[tokio::test]
 async fn what_a_move_of_the_clock_makes_due_is_delivered_at_once() {
-    let node = node().await;
+    let node = with_test_clock(TOPIC).await;
     done(&node, Method::POST, "orders/messages", &json!({"id": "a", "delay": "30m"})).await;
     advance(&node, "29m").await;
     assert_eq!(claim(&node, "0s").await, Value::Null);
@@ -54,7 +37,7 @@ async fn what_a_move_of_the_clock_makes_due_is_delivered_at_once() {
 
 #[tokio::test]
 async fn a_store_goes_by_one_kind_of_clock() {
-    let mut node = node().await;
+    let mut node = with_test_clock(TOPIC).await;
     node.sigterm(Duration::from_secs(30)).await;
     let folder = node.folder().to_owned();
     let serve = |args: &[&str]| {

@@ -1,9 +1,10 @@
 //! A real node on an embedded store, and a client of its HTTP API: what the tests of the API and of the sinks share.
 
+use std::process::Command;
 use std::time::Duration;
 
 use duetime_testkit::in_time;
-use duetime_testkit::servers::{Node, RedisServer};
+use duetime_testkit::servers::{Node, NodeOptions, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -35,6 +36,33 @@ pub(crate) async fn done(node: &Node, method: Method, path: &str, body: &Value) 
     in_time!(status != 503, "{path}: {status} {answer}");
     assert!((200..300).contains(&status), "{path}: {status} {answer}");
     answer
+}
+
+/// A node whose clock is moved, on a store that is nobody else's.
+pub(crate) async fn with_test_clock(config: &str) -> Node {
+    let options = NodeOptions { flags: vec!["--test-clock"], ..NodeOptions::default() };
+    Node::start_as(PROGRAM, "embedded:data", config, options).await
+}
+
+/// Moves the clock of such a node ahead.
+pub(crate) async fn advance(node: &Node, by: &str) {
+    let (status, answer) = ask(node, Method::POST, "/v1/test-clock", &json!({"advance": by})).await;
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// Claims a message of the topic `orders` and waits for it; null if none came.
+pub(crate) async fn claim_one(node: &Node, wait: &str) -> Value {
+    let mut claimed = done(node, Method::POST, "orders/claim", &json!({"wait": wait})).await;
+    claimed["messages"].get_mut(0).map(Value::take).unwrap_or_default()
+}
+
+/// Whether a command that is given to this node goes well, and what it prints on both ways.
+pub(crate) fn run(node: &Node, args: &[&str]) -> (bool, String) {
+    let mut command = Command::new(PROGRAM);
+    command.env("DUETIME_NODE", node.url()).args(args);
+    let output = tokio::task::block_in_place(|| command.output().unwrap());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), text + &String::from_utf8_lossy(&output.stderr))
 }
 
 /// All messages of a topic that match: a node that is busy ends a page early.

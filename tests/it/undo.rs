@@ -1,16 +1,15 @@
 //! Bulk actions that are taken back, on real servers: by the API at any node, and by the command line.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::time::Duration;
 
-use duetime_testkit::servers::{Node, NodeOptions, RedisServer};
+use duetime_testkit::servers::{Node, RedisServer};
 use duetime_testkit::wait::{Because, let_pass};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::bulk::plan_when;
-use crate::test_node::{ask, client, done};
+use crate::test_node::{advance, ask, client, done, run, with_test_clock};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// A node looks for plans every 5 s.
@@ -119,20 +118,9 @@ async fn a_bulk_cancel_of_a_thousand_is_taken_back_at_any_node_and_what_is_newer
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_takes_a_cancel_and_a_purge_back_for_ten_minutes() {
-    let options = NodeOptions { flags: vec!["--test-clock"], ..NodeOptions::default() };
     let topics = "[topics.orders]\nshards = 4\nremember = \"1h\"\n[topics.short]\nshards = 1\n";
-    let node = Node::start_as(PROGRAM, "embedded:data", topics, options).await;
-    let duetime = |args: &[&str]| {
-        let mut command = Command::new(PROGRAM);
-        command.env("DUETIME_NODE", node.url()).args(args);
-        let output = tokio::task::block_in_place(|| command.output().unwrap());
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.success(), text + &String::from_utf8_lossy(&output.stderr))
-    };
-    let advance = async |by: &str| {
-        let (status, answer) = ask(&node, Method::POST, "/v1/test-clock", &json!({ "advance": by })).await;
-        assert_eq!(status, 200, "{answer}");
-    };
+    let node = with_test_clock(topics).await;
+    let duetime = |args: &[&str]| run(&node, args);
     let newest = async || {
         let plans = done(&node, Method::GET, "orders/plans", &json!({})).await;
         plans["plans"][0]["id"].as_str().unwrap().to_owned()
@@ -147,7 +135,7 @@ async fn the_command_line_takes_a_cancel_and_a_purge_back_for_ten_minutes() {
         "{said}"
     );
     assert!(all(&node).await.is_empty());
-    advance("9m").await;
+    advance(&node, "9m").await;
     let (ok, said) = duetime(&["bulk", "undo", "orders", &id]);
     assert!(ok && said.contains(&format!("done: {MESSAGES} put back, 0 left alone, 0 not known")), "{said}");
     assert_eq!(all(&node).await, before);
@@ -171,7 +159,7 @@ async fn the_command_line_takes_a_cancel_and_a_purge_back_for_ten_minutes() {
     assert_eq!(dead().await, letters);
     // Once the ten minutes are over, or the node has ended.
     assert!(duetime(&["bulk", "cancel", "orders", "--prefix", "order-1", "--rate", "10000", "--start"]).0);
-    advance("10m").await;
+    advance(&node, "10m").await;
     let id = newest().await;
     let (ok, said) = duetime(&["bulk", "undo", "orders", &id]);
     assert!(!ok && said.contains("it ended more than ten minutes ago"), "{said}");

@@ -22,7 +22,6 @@ mod moved_whole;
 mod moving;
 mod moving_page;
 mod pausing;
-mod printed;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 

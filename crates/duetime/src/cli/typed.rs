@@ -2,7 +2,20 @@
 
 use std::path::Path;
 
+use clap::error::ErrorKind;
+
 use super::program;
+
+/// Words of a page that stand for what its reader has.
+const STAND_FOR: [(&str, &str); 7] = [
+    ("TOPIC", "orders"),
+    ("NAME", "orders"),
+    ("ID", "order-42"),
+    ("N", "8"),
+    ("NODE", "node-1"),
+    ("URL", "http://127.0.0.1:3830"),
+    ("DIR", "folder"),
+];
 
 /// The words of the first command of a line, up to a pipe, a redirection or a comment.
 fn words(line: &str) -> Vec<String> {
@@ -68,6 +81,46 @@ fn each_command_in_the_pages_for_users_is_understood_as_it_is_written() {
             understood(&call).unwrap_or_else(|error| panic!("{page}:{line}: {call}\n{error}"));
         }
     }
+}
+
+/// What a page gives to type, in blocks of any kind and between backticks, but for what stands for several commands.
+fn given(page: &str) -> Vec<String> {
+    let (mut found, mut in_block, mut begun) = (Vec::new(), false, String::new());
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            let text = std::mem::take(&mut begun) + line.trim();
+            match text.strip_suffix('\\') {
+                Some(open) => begun.push_str(open),
+                None => found.push(text),
+            }
+        } else {
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    found.retain(|text| text.starts_with("duetime ") && !text.contains(['[', '…']));
+    found
+}
+
+#[test]
+fn what_the_pages_for_operators_give_to_type_is_understood_as_far_as_it_goes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let stands_for = |word: String| {
+        let known = STAND_FOR.iter().find(|(name, _)| *name == word);
+        known.map_or(word, |(_, given)| (*given).to_owned())
+    };
+    let mut read = 0;
+    for page in ["docs/RUNBOOKS.md", "docs/OPERATIONS.md", "docs/CAPACITY.md", "deploy/README.md", "README.md"] {
+        for command in given(&std::fs::read_to_string(root.join(page)).unwrap()) {
+            // Arguments are read before help is given, and what a text leaves away is not missed.
+            let typed = words(&command).into_iter().map(stands_for).chain(["--help".to_owned()]);
+            let help = program().try_get_matches_from(typed).expect_err("help is given");
+            assert_eq!(help.kind(), ErrorKind::DisplayHelp, "{page}: {command}\n{help}");
+            read += 1;
+        }
+    }
+    assert!(read > 100, "only {read} commands were found");
 }
 
 #[test]

@@ -121,51 +121,8 @@ fn every_crate_keeps_the_workspaces_lints_and_versions() {
 }
 
 #[test]
-fn there_is_one_provider_of_tls() {
-    let text = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is kept");
-    let locked = manifest(&text);
-    let packages = locked["package"].as_array().expect("a lock file lists packages");
-    // The client of Kafka knows no TLS but OpenSSL's. It is in the lock file and in no plain build: see
-    // the feature `kafka-tls`.
-    let brings_openssl = |package: &toml::Value| {
-        let dependencies = package.get("dependencies").and_then(toml::Value::as_array);
-        dependencies.is_some_and(|all| all.iter().any(|one| one.as_str() == Some("openssl-sys")))
-    };
-    let others: Vec<&str> = packages
-        .iter()
-        .filter(|package| brings_openssl(package))
-        .filter_map(|package| package["name"].as_str())
-        .filter(|name| *name != "rdkafka-sys")
-        .collect();
-    let broken = packages
-        .iter()
-        .filter_map(|package| package["name"].as_str())
-        .filter(|name| ["aws-lc-rs", "aws-lc-sys", "openssl", "native-tls"].contains(name))
-        .chain(others)
-        .map(str::to_owned)
-        .collect();
+fn a_plain_build_needs_no_make_and_no_openssl() {
     let sinks = std::fs::read_to_string(root().join("crates/duetime-sinks/Cargo.toml")).expect("the crate of sinks");
     let default = manifest(&sinks)["features"]["default"].to_string();
-    assert!(!default.contains("kafka"), "a plain build needs no make and no OpenSSL: {default}");
-    none("ring is the one provider of TLS; turn off the default features that bring", broken);
-}
-
-#[test]
-fn every_crate_comes_from_the_registry_with_its_checksum() {
-    const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-    let text = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is kept");
-    let locked = manifest(&text);
-    let packages = locked["package"].as_array().expect("a lock file lists packages");
-    let word = |package: &toml::Value, key: &str| package.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-    let mut broken = Vec::new();
-    for package in packages {
-        let name = word(package, "name").expect("a package has a name");
-        match word(package, "source") {
-            Some(source) if source != REGISTRY => broken.push(format!("{name} from {source}")),
-            Some(_) if word(package, "checksum").is_none() => broken.push(format!("{name} has no checksum")),
-            None if !name.starts_with("duetime") => broken.push(format!("{name} is no crate of this workspace")),
-            _ => {}
-        }
-    }
-    none("crates come from crates.io and are named by their checksum; not so", broken);
+    assert!(!default.contains("kafka"), "the client of Kafka is built with make, and links OpenSSL: {default}");
 }

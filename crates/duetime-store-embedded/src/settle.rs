@@ -160,7 +160,8 @@ pub fn bury(
     let cursor = (now.as_millis() * 1000).max(last.map_or(0, |last| last + 1));
     (state.dead, state.meta.last_dead, state.changed) = (state.dead + 1, cursor, true);
     let sql = "INSERT INTO dead (shard, cursor, id, attempts, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
-    conn.prepare_cached(sql)?.execute(params![state.key, cursor, id, was.attempts(), cut(reason)])?;
+    let kept = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];
+    conn.prepare_cached(sql)?.execute(params![state.key, cursor, id, was.attempts(), kept])?;
     Ok(())
 }
 
@@ -241,13 +242,4 @@ fn redrive(conn: &Connection, state: &mut ShardState, id: &MessageId, score: Sco
         }
     }
     Ok(true)
-}
-
-/// A reason no longer than is kept.
-fn cut(reason: &str) -> &str {
-    let mut end = reason.len().min(REASON_BYTES_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    &reason[..end]
 }

@@ -13,15 +13,6 @@ use crate::replicas::fewest;
 use crate::reply::{int, ints, proves, unexpected_reply};
 use crate::reply_cache::{CachedCall, Named};
 
-/// The longest beginning of `reason` that is kept.
-fn cut(reason: &str) -> &str {
-    let mut end = reason.len().min(REASON_BYTES_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    &reason[..end]
-}
-
 /// Adds one settlement's arguments.
 pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
     cmd.arg(item.id.as_str()).arg(item.score.raw());
@@ -36,7 +27,7 @@ pub(crate) fn name(cmd: &mut Cmd, item: &Settle) {
         Settlement::Release => cmd.arg("r").arg("").arg(""),
         Settlement::Extend(visibility, class) => cmd.arg("e").arg(millis(*visibility)).arg(class.digit()),
         Settlement::Expire => cmd.arg("x").arg("").arg(""),
-        Settlement::Bury(reason) => cmd.arg("b").arg(cut(reason)).arg(""),
+        Settlement::Bury(reason) => cmd.arg("b").arg(&reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]).arg(""),
         Settlement::Repeat(next) => {
             let body = envelope::encode(next.due_at, next.nonce, &next.headers, &next.payload);
             let kind = if next.end == End::Expired { "y" } else { "s" };
@@ -259,13 +250,5 @@ mod tests {
         assert_eq!(lens(&[0; 600]), [256, 256, 88]);
         let (most, half) = (ENQUEUE_BYTES_MAX, ENQUEUE_BYTES_MAX / 2);
         assert_eq!(lens(&[half, 0, half, half, most + 1, 0]), [3, 1, 1, 1]);
-    }
-
-    #[test]
-    fn a_reason_is_cut_at_a_letter() {
-        assert_eq!(cut("short"), "short");
-        let long = "ж".repeat(REASON_BYTES_MAX);
-        assert_eq!(cut(&long).len(), REASON_BYTES_MAX);
-        assert!(cut(&format!("x{long}")).len() < REASON_BYTES_MAX);
     }
 }

@@ -40,11 +40,7 @@ const FIELD_BYTES_MAX: usize = 100;
 /// The beginning of a text, of at most so many bytes.
 fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
-        let mut end = bytes_max;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(bytes_max));
         text.push('…');
     }
     text

@@ -1,4 +1,4 @@
-//! The HTTP API, good and bad input.
+//! The HTTP API of a real node: what only a socket, its memory and its own store show.
 
 use bytes::Bytes;
 use reqwest::{Method, StatusCode};
@@ -8,26 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::test_node::TestNode;
 
 const NDJSON: &str = "application/x-ndjson";
-
-#[tokio::test]
-async fn an_order_timeout_from_enqueue_to_ack() {
-    let node = TestNode::with_orders().await;
-    for (id, delay) in [("paid", "1h"), ("unpaid", "300ms")] {
-        let message = json!({"id": id, "delay": delay, "payload": {"order": id}, "headers": {"shop": "7"}});
-        let (status, body) = node.post("/v1/topics/orders/messages", message).await;
-        assert_eq!((status.as_u16(), &body["outcome"]), (201, &json!("scheduled")));
-    }
-    let (status, body) = node.call(Method::DELETE, "/v1/topics/orders/messages/paid", json!({})).await;
-    assert_eq!((status.as_u16(), &body["outcome"]), (200, &json!("cancelled")));
-    let (_, claim) = node.post("/v1/topics/orders/claim", json!({"max": 10, "wait": "20s"})).await;
-    let message = &claim["messages"][0];
-    assert_eq!((&message["id"], &message["payload"]), (&json!("unpaid"), &json!("{\"order\":\"unpaid\"}")));
-    assert_eq!((&message["headers"]["shop"], &message["attempt"]), (&json!("7"), &json!(1)));
-    let (_, acked) = node.post("/v1/topics/orders/ack", json!({"receipts": [message["receipt"]]})).await;
-    assert_eq!(acked["results"][0]["outcome"], "ok");
-    let (_, topic) = node.get("/v1/topics/orders").await;
-    assert_eq!([&topic["scheduled"], &topic["in_flight"], &topic["dead"]], [&json!(0), &json!(0), &json!(0)]);
-}
 
 #[tokio::test]
 async fn what_a_consumer_that_hangs_up_was_being_sent_goes_back_at_once() {

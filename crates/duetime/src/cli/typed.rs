@@ -90,7 +90,7 @@ fn given(page: &str) -> Vec<String> {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
         } else if in_block {
-            let text = std::mem::take(&mut begun) + line.trim();
+            let text = std::mem::take(&mut begun) + line.trim().trim_start_matches("$ ");
             match text.strip_suffix('\\') {
                 Some(open) => begun.push_str(open),
                 None => found.push(text),

@@ -151,19 +151,38 @@ impl AllowedTarget {
         Ok(Self { scheme, host: plain(host), port })
     }
 
+    /// Reads one with a path behind it, and answers the path as it is written; it may be empty.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the fix.
+    pub fn read_with_path(text: &str) -> Result<(Self, &str), String> {
+        let place_at = text.find("://").map_or(0, |at| at + 3);
+        let path_at = text[place_at..].find('/').map_or(text.len(), |at| place_at + at);
+        let (target, path) = text.split_at(path_at);
+        Ok((Self::read(target)?, path))
+    }
+
     /// Whether this is one of them.
     #[must_use]
     pub fn has(&self, address: &Address) -> bool {
+        self.covers(&Self { scheme: address.scheme.clone(), host: address.host.clone(), port: Port::One(address.port) })
+    }
+
+    /// Whether all that `other` allows is allowed by this one.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
         let is_host = match self.host.strip_prefix('*') {
             Some("") => true,
-            Some(below) => address.host.len() > below.len() && address.host.ends_with(below),
-            None => self.host == address.host,
+            Some(below) => other.host.len() > below.len() && other.host.ends_with(below),
+            None => self.host == other.host,
         };
-        let is_port = match self.port {
-            Port::Any => true,
-            Port::One(port) => port == address.port,
+        let is_port = match (self.port, other.port) {
+            (Port::Any, _) => true,
+            (Port::One(port), Port::One(other)) => port == other,
+            (Port::One(_), Port::Any) => false,
         };
-        is_host && is_port && self.scheme == address.scheme
+        is_host && is_port && self.scheme == other.scheme
     }
 }
 
@@ -194,6 +213,35 @@ mod tests {
             ("redis-cluster://a.example:7000", "redis-stream", "redis-cluster://a.example:7000,b.example:7000"),
         ] {
             assert!(!allows(target, kind, text), "{target} allows {text}");
+        }
+    }
+
+    #[test]
+    fn a_target_covers_what_allows_no_more_than_it() {
+        let covers = |one: &str, other: &str| {
+            AllowedTarget::read(one).unwrap().covers(&AllowedTarget::read_with_path(other).unwrap().0)
+        };
+        for (one, other) in [
+            ("https://*.shop.example", "https://*.shop.example/hooks/*"),
+            ("https://*.shop.example", "https://*.eu.Shop.example./"),
+            ("https://*.shop.example", "https://a.shop.example:443"),
+            ("https://*:*", "https://*:8443"),
+            ("https://*", "https://[::1]/in"),
+            ("https://hooks.example", "https://hooks.example/in"),
+        ] {
+            assert!(covers(one, other), "{one} does not cover {other}");
+        }
+        for (one, other) in [
+            ("https://*.shop.example", "https://*.example"),
+            ("https://*.shop.example", "https://*"),
+            ("https://*.shop.example", "https://shop.example"),
+            ("https://*.shop.example", "https://*.evilshop.example"),
+            ("https://*.shop.example", "https://*.shop.example:*"),
+            ("https://*.shop.example", "http://*.shop.example"),
+            ("https://a.shop.example", "https://*.shop.example"),
+            ("https://hooks.example:8443", "https://hooks.example"),
+        ] {
+            assert!(!covers(one, other), "{one} covers {other}");
         }
     }
 

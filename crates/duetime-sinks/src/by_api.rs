@@ -58,10 +58,12 @@ enum Holds {
     File,
     /// Where the target is, without anything secret, or a reference to such a text.
     Address,
+    /// A list of patterns of targets, with paths.
+    Patterns,
     /// A user and how it logs in, with a reference to its password.
     Login,
 }
-use Holds::{Address as At, File, Login, Plain, Secret, SecretMap, Secrets};
+use Holds::{Address as At, File, Login, Patterns, Plain, Secret, SecretMap, Secrets};
 
 /// The keys of each type. Left out are those that only the operator may set: `allow` of a webhook, `properties` of Kafka,
 /// `in_place`.
@@ -71,6 +73,8 @@ const KINDS: &[(&str, &[(&str, Holds)])] = &[
         "http",
         &[
             ("url", At),
+            ("targets", Patterns),
+            ("methods", Plain),
             ("signing_secrets", Secrets),
             ("headers", SecretMap),
             ("content_type", Plain),
@@ -249,6 +253,12 @@ impl SinksByApiConfig {
                 each.collect::<Result<Map<_, _>, SinkRefusal>>().map(Value::Object)
             }
             (Login, _) => Err(invalid(key, "write an object with mechanism, user and password")),
+            (Patterns, Value::Array(list)) => {
+                let mut each = list.iter().enumerate();
+                each.try_for_each(|(at, one)| self.check_pattern(&format!("{key}[{at}]"), one))?;
+                Ok(value.clone())
+            }
+            (Patterns, _) => Err(invalid(key, "write a list of patterns, as [\"https://*.shop.example/hooks/*\"]")),
             (At, Value::String(text)) => {
                 let found = addresses(kind, text, false).map_err(|detail| invalid(key, detail))?;
                 self.check_targets(key, &found, true)?;
@@ -270,11 +280,28 @@ impl SinksByApiConfig {
         }
     }
 
+    fn allowed(&self) -> impl Iterator<Item = AllowedTarget> {
+        self.targets.iter().filter_map(|target| AllowedTarget::read(target).ok())
+    }
+
+    /// Refuses a pattern that allows more than the operator does.
+    fn check_pattern(&self, key: &str, pattern: &Value) -> Result<(), SinkRefusal> {
+        let text = pattern.as_str().ok_or_else(|| invalid(key, "write a pattern as a text"))?;
+        let (asked, _) = AllowedTarget::read_with_path(text).map_err(|detail| invalid(key, detail))?;
+        if self.allowed().any(|target| target.covers(&asked)) {
+            return Ok(());
+        }
+        let detail = format!(
+            "{text:?} is more than the operator allows; name one that lies within an entry of targets of {SECTION}, \
+             or add it there"
+        );
+        Err(invalid(key, detail))
+    }
+
     /// Refuses a target that is not allowed; where it is not `shown`, it comes from a file that may be a secret of another.
     fn check_targets(&self, key: &str, found: &[Address], shown: bool) -> Result<(), SinkRefusal> {
-        let allowed: Vec<AllowedTarget> =
-            self.targets.iter().filter_map(|target| AllowedTarget::read(target).ok()).collect();
-        let Some(address) = found.iter().find(|address| !allowed.iter().any(|target| target.has(address))) else {
+        let is_allowed = |address: &Address| self.allowed().any(|target| target.has(address));
+        let Some(address) = found.iter().find(|address| !is_allowed(address)) else {
             return Ok(());
         };
         let at = if shown { format!("at {address}") } else { "where it leads".to_owned() };

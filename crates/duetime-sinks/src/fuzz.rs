@@ -45,6 +45,14 @@ pub fn templates(data: &[u8]) {
     assert_eq!(placed.fill(&message, |c| c), Ok(format!("<{value}>")));
 }
 
+/// A message calls no host and no path but those that are allowed, whatever its header says.
+pub fn message_urls(data: &[u8]) {
+    let value = String::from_utf8_lossy(data).into_owned();
+    if let Some(message) = delivery("o-1", vec![("x".to_owned(), value)]) {
+        crate::http::fuzz::message_url(&message);
+    }
+}
+
 /// A secret does not survive: not in an address that is shown, and not in what a target says.
 pub fn redaction(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -85,4 +93,4 @@ pub fn redaction(data: &[u8]) {
 mod replay;
 
 #[cfg(test)]
-replay::corpora!(templates, retry_after, addresses, redaction);
+replay::corpora!(templates, retry_after, addresses, message_urls, redaction);

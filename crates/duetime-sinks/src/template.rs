@@ -3,8 +3,6 @@
 //! Upstream: routing keys, subjects and keys that a topic sets. Checked when the topic is bound,
 //! filled in for each message.
 
-use std::fmt::Write as _;
-
 use duetime_core::{Delivery, TopicName};
 
 /// Texts with places for what a message says: `orders.{topic}.{header.region|eu}`.
@@ -84,12 +82,36 @@ impl Template {
         out
     }
 
+    /// The text before its first place.
+    #[must_use]
+    pub fn beginning(&self) -> &str {
+        match self.0.first() {
+            Some(Part::Literal(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// Whether it is a header of the message and nothing else.
+    #[must_use]
+    pub fn is_one_header(&self) -> bool {
+        matches!(&self.0[..], [Part::Header { .. }])
+    }
+
     /// Fills it in for `message`; `plain` makes a value fit between the literals.
     ///
     /// # Errors
     ///
     /// A sentence that names the header which the message lacks.
     pub fn fill(&self, message: &Delivery, plain: impl Fn(char) -> char) -> Result<String, String> {
+        self.fill_with(message, |out, value| out.extend(value.chars().map(&plain)))
+    }
+
+    /// Fills it in for `message`; `put` writes a value behind what is there.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the header which the message lacks.
+    pub fn fill_with(&self, message: &Delivery, put: impl Fn(&mut String, &str)) -> Result<String, String> {
         let mut out = String::new();
         for part in &self.0 {
             let value = match part {
@@ -109,7 +131,7 @@ impl Template {
                         format!("the message has no header {name:?}, which its topic's sink settings need")
                     })?,
             };
-            value.chars().try_for_each(|c| out.write_char(plain(c))).expect("a String takes everything");
+            put(&mut out, value);
         }
         Ok(out)
     }

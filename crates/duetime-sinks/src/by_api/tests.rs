@@ -24,6 +24,19 @@ fn refusal(rules: &SinksByApiConfig, config: Value) -> (Option<String>, String) 
     }
 }
 
+fn of_targets(targets: Value) -> Value {
+    json!({"type": "http", "url": "https://a.shop.example/in", "targets": targets})
+}
+
+#[test]
+fn urls_of_messages_lie_within_what_the_operator_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let targets = json!(["https://*.shop.example", "https://a.eu.shop.example/in/*"]);
+    let read = rules(folder.path()).read(of_targets(targets.clone()).as_object().unwrap()).unwrap();
+    let SinkConfig::Http(read) = read else { panic!() };
+    assert_eq!(json!(read.targets), targets);
+}
+
 #[test]
 fn a_secret_comes_from_a_file_of_the_folder_or_a_variable_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,6 +178,12 @@ fn what_is_secret_is_not_sent_itself_and_what_is_not_listed_is_refused() {
         ),
         ("in_place", json!({"type": "redis-stream", "in_place": true})),
         ("batch", json!({"type": "http", "url": "https://a.shop.example", "batch": {"file": "canary"}})),
+        ("targets[1]", of_targets(json!(["https://*.shop.example/in/*", "https://*.example"]))),
+        ("targets[0]", of_targets(json!(["https://*.shop.example:*"]))),
+        ("targets[0]", of_targets(json!(["http://a.shop.example"]))),
+        ("targets[0]", of_targets(json!(["*.shop.example"]))),
+        ("targets[0]", of_targets(json!([{"file": "canary"}]))),
+        ("targets", of_targets(json!("https://a.shop.example"))),
         ("type", json!({"type": "log"})),
         ("type", json!({"type": "pigeon"})),
         ("type", json!({})),

@@ -5,6 +5,9 @@
 //! them. Over HTTP/1 they are counted, and the request is given up; over HTTP/2 all frames of a connection are, and it
 //! ends (`frames`). While they are read, other work of the thread has its turns (`sliced`).
 //!
+//! Where messages name their hosts themselves, these may be any number: when [`KEPT_MAX`] connections are open besides
+//! one for each request in flight, those that are idle are closed.
+//!
 //! Many requests share a connection over HTTP/2, and one that is silent or refuses would take all that come: a request
 //! without an answer takes its connection out of use, so that the next one is sent over another. What is in flight on it
 //! goes on.
@@ -24,14 +27,15 @@ use hyper::header::{ACCEPT, CONTENT_LENGTH, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
-use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::client::legacy::{Builder, Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tower_service::Service;
 
 use super::config::HttpConfig;
@@ -41,6 +45,8 @@ use crate::fault::SinkFault;
 
 /// An idle connection is closed after this, before most servers close it themselves.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Connections that are open besides one for each request in flight, over all hosts.
+pub(super) const KEPT_MAX: usize = 256;
 /// How often the system, and HTTP/2, ask a silent connection whether it is there.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Longest head of an answer.
@@ -81,6 +87,8 @@ struct TimedConnector {
     within: Duration,
     /// Requests in flight at once.
     requests_max: usize,
+    /// A permit for each connection that may be open.
+    open: Arc<Semaphore>,
 }
 
 impl Service<Uri> for TimedConnector {
@@ -93,10 +101,11 @@ impl Service<Uri> for TimedConnector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let requests_max = self.requests_max;
+        // Without one the client closes what is idle before its next request.
+        let (requests_max, permit) = (self.requests_max, self.open.clone().try_acquire_owned().ok());
         let connecting = tokio::time::timeout(self.within, self.tls.call(to));
         let connecting = connecting.map(|connected| connected.unwrap_or_else(|_| Err(ConnectedLate.into())));
-        connecting.map_ok(move |stream| TokioIo::new(Sliced::new(TokioIo::new(stream), requests_max))).boxed()
+        connecting.map_ok(move |stream| TokioIo::new(Sliced::new(TokioIo::new(stream), requests_max, permit))).boxed()
     }
 }
 
@@ -117,8 +126,11 @@ impl Interim {
 }
 
 /// The HTTP client of one webhook. Follows no redirect, and asks no proxy.
-#[derive(Clone)]
-pub(super) struct WebhookClient(Client<TimedConnector, Full<Bytes>>);
+pub(super) struct WebhookClient {
+    client: Mutex<Client<TimedConnector, Full<Bytes>>>,
+    builder: Builder,
+    connector: TimedConnector,
+}
 
 impl std::fmt::Debug for WebhookClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -135,7 +147,8 @@ impl WebhookClient {
         tcp.set_keepalive(Some(KEEPALIVE_EVERY));
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls(config, is_tls)?).https_or_http();
         let tls = tls.enable_all_versions().wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
@@ -143,9 +156,21 @@ impl WebhookClient {
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .http2_keep_alive_interval(KEEPALIVE_EVERY)
             .http2_keep_alive_timeout(KEEPALIVE_EVERY)
-            .http2_keep_alive_while_idle(true)
-            .build(TimedConnector { tls, within: config.connect_timeout, requests_max: config.concurrency });
-        Ok(Self(client))
+            .http2_keep_alive_while_idle(true);
+        let (within, requests_max) = (config.connect_timeout, config.concurrency);
+        let open = Arc::new(Semaphore::new(config.concurrency + KEPT_MAX));
+        let connector = TimedConnector { tls, within, requests_max, open };
+        Ok(Self { client: Mutex::new(builder.build(connector.clone())), builder, connector })
+    }
+
+    /// The client, another one where too many connections are open: those that are idle end with the pool of the one
+    /// before, once no request is in flight that began with it.
+    fn client(&self) -> Client<TimedConnector, Full<Bytes>> {
+        let mut client = self.client.lock();
+        if self.connector.open.available_permits() == 0 {
+            *client = self.builder.build(self.connector.clone());
+        }
+        client.clone()
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -159,7 +184,7 @@ impl WebhookClient {
     ) -> Result<Response<Incoming>, SendError> {
         let program = HeaderValue::from_static(concat!("duetime/", env!("CARGO_PKG_VERSION")));
         headers.entry(USER_AGENT).or_insert(program);
-        if body.is_empty() && method == Method::POST {
+        if body.is_empty() && matches!(method, Method::POST | Method::PUT | Method::PATCH) {
             // Some receivers answer 411 where nothing says that there is no body.
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
@@ -173,7 +198,7 @@ impl WebhookClient {
         let answer = tokio::select! {
             biased;
             () = interim.is_flood.notified() => Err(SendError::Interim),
-            answer = tokio::time::timeout(within, self.0.request(request)) => match answer {
+            answer = tokio::time::timeout(within, self.client().request(request)) => match answer {
                 Ok(answer) => answer.map_err(SendError::from),
                 Err(_) => Err(SendError::Late),
             },

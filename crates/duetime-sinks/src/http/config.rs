@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duetime_settings::{ClientTls, Secret, TargetUrl};
+use hyper::Method;
 use serde::Deserialize;
 
 use super::batch::MESSAGES_MAX;
@@ -21,6 +22,15 @@ pub struct HttpConfig {
     /// Where messages are posted: `http://` or `https://`. Required. No user or password in it: put
     /// credentials into `headers`.
     pub url: TargetUrl,
+    /// URLs that topics may name instead of `url`, also one for each message: `https://*.shop.example/hooks/*`,
+    /// `https://hooks.example:8443`. Without a port it is that of the scheme, and `:*` is any. Default: none.
+    ///
+    /// Every one of them is sent `headers`, and signed requests.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// Methods that topics may name instead of `POST`: `PUT`, `PATCH`, `DELETE`. Default: none.
+    #[serde(default)]
+    pub methods: Vec<WebhookMethod>,
     /// Secrets that sign each request per Standard Webhooks, `whsec_…`. Default none: unsigned.
     ///
     /// Give the new one beside the old one while the receiver changes over; each signs.
@@ -89,19 +99,80 @@ const fn sixty_four_kib() -> u64 {
     64 << 10
 }
 
+/// The method of a request that hands messages over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum WebhookMethod {
+    /// Of all topics that name none.
+    #[default]
+    Post,
+    /// For receivers that keep the body under the URL.
+    Put,
+    /// For receivers that change what is under the URL.
+    Patch,
+    /// For receivers that remove what is under the URL; the payload is sent all the same.
+    Delete,
+}
+
+impl From<WebhookMethod> for Method {
+    fn from(method: WebhookMethod) -> Self {
+        match method {
+            WebhookMethod::Post => Self::POST,
+            WebhookMethod::Put => Self::PUT,
+            WebhookMethod::Patch => Self::PATCH,
+            WebhookMethod::Delete => Self::DELETE,
+        }
+    }
+}
+
 /// What a topic may set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSettings {
     /// Added to the path of `url`: begins with `/`, no query. Default none.
     pub path: Option<String>,
+    /// Instead of the sink's, a template; what it becomes for a message must be in `targets` of the sink. Default: the
+    /// sink's.
+    pub url: Option<String>,
+    /// Instead of `POST`, one of `methods` of the sink.
+    pub method: WebhookMethod,
     /// Instead of the sink's.
     pub content_type: Option<String>,
 }
 
 impl HttpSettings {
     /// The names of the settings.
-    pub const KNOWN: &[&str] = &["path", "content_type"];
+    pub const KNOWN: &[&str] = &["path", "url", "method", "content_type"];
+
+    /// Whether a topic may set this with the sink `config`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the fix.
+    pub fn check(&self, config: &HttpConfig) -> Result<(), String> {
+        let is_post = self.method == WebhookMethod::Post;
+        let refusal = match () {
+            () if config.batch > 1 && self.content_type.is_some() => {
+                "content_type is of no use where the sink has batch: it sends JSON; leave it out"
+            }
+            () if config.batch > 1 && (self.url.is_some() || !is_post) => {
+                "url and method are refused where the sink has batch: a request has several messages; leave them \
+                 out, or name a sink without batch"
+            }
+            () if self.url.is_some() && self.path.is_some() => {
+                "path is added to `url` of the sink; write it into url of the topic, or leave url out"
+            }
+            () if self.url.is_some() && config.targets.is_empty() => {
+                "url needs a sink that says where messages may go; set targets of the sink, such as \
+                 [\"https://*.shop.example\"], or leave url out"
+            }
+            () if !is_post && !config.methods.contains(&self.method) => {
+                "method is none that the sink allows; add it to methods of the sink, such as [\"PUT\"], or leave it out"
+            }
+            () => return Ok(()),
+        };
+        Err(refusal.to_owned())
+    }
 }
 
 impl HttpConfig {
@@ -129,10 +200,18 @@ impl HttpConfig {
             add("per_second", "per_second must be 0.001 to 1000000");
         }
         let scheme = self.url.expose().get(..7);
-        if self.certificates.ca_file.is_some() && scheme.is_some_and(|it| it.eq_ignore_ascii_case("http://")) {
+        let is_plain = scheme.is_some_and(|it| it.eq_ignore_ascii_case("http://")) && !self.has_https_target();
+        if self.certificates.ca_file.is_some() && is_plain {
             add("ca_file", "ca_file is only of use with an https:// url; write https, or leave ca_file out");
         }
         found
+    }
+
+    /// Whether messages may go to an `https://` URL of their own.
+    #[must_use]
+    pub fn has_https_target(&self) -> bool {
+        let is_https = |target: &String| target.get(..8).is_some_and(|it| it.eq_ignore_ascii_case("https://"));
+        self.targets.iter().any(is_https)
     }
 
     /// How many requests of one topic are worth having in flight: under a rate limit, no more than

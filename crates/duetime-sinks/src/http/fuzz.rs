@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use duetime_core::Timestamp;
+use duetime_core::{Delivery, Timestamp, TopicName};
+use hyper::Uri;
 use serde_json::json;
+use url::Url;
 
 use super::config::{HttpConfig, HttpSettings};
 use super::guard::Guard;
@@ -78,9 +80,44 @@ pub fn addresses(data: &[u8]) {
     let host = written.host_str().unwrap_or_default().trim_matches(['[', ']']).parse();
     assert!(!host.is_ok_and(is_inside), "{url} leads to {written}");
     let template = RequestTemplate::new(&config, written.clone()).expect("only the address is not the default");
-    if let Ok(reached) = template.for_topic(&HttpSettings { path: Some(path.to_owned()), ..HttpSettings::default() }) {
+    let topic = TopicName::new("orders").expect("a plain name");
+    let settings = HttpSettings { path: Some(path.to_owned()), ..HttpSettings::default() };
+    if let Ok(reached) = template.for_topic(&topic, &settings) {
         assert_eq!(reached.url.origin(), written.origin(), "{path}");
         let begin = written.path().trim_end_matches('/');
         assert!(reached.url.path().starts_with(begin), "{path} leads to {}", reached.url);
+    }
+}
+
+/// Where `message`, whose header `x` is anything, goes by templates of a topic: below `/hooks/` of a host that is
+/// allowed, as another parser reads it too, and without climbing where the path is decoded once more.
+pub(crate) fn message_url(message: &Delivery) {
+    let targets = ["https://*.shop.example/hooks/*"];
+    let config = json!({ "url": "https://hooks.example/", "targets": targets });
+    let config: HttpConfig = serde_json::from_value(config).expect("settings of a webhook");
+    let main: Url = config.url.expose().parse().expect("a URL");
+    let template = RequestTemplate::new(&config, main).expect("a webhook");
+    for (url, host) in [
+        ("{header.x}", None),
+        ("https://{header.x}/hooks/{header.x}", None),
+        ("https://{header.x}.shop.example/hooks/{header.x}", None),
+        ("https://a.shop.example/hooks/{header.x}", Some("a.shop.example")),
+        ("https://a.shop.example/hooks/x?y={header.x}", Some("a.shop.example")),
+    ] {
+        let settings = HttpSettings { url: Some(url.to_owned()), ..HttpSettings::default() };
+        let template = template.for_topic(&message.topic, &settings).expect("it is allowed as far as it is known");
+        let Ok(called) = template.url_of(message) else { continue };
+        // What the client does not take is called by nobody.
+        let Ok(read) = called.as_str().parse::<Uri>() else { continue };
+        let authority = read.authority().expect("a host").as_str();
+        assert!(authority.ends_with(".shop.example") && !authority.contains(['@', ':']), "{called}");
+        assert!(host.is_none_or(|host| host == authority), "{called} is not at {host:?}");
+        assert_eq!((read.scheme_str(), read.host()), (Some("https"), called.host_str()), "{called}");
+        let decoded = percent_encoding::percent_decode_str(called.path()).decode_utf8_lossy();
+        let climbs = decoded.split(['/', '\\']).any(|part| matches!(part, "." | ".."));
+        assert!(read.path().starts_with("/hooks/") && !climbs, "{called} climbs");
+        if host.is_some() {
+            assert!(!called.path()["/hooks/".len()..].contains('/'), "{called} has another part");
+        }
     }
 }

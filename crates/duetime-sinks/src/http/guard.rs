@@ -202,10 +202,12 @@ fn class_v6(address: Ipv6Addr) -> Option<&'static str> {
 
 /// Names that one sink has resolved at once. Each takes a thread that the store's reads are made on too, and a server
 /// of names that does not answer keeps it for as long as the system asks: seconds, longer than the request waits.
-const LOOKUPS_MAX: usize = 4;
+pub(super) const LOOKUPS_MAX: usize = 4;
+/// The same of a sink whose messages name hosts themselves: names that nobody answers for keep only part of it.
+pub(super) const LOOKUPS_OF_MANY_MAX: usize = 32;
 
-/// Resolves names, [`LOOKUPS_MAX`] at once, and lets through only what the guard allows. Clones share the bound; each
-/// sink has its own, so that names of one do not keep others waiting.
+/// Resolves names, so many at once, and lets through only what the guard allows. Clones share the bound; each sink has
+/// its own, so that names of one do not keep others waiting.
 #[derive(Clone, Debug)]
 pub struct GuardedResolver {
     guard: Arc<Guard>,
@@ -213,9 +215,9 @@ pub struct GuardedResolver {
 }
 
 impl GuardedResolver {
-    /// The one of a sink.
-    pub fn new(guard: Arc<Guard>) -> Self {
-        Self { guard, turns: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+    /// The one of a sink, which has so many names resolved at once.
+    pub fn new(guard: Arc<Guard>, lookups_max: usize) -> Self {
+        Self { guard, turns: Arc::new(Semaphore::new(lookups_max)) }
     }
 }
 
@@ -310,12 +312,12 @@ mod tests {
     async fn a_sink_has_a_few_names_resolved_at_once_and_keeps_no_other_waiting() {
         let guard = Arc::new(Guard::new(&["localhost".to_owned()], None).unwrap());
         let name = || Name::from_str("localhost").unwrap();
-        let mut slow = GuardedResolver::new(guard.clone());
+        let mut slow = GuardedResolver::new(guard.clone(), LOOKUPS_MAX);
         let all = u32::try_from(LOOKUPS_MAX).unwrap();
         let held = slow.turns.clone().acquire_many_owned(all).await.unwrap();
         let mut waits = slow.call(name());
         assert!(tokio::time::timeout(Duration::from_millis(200), &mut waits).await.is_err());
-        assert!(GuardedResolver::new(guard).call(name()).await.unwrap().next().is_some());
+        assert!(GuardedResolver::new(guard, LOOKUPS_MAX).call(name()).await.unwrap().next().is_some());
         drop(held);
         assert!(waits.await.is_ok());
     }

@@ -1,12 +1,18 @@
 //! What is sent to a webhook: headers of the delivery, of the configuration and of the message.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use duetime_core::trace::is_trace_header;
-use duetime_core::{Delivery, Timestamp};
+use duetime_core::{Delivery, Timestamp, TopicName};
+use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+use super::allowed_url::{AllowedUrls, climbs};
 use super::batch;
 use super::config::{HttpConfig, HttpSettings};
+use super::message_url::MessageUrl;
 use super::sign::Signer;
 use crate::fault::SinkFault;
 use crate::{content_type, own_headers};
@@ -34,7 +40,11 @@ const OURS: &[&str] = &["webhook-", own_headers::PREFIX];
 /// What does not differ between the requests of one topic.
 #[derive(Debug)]
 pub(super) struct RequestTemplate {
+    /// Where the topic's messages go, unless each has its own.
     pub(super) url: Url,
+    pub(super) message_url: Option<MessageUrl>,
+    pub(super) method: Method,
+    allowed: Arc<AllowedUrls>,
     fixed: HeaderMap,
     /// None: by the payload.
     content_type: Option<HeaderValue>,
@@ -68,11 +78,12 @@ impl RequestTemplate {
         let prefix = config.header_prefix.to_ascii_lowercase();
         let content_type = config.content_type.as_deref().map(read).transpose();
         let content_type = content_type.map_err(|fault| SinkFault::at("content_type", fault))?;
-        Ok(Self { url, fixed, content_type, prefix })
+        let allowed = Arc::new(AllowedUrls::new(config)?);
+        Ok(Self { url, message_url: None, method: Method::POST, allowed, fixed, content_type, prefix })
     }
 
-    /// With what one topic sets.
-    pub(super) fn for_topic(&self, settings: &HttpSettings) -> Result<Self, String> {
+    /// With what `topic` sets.
+    pub(super) fn for_topic(&self, topic: &TopicName, settings: &HttpSettings) -> Result<Self, String> {
         let content_type = match &settings.content_type {
             Some(text) => Some(read(text)?),
             None => self.content_type.clone(),
@@ -87,7 +98,28 @@ impl RequestTemplate {
             }
             url.set_path(&format!("{}{path}", self.url.path().trim_end_matches('/')));
         }
-        Ok(Self { url, fixed: self.fixed.clone(), content_type, prefix: self.prefix.clone() })
+        let message_url = settings.url.as_deref().map(|text| MessageUrl::new(text, topic, self.allowed.clone()));
+        Ok(Self {
+            url,
+            message_url: message_url.transpose()?,
+            method: settings.method.into(),
+            allowed: self.allowed.clone(),
+            fixed: self.fixed.clone(),
+            content_type,
+            prefix: self.prefix.clone(),
+        })
+    }
+
+    /// Where `message` goes.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the fix, if it may not go there.
+    pub(super) fn url_of(&self, message: &Delivery) -> Result<Cow<'_, Url>, String> {
+        match &self.message_url {
+            Some(own) => own.of(message).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(&self.url)),
+        }
     }
 
     /// The headers of the request that hands `message` over at `now`, and is given up at `not_after`.
@@ -165,21 +197,6 @@ impl RequestTemplate {
 
 fn plain(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("it is made of visible ASCII")
-}
-
-/// Whether a target, or a proxy before it, could take a part of the path for `.` or `..`, however often and by whatever
-/// of them it is decoded: `/..%2fadmin`, `/.%2e;x/admin`, `/%252e%252e/admin`. O(n²) where each decoding shortens it.
-fn climbs(path: &str) -> bool {
-    let mut bytes = path.as_bytes().to_vec();
-    loop {
-        let decoded: Vec<u8> = percent_encoding::percent_decode(&bytes).collect();
-        if decoded == bytes {
-            break;
-        }
-        bytes = decoded;
-    }
-    let name = |part: &[u8]| part.split(|byte| *byte == b';').next().is_some_and(|name| name == b"." || name == b"..");
-    bytes.split(|byte| matches!(byte, b'/' | b'\\')).any(name)
 }
 
 fn read(text: &str) -> Result<HeaderValue, String> {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::frames::FrameBudget;
 
@@ -23,13 +24,15 @@ pub(super) struct Sliced<S> {
     left: usize,
     /// Over HTTP/2.
     budget: Option<FrameBudget>,
+    /// Counts the connection as long as it is open.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: Connection> Sliced<S> {
     /// `stream` as HTTP has it, without TLS; so many requests are in flight at most.
-    pub(super) fn new(stream: S, requests_max: usize) -> Self {
+    pub(super) fn new(stream: S, requests_max: usize, permit: Option<OwnedSemaphorePermit>) -> Self {
         let budget = stream.connected().is_negotiated_h2().then(|| FrameBudget::new(requests_max));
-        Self { stream, left: SLICE_BYTES, budget }
+        Self { stream, left: SLICE_BYTES, budget, _permit: permit }
     }
 }
 
@@ -109,7 +112,7 @@ mod tests {
     async fn other_work_has_its_turn_although_there_is_more_to_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut connection = Sliced::new(listener.accept().await.unwrap().0, 1);
+        let mut connection = Sliced::new(listener.accept().await.unwrap().0, 1, None);
         target.write_all(&[b'x'; 3 * SLICE_BYTES]).await.unwrap();
         let (mut piece, mut read, mut turns) = ([0; 1024], 0, 0);
         while read < 3 * SLICE_BYTES {

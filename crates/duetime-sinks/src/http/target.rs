@@ -21,7 +21,7 @@ use url::Url;
 use super::batch;
 use super::client::{ConnectedLate, SendError, WebhookClient, chunk};
 use super::config::{HttpConfig, HttpSettings, KIND};
-use super::guard::{Guard, GuardedResolver, Refused};
+use super::guard::{Guard, GuardedResolver, LOOKUPS_MAX, LOOKUPS_OF_MANY_MAX, Refused};
 use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
@@ -71,6 +71,7 @@ impl HttpTarget {
             return Err(fault);
         }
         let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
+        let lookups_max = if config.targets.is_empty() { LOOKUPS_MAX } else { LOOKUPS_OF_MANY_MAX };
         let signer = Signer::new(&config.signing_secrets);
         let url = address(config, &guard)?;
         let secrets = config.headers.values().chain(&config.signing_secrets);
@@ -81,7 +82,11 @@ impl HttpTarget {
             bare.into_iter().chain(key).chain([text.to_owned()])
         });
         Ok(Self {
-            client: WebhookClient::new(config, url.scheme() == "https", GuardedResolver::new(guard))?,
+            client: WebhookClient::new(
+                config,
+                url.scheme() == "https" || config.has_https_target(),
+                GuardedResolver::new(guard, lookups_max),
+            )?,
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
             gate: Gate::new(config.concurrency, config.per_second, config.timeout),
@@ -92,12 +97,17 @@ impl HttpTarget {
     }
 
     async fn hand_over(&self, topic: &GateMember, template: &RequestTemplate, message: &Delivery) -> Verdict {
+        let url = match template.url_of(message) {
+            Ok(url) => url,
+            Err(reason) => return Verdict::Rejected { reason },
+        };
         let _turn = match turn(topic).await {
             Ok(turn) => turn,
             Err(full) => return full,
         };
-        match self.post(&Post { template, content: Content::One(message) }).await {
-            Ok(answer) => self.verdict_of(answer).await,
+        let post = Post { template, url: &url, content: Content::One(message) };
+        match self.post(&post).await {
+            Ok(answer) => self.verdict_of(answer, post.has_unknown_secrets()).await,
             Err(verdict) => verdict,
         }
     }
@@ -158,13 +168,13 @@ impl HttpTarget {
         };
         let started = Instant::now();
         let content = Content::Batch(messages, batch::body(messages));
-        let mut answer = match self.post(&Post { template, content }).await {
+        let mut answer = match self.post(&Post { template, url: &template.url, content }).await {
             Ok(answer) => answer,
             Err(verdict) => return of_all(verdict),
         };
         // The only statuses whose body says more than they do.
         if !matches!(answer.status().as_u16(), 200 | 207) {
-            return of_all(self.verdict_of(answer).await);
+            return of_all(self.verdict_of(answer, false).await);
         }
         let is_multi_status = answer.status().as_u16() == 207;
         // The request is over with its body.
@@ -200,9 +210,10 @@ impl HttpTarget {
                 // A kept connection that the target closes as we write, or on which it takes no more, says nothing of
                 // the message or of the target; another connection does.
                 let left = self.config.timeout.saturating_sub(started.elapsed());
-                self.send(post, not_after, left).await.map_err(|again| self.of_error(&again, !is_unprocessed(&error)))
+                let again = self.send(post, not_after, left).await;
+                again.map_err(|again| self.of_error(post, &again, !is_unprocessed(&error)))
             }
-            Err(error) => Err(self.of_error(&error, false)),
+            Err(error) => Err(self.of_error(post, &error, false)),
         }
     }
 
@@ -219,15 +230,16 @@ impl HttpTarget {
                 (template.headers_of_batch((*messages, &body[..]), &self.signer, now, not_after), body.clone())
             }
         };
-        self.client.send(Method::POST, template.url.as_str(), headers, body, within).await
+        self.client.send(template.method.clone(), post.url.as_str(), headers, body, within).await
     }
 
-    async fn verdict_of(&self, mut answer: Response<Incoming>) -> Verdict {
+    /// `is_silent`: nothing that the target says is repeated.
+    async fn verdict_of(&self, mut answer: Response<Incoming>, is_silent: bool) -> Verdict {
         let status = answer.status();
         let now = self.clock.now();
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let after = after.and_then(|value| verdict::retry_after(value, now));
-        let excerpt = if status.is_success() {
+        let excerpt = if status.is_success() || is_silent {
             // The verdict is in; the rest is only read so that the connection can be used again.
             let _ = tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await;
             Vec::new()
@@ -269,20 +281,27 @@ impl HttpTarget {
     }
 
     /// `sent`: it may have been sent before.
-    fn of_error(&self, error: &SendError, sent: bool) -> Verdict {
-        let reason = self.redactor.redact(&self.explain(error), ERROR_BYTES);
+    fn of_error(&self, post: &Post<'_>, error: &SendError, sent: bool) -> Verdict {
+        let own = post.template.message_url.as_ref();
+        // What a message brought is shown without its path, which may be a secret that nobody here knows.
+        let shown = own.map(|_| post.url.origin().ascii_serialization());
+        let explained = self.explain(error, &shown.unwrap_or_else(|| self.config.url.to_string()));
+        let reason = self.redactor.redact(&explained, ERROR_BYTES);
         match error {
             SendError::Request(_) => Verdict::Rejected { reason },
             SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
+            // Where messages go to different hosts, one of them is not the target as a whole.
+            SendError::Connection(lost) if lost.is_connect() && own.is_some_and(|own| own.has_many_hosts) => {
+                Verdict::Retry { reason, after: None }
+            }
             SendError::Connection(lost) if lost.is_connect() => Verdict::Unavailable { reason },
             SendError::Connection(_) if is_unprocessed(error) => Verdict::Retry { reason, after: None },
             SendError::Connection(_) | SendError::Late | SendError::Interim => Verdict::NoAnswer { reason },
         }
     }
 
-    /// What went wrong, in one sentence, with the innermost cause and without the URL's query.
-    fn explain(&self, error: &SendError) -> String {
-        let url = &self.config.url;
+    /// What went wrong with `url`, as it may be shown, in one sentence with the innermost cause.
+    fn explain(&self, error: &SendError, url: &str) -> String {
         let SendError::Connection(lost) = error else {
             return match error {
                 SendError::Late => format!("the target did not answer within {} ms", self.config.timeout.as_millis()),
@@ -308,6 +327,7 @@ impl HttpTarget {
 /// One request: how it is sent, and what it carries.
 struct Post<'a> {
     template: &'a RequestTemplate,
+    url: &'a Url,
     content: Content<'a>,
 }
 
@@ -319,6 +339,11 @@ enum Content<'a> {
 }
 
 impl Post<'_> {
+    /// A query that a message brought may be secret, and a target may repeat it.
+    fn has_unknown_secrets(&self) -> bool {
+        self.template.message_url.is_some() && self.url.query().is_some()
+    }
+
     fn messages(&self) -> &[Delivery] {
         match &self.content {
             Content::One(message) => std::slice::from_ref(*message),
@@ -380,12 +405,10 @@ pub(super) fn address(config: &HttpConfig, guard: &Guard) -> Result<Url, SinkFau
 
 #[async_trait]
 impl Target for HttpTarget {
-    fn bind(self: Arc<Self>, _: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
+    fn bind(self: Arc<Self>, topic: &TopicName, given: &Map<String, Value>) -> Result<Arc<dyn Sink>, String> {
         let settings: HttpSettings = settings::read(KIND, HttpSettings::KNOWN, given)?;
-        if self.config.batch > 1 && settings.content_type.is_some() {
-            return Err("content_type is of no use where the sink has batch: it sends JSON; leave it out".to_owned());
-        }
-        let template = self.template.for_topic(&settings)?;
+        settings.check(&self.config)?;
+        let template = self.template.for_topic(topic, &settings)?;
         Ok(Arc::new(HttpSink { template, turns: self.gate.join(), target: self }))
     }
 
@@ -393,7 +416,7 @@ impl Target for HttpTarget {
         let (to, within) = (self.template.url.as_str(), self.config.timeout);
         match self.client.send(Method::OPTIONS, to, HeaderMap::new(), Bytes::new(), within).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.redactor.redact(&self.explain(&error), ERROR_BYTES)),
+            Err(error) => Err(self.redactor.redact(&self.explain(&error, &self.config.url.to_string()), ERROR_BYTES)),
         }
     }
 }

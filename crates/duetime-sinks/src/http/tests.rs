@@ -4,6 +4,7 @@ mod at_most_once;
 mod batch;
 mod path;
 mod slow;
+mod urls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

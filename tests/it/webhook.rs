@@ -2,6 +2,7 @@
 
 mod batch;
 mod limits;
+mod urls;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

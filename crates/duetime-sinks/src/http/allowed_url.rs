@@ -103,7 +103,7 @@ pub(super) struct AllowedUrls {
 impl AllowedUrls {
     /// Reads `targets` of the sink.
     pub(super) fn new(config: &HttpConfig) -> Result<Self, SinkFault> {
-        let patterns = config.targets.iter().map(|text| AllowedUrl::read(text)).collect::<Result<_, _>>();
+        let patterns = config.targets.iter().map(|text| AllowedUrl::read(text)).collect::<Result<Vec<_>, String>>();
         let patterns = patterns.map_err(|fault| SinkFault::at("targets", fault))?;
         Ok(Self { patterns, guard: Guard::new(&config.allow, config.only.as_deref())? })
     }

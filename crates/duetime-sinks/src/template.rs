@@ -166,6 +166,10 @@ mod tests {
         assert_eq!(fill("").unwrap(), "");
         let varies = |text: &str| Template::parse(text).unwrap().varies();
         assert!(!varies("x.{topic}") && varies("{id}") && varies("{header.region|eu}"));
+        let is_one_header = |text: &str| Template::parse(text).unwrap().is_one_header();
+        assert!(is_one_header("{header.region|eu}") && !is_one_header("{id}") && !is_one_header("{header.region}/"));
+        assert_eq!(Template::parse("a{{{id}b").unwrap().beginning(), "a{");
+        assert_eq!(Template::parse("{id}b").unwrap().beginning(), "");
         let known = Template::parse("x.{topic}.{header.region|eu}").unwrap();
         assert_eq!(known.of_topic(&message.topic, |c| c.to_ascii_uppercase(), "*"), "x.CONFORMANCE.*");
         assert!(fill("{header.shop}").unwrap_err().contains("\"shop\""));

@@ -11,7 +11,7 @@ use crate::allowed_target::{Address, AllowedTarget, addresses};
 use crate::fault::SinkFault;
 
 /// Longest URL of a message. Whether a path climbs is found out in O(n²).
-pub(super) const URL_BYTES_MAX: usize = 4096;
+const URL_BYTES_MAX: usize = 4096;
 
 const TWO_WAYS: &str = "parsers may read it in two ways; write the host and the path in their plain form, without a \
                         part that is \".\" or \"..\", in any coding";

@@ -20,7 +20,7 @@ pub struct NamedSink {
     pub kind: Option<String>,
     /// `file` or `api`.
     pub origin: String,
-    /// 1 when it was made, one more with each change; only of one that was put.
+    /// Another, higher one with each change, also when it is put again after it was deleted; only of one that was put.
     pub version: Option<u64>,
     /// When it was put last, in milliseconds since the Unix epoch.
     pub changed_at: Option<i64>,

@@ -186,6 +186,7 @@ layered! {
 layered! {
     RecordStore {
         records(kind: RecordKind) -> BTreeMap<String, String>, kind.op("list_plans", "list_sinks"), &[], 0;
+        last_version(kind: RecordKind) -> u64, kind.op("plan_version", "sink_version"), &[], 0;
         swap_record(kind: RecordKind, name: &str, seen: Option<&str>, new: Option<&str>) -> (),
             kind.op("change_plan", "change_sink"), &[], 0;
     }

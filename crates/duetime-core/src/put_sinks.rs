@@ -16,7 +16,7 @@ use crate::topic_config::SinkRef;
 /// A sink as it was put.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkRecord {
-    /// 1 when it is made, one more with each change.
+    /// Above that of every change of any sink before, those that were deleted too.
     pub version: u64,
     /// When it was put last, by the clock of the node that did.
     pub changed_at_ms: i64,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
+use crate::put_sinks::SinkRecord;
 use crate::store_error::StoreError;
 
 /// Bulk plans that a store keeps.
@@ -45,6 +46,15 @@ impl RecordKind {
         }
     }
 
+    /// The version of a record, of a kind in which no version comes twice; `None`: it has none.
+    #[must_use]
+    pub fn version_of(self, text: &str) -> Option<u64> {
+        match self {
+            Self::Plan => None,
+            Self::Sink => serde_json::from_str(text).ok().map(|record: SinkRecord| record.version),
+        }
+    }
+
     /// The name of an operation, which is another one for each kind.
     pub(crate) fn op(self, plan: &'static str, sink: &'static str) -> &'static str {
         match self {
@@ -80,18 +90,23 @@ impl RecordKind {
     }
 }
 
-/// Records by their names. What is in them is their reader's business. Who changes them asks: the router.
+/// Records by their names. What is in them, but for their version, is their reader's business. Who changes them asks: the router.
 #[async_trait]
 pub trait RecordStore: Send + Sync + fmt::Debug + 'static {
     /// All of a kind. O(records).
     async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError>;
+
+    /// The highest version ([`RecordKind::version_of`]) that any record of the kind ever had, those that are gone too; 0:
+    /// none had one.
+    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError>;
 
     /// Puts `new` in place of `seen`; `None`: there is no such record, or there is to be none any more. One step, and
     /// kept as safely as the record of a topic.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Conflict`]: it is another by now (which may be `new` itself, when an answer was lost).
+    /// [`StoreError::Conflict`]: it is another by now (which may be `new` itself, when an answer was lost), or `new` has a
+    /// version that is not above [`RecordStore::last_version`].
     /// [`StoreError::Full`]: there are [`RecordKind::most`] already, or `new` is longer than [`RecordKind::bytes_max`].
     async fn swap_record(
         &self,

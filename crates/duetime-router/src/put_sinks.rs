@@ -65,11 +65,6 @@ pub struct PutSinks {
     failing: AtomicBool,
 }
 
-fn version_of(text: Option<&String>) -> u64 {
-    // One that cannot be read may be put again all the same.
-    text.map_or(0, |text| serde_json::from_str::<SinkRecord>(text).map_or(1, |record| record.version))
-}
-
 impl PutSinks {
     /// Those in `store`, which `sinks` makes ready.
     #[must_use]
@@ -146,7 +141,7 @@ impl PutSinks {
         }
     }
 
-    /// Swaps the record for `new`, made for the version after the present one; what was there before.
+    /// Swaps the record for `new`, made for the version after all that there were; what was there before.
     async fn swap(
         &self,
         name: &str,
@@ -155,12 +150,15 @@ impl PutSinks {
     ) -> Result<Option<String>, PutSinkError> {
         let mut tries = 0;
         loop {
+            let last = self.store.last_version(RecordKind::Sink).await?;
             let seen = self.store.records(RecordKind::Sink).await?.remove(name);
-            let present = version_of(seen.as_ref());
+            // One that cannot be read may be put again all the same.
+            let version = |text: &String| RecordKind::Sink.version_of(text).unwrap_or(last.max(1));
+            let present = seen.as_ref().map_or(0, version);
             if if_version.is_some_and(|wanted| wanted != present) {
                 return Err(PutSinkError::Changed(present));
             }
-            let new = new(present + 1);
+            let new = new(last.max(present) + 1);
             if seen.is_none() && new.is_none() {
                 return Ok(None);
             }

@@ -12,6 +12,9 @@ use crate::job::CommitMode;
 use crate::store::{EmbeddedStore, plain};
 use crate::write_context::WriteContext;
 
+/// Under this name, which no record has, stands the highest version that any of its table had.
+const LAST_VERSION: &str = "";
+
 /// What the table of a kind is asked.
 struct Statements {
     all: &'static str,
@@ -22,17 +25,17 @@ struct Statements {
 }
 
 static OF_PLANS: Statements = Statements {
-    all: "SELECT id, plan FROM bulk_plan",
+    all: "SELECT id, plan FROM bulk_plan WHERE id <> ''",
     one: "SELECT plan FROM bulk_plan WHERE id = ?1",
-    count: "SELECT count(*) FROM bulk_plan",
+    count: "SELECT count(*) FROM bulk_plan WHERE id <> ''",
     put: "INSERT OR REPLACE INTO bulk_plan (id, plan) VALUES (?1, ?2)",
     remove: "DELETE FROM bulk_plan WHERE id = ?1",
 };
 
 static OF_SINKS: Statements = Statements {
-    all: "SELECT id, record FROM put_sink",
+    all: "SELECT id, record FROM put_sink WHERE id <> ''",
     one: "SELECT record FROM put_sink WHERE id = ?1",
-    count: "SELECT count(*) FROM put_sink",
+    count: "SELECT count(*) FROM put_sink WHERE id <> ''",
     put: "INSERT OR REPLACE INTO put_sink (id, record) VALUES (?1, ?2)",
     remove: "DELETE FROM put_sink WHERE id = ?1",
 };
@@ -52,6 +55,11 @@ fn read(conn: &Connection, kind: RecordKind) -> Result<BTreeMap<String, String>,
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+fn last_version(conn: &Connection, kind: RecordKind) -> Result<u64, Fault> {
+    let last: Option<String> = conn.query_row(Statements::of(kind).one, [LAST_VERSION], |row| row.get(0)).optional()?;
+    Ok(last.and_then(|last| last.parse().ok()).unwrap_or(0))
+}
+
 fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), Fault> {
     let table = Statements::of(kind);
     let there: Option<String> = conn.query_row(table.one, [name], |row| row.get(0)).optional()?;
@@ -65,6 +73,12 @@ fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new
             if there.is_none() && records.unsigned_abs() >= kind.most() as u64 {
                 return Err(kind.too_many().into());
             }
+            if let Some(version) = kind.version_of(new) {
+                if version <= last_version(conn, kind)? {
+                    return Err(StoreError::Conflict.into());
+                }
+                conn.execute(table.put, params![LAST_VERSION, version.to_string()])?;
+            }
             conn.execute(table.put, params![name, new])?
         }
     };
@@ -75,6 +89,10 @@ fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new
 impl RecordStore for EmbeddedStore {
     async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError> {
         self.readers.read("read small records", move |conn| read(conn, kind)).await
+    }
+
+    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError> {
+        self.readers.read("read the version of small records", move |conn| last_version(conn, kind)).await
     }
 
     async fn swap_record(

@@ -12,6 +12,9 @@ use crate::catalog;
 use crate::reply::{int, store_error, unexpected_reply};
 use crate::store::RedisStore;
 
+/// The field of a hash with the highest version that any of its records had; no record has this name.
+const LAST_VERSION: &str = "";
+
 /// Fields and values, however the server answers a hash.
 fn pairs(reply: Value) -> Vec<(Value, Value)> {
     match reply {
@@ -70,7 +73,18 @@ impl RecordStore for RedisStore {
         cmd.arg(key);
         let read =
             |(name, record)| lossy(name).zip(lossy(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
-        pairs(self.look_at_records(called, &cmd).await?).into_iter().map(read).collect()
+        let mut all: BTreeMap<String, String> =
+            pairs(self.look_at_records(called, &cmd).await?).into_iter().map(read).collect::<Result<_, _>>()?;
+        all.remove(LAST_VERSION);
+        Ok(all)
+    }
+
+    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError> {
+        let (key, called) = self.hash_of(kind);
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(key).arg(LAST_VERSION);
+        let last = lossy(self.look_at_records(called, &cmd).await?);
+        Ok(last.and_then(|last| last.parse().ok()).unwrap_or(0))
     }
 
     async fn swap_record(
@@ -83,9 +97,10 @@ impl RecordStore for RedisStore {
         kind.check_length(new)?;
         let seen = self.as_written(kind, name, seen.unwrap_or_default()).await?;
         let (key, _) = self.hash_of(kind);
+        let version = new.and_then(|new| kind.version_of(new)).map_or_else(String::new, |version| version.to_string());
         let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(1).arg(&key).arg(name).arg(&seen[..]).arg(new.unwrap_or_default());
-            cmd.arg(kind.most()).arg(u8::from(sending.repeated)).arg(sending.not_after_ms);
+            cmd.arg(kind.most()).arg(u8::from(sending.repeated)).arg(&version).arg(sending.not_after_ms);
         };
         let swapped = catalog::kept(&self.calls, &self.calls.scripts.record_swap, &key, fill).await;
         match int(&swapped.map_err(|error| store_error("write a small record", None, error))?)? {

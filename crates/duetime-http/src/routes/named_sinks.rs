@@ -50,7 +50,7 @@ pub(crate) struct NamedSinkView {
     /// `file`: of the file of this node, which alone changes it; `api`: it was put.
     #[schema(value_type = String)]
     origin: &'static str,
-    /// 1 when it was made, one more with each change; only of one that was put.
+    /// Another, higher one with each change, also when it is put again after it was deleted; only of one that was put.
     version: Option<u64>,
     /// When it was put last, in milliseconds since the Unix epoch.
     changed_at: Option<i64>,

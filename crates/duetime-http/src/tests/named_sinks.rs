@@ -86,6 +86,14 @@ async fn a_sink_is_put_changed_and_deleted_by_its_version() {
     for answer in [api.delete("/v1/sinks/hook").await, api.get("/v1/sinks/hook").await] {
         assert_eq!(answer.problem(), (404, "unknown_sink".to_owned()));
     }
+    // Who holds a version of the one that is gone does not change the one that has its name now.
+    let anew = api.put("/v1/sinks/hook?if_version=0", HOOK).await;
+    assert_eq!((anew.status.as_u16(), &anew.json()["version"]), (201, &json!(4)), "{}", anew.text);
+    for old in 1..4 {
+        let late = api.put(&format!("/v1/sinks/hook?if_version={old}"), HOOK).await;
+        assert_eq!(late.problem(), (412, "changed".to_owned()), "version {old}");
+    }
+    assert_eq!(api.put("/v1/sinks/other", HOOK).await.json()["version"], 5, "versions are counted over all sinks");
 }
 
 #[tokio::test]

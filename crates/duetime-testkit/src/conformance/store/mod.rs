@@ -195,6 +195,7 @@ macro_rules! store_conformance {
             records::a_record_is_changed_only_by_who_saw_it_as_it_is,
             records::records_of_two_kinds_and_one_name_are_two_things,
             records::records_are_bounded_in_length_and_number,
+            records::a_version_never_comes_again,
             repeat::a_claim_repeated_by_its_request_has_the_same_answer,
             repeat::a_repeated_claim_answers_only_what_is_still_held,
             repeat::the_last_sixteen_claims_are_remembered,

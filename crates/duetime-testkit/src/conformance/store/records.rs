@@ -67,3 +67,33 @@ pub async fn records_are_bounded_in_length_and_number(factory: &dyn StoreFactory
         }
     }
 }
+
+/// A sink of this version.
+fn sink(version: u64) -> String {
+    format!(r#"{{"version":{version},"changed_at_ms":0,"config":{{"type":"log"}}}}"#)
+}
+
+pub async fn a_version_never_comes_again(factory: &dyn StoreFactory) {
+    let (store, kind) = (factory.store().await, RecordKind::Sink);
+    let (name, other) = (fresh(), fresh());
+    let is_refused = |answer| matches!(answer, Err(StoreError::Conflict));
+    let first = store.last_version(kind).await.unwrap() + 1;
+    store.swap_record(kind, &name, None, Some(&sink(first))).await.unwrap();
+    assert!(is_refused(store.swap_record(kind, &name, Some(&sink(first)), Some(&sink(first))).await));
+    store.swap_record(kind, &name, Some(&sink(first)), Some(&sink(first + 4))).await.unwrap();
+    assert_eq!(store.last_version(kind).await.unwrap(), first + 4);
+    // Deleted, by whatever name it is put again: who holds one of its versions does not meet another sink by it.
+    store.swap_record(kind, &name, Some(&sink(first + 4)), None).await.unwrap();
+    for old in [first, first + 1, first + 4] {
+        for name in [&name, &other] {
+            let again = store.swap_record(kind, name, None, Some(&sink(old))).await;
+            assert!(is_refused(again), "version {old} came again after {}", first + 4);
+        }
+    }
+    assert_eq!(store.last_version(kind).await.unwrap(), first + 4, "what was refused counts for nothing");
+    store.swap_record(kind, &name, None, Some(&sink(first + 5))).await.unwrap();
+    let all = store.records(kind).await.unwrap();
+    assert_eq!((all.get(&name), all.get("")), (Some(&sink(first + 5)), None));
+    store.swap_record(kind, &name, Some(&sink(first + 5)), None).await.unwrap();
+    assert_eq!(store.last_version(RecordKind::Plan).await.unwrap(), 0, "plans have none");
+}

@@ -160,7 +160,10 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// No sink has this name.
-    #[error("no sink is called {name:?}; name one that the configuration has as [sinks.NAME], or put it by the API")]
+    #[error(
+        "no sink is called {name:?}; make it, as [sinks.NAME] in the file of each node, or with `duetime sink put` where \
+         [sinks_by_api] is enabled, or name another"
+    )]
     UnknownSink {
         /// As the topic names it.
         name: String,
@@ -178,13 +181,13 @@ impl BindError {
     pub fn listing(&self, shown: impl Fn(&str) -> bool) -> String {
         let Self::UnknownSink { name, configured } = self else { return self.to_string() };
         let known: Vec<&str> = configured.iter().map(String::as_str).filter(|name| shown(name)).collect();
-        let hint = match nearest(name, known.iter().copied()) {
-            _ if configured.is_empty() => "there is no [sinks.NAME], and none was put by the API".to_owned(),
-            _ if known.is_empty() => return self.to_string(),
-            Some(near) => format!("did you mean {near:?}? Configured: {}", listed(&known)),
-            None => format!("configured: {}", listed(&known)),
-        };
-        format!("no sink is called {name:?}; {hint}")
+        match nearest(name, known.iter().copied()) {
+            _ if known.is_empty() => self.to_string(),
+            Some(near) => {
+                format!("no sink is called {name:?}; did you mean {near:?}? Configured: {}", listed(&known))
+            }
+            None => format!("{self}; configured: {}", listed(&known)),
+        }
     }
 }
 

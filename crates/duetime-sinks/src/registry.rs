@@ -276,8 +276,12 @@ mod tests {
         }
         let error = bind(&sinks, serde_json::json!({"name": "audit", "path": "/x"})).unwrap_err();
         assert!(error.starts_with("sink \"audit\": unknown sink setting \"path\""), "{error}");
-        let error = bind(&registry("").unwrap(), serde_json::json!({"name": "x"})).unwrap_err();
-        assert!(error.contains("no [sinks.NAME]"), "{error}");
+        // Where no name is near, it says both ways to have one.
+        for (sinks, end) in [(&registry("").unwrap(), "name another"), (&sinks, "configured: audit and bench")] {
+            let error = bind(sinks, serde_json::json!({"name": "x"})).unwrap_err();
+            assert!(error.contains("[sinks.NAME] in the file") && error.contains("`duetime sink put`"), "{error}");
+            assert!(error.ends_with(end), "{error}");
+        }
     }
 
     #[cfg(not(feature = "kafka"))]

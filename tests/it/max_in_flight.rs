@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use duetime_testkit::servers::RedisServer;
-use duetime_testkit::wait::{Because, let_pass};
+use duetime_testkit::wait::{Because, let_pass, until};
 use duetime_testkit::webhook::Answer;
 use duetime_testkit::{Webhook, in_time, promised};
 use parking_lot::Mutex;
@@ -169,18 +169,45 @@ async fn consumers_of_a_node_with_its_own_store_hold_no_more_than_may_be_in_flig
     consumers_keep_the_bound(&[TestNode::new("[resize]\nleave_due_within = \"100ms\"\n").await]).await;
 }
 
+async fn claimed(node: &TestNode, wait: &str) -> Vec<Value> {
+    let (status, body) = node.post("/v1/topics/orders/claim", json!({"max": 10, "wait": wait})).await;
+    assert_eq!(status, 200, "{body}");
+    body["messages"].as_array().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_full_is_counted_as_long_as_somebody_waits_for_a_place() {
+    let node = TestNode::new("").await;
+    let topic = json!({"shards": 2, "max_in_flight": 2, "visibility_timeout": VISIBILITY});
+    assert_eq!(node.topic("orders", topic).await.0, 201);
+    let is_shown = async |full: f64| {
+        let what = format!("duetime_shards_full is {full}");
+        let seen = async || (node.metric("duetime_shards_full").await == full).then_some(());
+        until(PATIENCE, &what, seen).await;
+    };
+    // Some are due in each of the two.
+    node.enqueue("orders", ids("m", 40)).await;
+    let mut held = Vec::new();
+    while held.len() < 2 {
+        held.extend(claimed(&node, "5s").await);
+    }
+    let receipts: Vec<&Value> = held.iter().map(|message| &message["receipt"]).collect();
+    let settled = async {
+        is_shown(2.0).await;
+        node.post("/v1/topics/orders/ack", json!({ "receipts": receipts })).await.0
+    };
+    let (next, status) = tokio::join!(claimed(&node, "30s"), settled);
+    assert_eq!((next.is_empty(), status.as_u16()), (false, 200));
+    is_shown(0.0).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_a_place_is_told_so_and_gets_it_when_one_is_settled_or_runs_out() {
     let node = TestNode::new("").await;
     let topic = json!({"shards": 1, "max_in_flight": 1, "visibility_timeout": "2s"});
     assert_eq!(node.topic("orders", topic).await.0, 201);
     node.enqueue("orders", ids("m", 3)).await;
-    let claim = async |wait: &str| {
-        let (status, body) = node.post("/v1/topics/orders/claim", json!({"max": 10, "wait": wait})).await;
-        assert_eq!(status, 200, "{body}");
-        body["messages"].as_array().unwrap().clone()
-    };
-    let first = claim("0s").await;
+    let first = claimed(&node, "0s").await;
     assert_eq!(first.len(), 1);
     let waiting = if first[0]["id"] == "m-1" { "m-2" } else { "m-1" };
     let explained = node.get(&format!("/v1/topics/orders/messages/{waiting}/explain")).await.1;
@@ -194,14 +221,14 @@ async fn who_waits_for_a_place_is_told_so_and_gets_it_when_one_is_settled_or_run
         let_pass(Duration::from_millis(400), Because::Rate).await;
         node.post("/v1/topics/orders/ack", json!({"receipts": [first[0]["receipt"]]})).await.0
     };
-    let (second, status) = tokio::join!(claim("10s"), settled);
+    let (second, status) = tokio::join!(claimed(&node, "10s"), settled);
     assert_eq!((second.len(), status.as_u16()), (1, 200));
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(400), "{took:?}");
     in_time!(took < Duration::from_millis(700), "the place was free after 400 ms, and taken after {took:?}");
 
     // The second is never settled: its claim runs out, and the third has its place.
-    let third = claim("10s").await;
+    let third = claimed(&node, "10s").await;
     assert_eq!(third.len(), 1);
     assert_ne!(third[0]["id"], second[0]["id"]);
 }

@@ -8,6 +8,8 @@
 //! Upstream: `scheduler` (due times, hints, polls). Downstream: `claimer` and `consumers`, which take the shards that
 //! are due, in turn, one claim per shard at a time, and no more of one server than `server_load` allows.
 
+mod full;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -390,16 +392,6 @@ impl TopicSchedule {
             Phase::Idle => self.set_next(&mut state, index, Some(at)),
             Phase::Claiming => known.next = Some(at),
             Phase::Queued | Phase::Resting => {}
-        }
-    }
-
-    /// A message of shard `index` was settled, so that another may be in flight.
-    pub(crate) fn has_room(&self, index: u32) {
-        let mut state = self.state.lock();
-        let Some(known) = state.shards.get_mut(&index) else { return };
-        known.has_room = true;
-        if known.phase == Phase::Resting && known.full > 0 {
-            self.queue(&mut state, index);
         }
     }
 

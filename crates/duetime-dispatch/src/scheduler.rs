@@ -216,6 +216,10 @@ impl Scheduler {
         let (now, began) = (self.clock.now(), Instant::now());
         self.meters.retries_due(now);
         let schedules = self.schedules.read().clone();
+        for (topic, schedule) in &schedules {
+            let full = schedule.full_shards();
+            self.meters.topic(topic).shards_full.set(i64::try_from(full).unwrap_or(i64::MAX));
+        }
         for schedule in schedules.values().filter(|schedule| schedule.shards().is_empty()) {
             gauges.has_no_shard(&schedule.topic, began);
         }

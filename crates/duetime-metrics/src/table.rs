@@ -68,6 +68,8 @@ table! {
         "Shards of the topic that no node scans, as this node sees it; 0 in round-robin, where none sees who scans the others': max over nodes.";
     SHARDS_UNREACHABLE = "duetime_shards_unreachable", Kind::Gauge, ["topic"],
         "Shards of the topic this node scans whose server did not answer the last survey: what falls due in them waits. Sum over nodes.";
+    SHARDS_FULL = "duetime_shards_full", Kind::Gauge, ["topic"],
+        "Shards of the topic this node scans in which something is due and as many messages are in flight as its max_in_flight allows, as they answered while a sink or a consumer asked: sum over nodes.";
     SURVEY_AGE = "duetime_survey_age_seconds", Kind::Gauge, [],
         "How long ago a server of the store last answered this node's survey of its shards; surveys are some seconds apart. Look at each node.";
     CONSUMER_CLAIM_AGE = "duetime_consumer_claim_age_seconds", Kind::Gauge, ["topic"],

@@ -64,6 +64,8 @@ pub struct TopicMeters {
     pub shards_unowned: IntGauge,
     /// See [`crate::table::SHARDS_UNREACHABLE`].
     pub shards_unreachable: IntGauge,
+    /// See [`crate::table::SHARDS_FULL`].
+    pub shards_full: IntGauge,
     pub(crate) consumer_claim_age: Gauge,
     pub(crate) asks: Mutex<ConsumerAsks>,
     pub(crate) shards_lost: IntGauge,

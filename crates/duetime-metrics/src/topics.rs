@@ -90,6 +90,7 @@ impl TopicSeries {
             shards_owned: of.gauge(&table::SHARDS_OWNED, &[], Sum),
             shards_unowned: of.gauge(&table::SHARDS_UNOWNED, &[], Sum),
             shards_unreachable: of.gauge(&table::SHARDS_UNREACHABLE, &[], Sum),
+            shards_full: of.gauge(&table::SHARDS_FULL, &[], Sum),
             consumer_claim_age: of.float_gauge(&table::CONSUMER_CLAIM_AGE, Max),
             asks: Mutex::default(),
             shards_lost: kept(),

@@ -2,7 +2,7 @@
 
 use duetime_metrics::table::{
     BREAKER_OPEN, BREAKER_OPENS, CLAIM_BATCH_SIZE, CLAIM_DELAY, CLAIMS_EXPIRED, CLAIMS_UNANSWERED, CONSUMER_CLAIM_AGE,
-    DELIVERY, FAILURES_UNDECIDED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SINK_CALL, SINK_ERRORS,
+    DELIVERY, FAILURES_UNDECIDED, MESSAGES, RETRIES_WAITING, SETTLEMENTS_EXPIRED, SHARDS_FULL, SINK_CALL, SINK_ERRORS,
 };
 
 use crate::board::Board;
@@ -27,6 +27,10 @@ pub(super) fn board() -> Board {
                 Panel::new(Shape::Lines, "Messages of a claim, p50", "short",
                     "Near 1 the work is a trickle; near 256 there is a backlog.")
                     .query(quantile(0.5, &CLAIM_BATCH_SIZE, "topic", TOPICS, WINDOW), "{{topic}}"),
+                Panel::new(Shape::Lines, "Shards with as many in flight as may be", "short",
+                    "What is due in them waits for a place: deliveries are slow, or `max_in_flight` of the topic is low.")
+                    .wide(24)
+                    .query(sum(&SHARDS_FULL, "topic", TOPICS), "{{topic}}"),
             ],
         )
         .row(

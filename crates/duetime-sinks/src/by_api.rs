@@ -147,6 +147,142 @@ pub fn kind_of(config: &Map<String, Value>) -> Option<&str> {
     config.get("type")?.as_str()
 }
 
+/// The type of settings that came by the API, and the settings as those of a file: with what they refer to, by the `rules`
+/// of a node; without these, as they are.
+fn settings<'a>(
+    rules: Option<&SinksByApiConfig>,
+    config: &'a Map<String, Value>,
+) -> Result<(&'a str, Map<String, Value>), SinkRefusal> {
+    let Some(kind) = kind_of(config) else {
+        let types = SinkConfig::TYPES.join(", ");
+        return Err(invalid("type", format!("name the type of the sink, one of {types}")));
+    };
+    let Some((_, keys)) = KINDS.iter().find(|(known, _)| *known == kind) else {
+        return Err(invalid("type", unknown("type", kind, SinkConfig::TYPES)));
+    };
+    let mut settings = Map::new();
+    for (key, value) in config.iter().filter(|(key, _)| *key != "type") {
+        let Some((_, holds)) = keys.iter().find(|(known, _)| known == key) else {
+            let known: Vec<&str> = keys.iter().map(|(known, _)| *known).collect();
+            let text = unknown("setting", key, &known);
+            return Err(invalid(key, format!("{text}; others of the type {kind:?} are set in the node's file alone")));
+        };
+        settings.insert(key.clone(), resolved(rules, kind, key, *holds, value)?);
+    }
+    if let Some((key, _)) = keys.iter().find(|(key, holds)| *holds == At && !settings.contains_key(*key)) {
+        return Err(invalid(*key, "is missing; say where the target is"));
+    }
+    Ok((kind, settings))
+}
+
+/// Checks what needs no node: each key is one of its type, and nothing secret is written out. What passes may be shown.
+///
+/// # Errors
+///
+/// [`SinkRefusal::Invalid`], as a node says it.
+pub fn check_form(config: &Map<String, Value>) -> Result<(), SinkRefusal> {
+    settings(None, config).map(drop)
+}
+
+fn resolved(
+    rules: Option<&SinksByApiConfig>,
+    kind: &str,
+    key: &str,
+    holds: Holds,
+    value: &Value,
+) -> Result<Value, SinkRefusal> {
+    match (holds, value) {
+        (Plain, _) => Ok(value.clone()),
+        (Secret, _) => reference(rules, key, value),
+        (Secrets, Value::Array(list)) => {
+            let each = list.iter().enumerate().map(|(at, one)| reference(rules, &format!("{key}[{at}]"), one));
+            each.collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Secrets, _) => Err(invalid(key, "write a list of secrets")),
+        (SecretMap, Value::Object(map)) => {
+            let each = map.iter().map(|(name, one)| {
+                let resolved = reference(rules, &format!("{key}.{name}"), one)?;
+                Ok((name.clone(), resolved))
+            });
+            each.collect::<Result<Map<_, _>, SinkRefusal>>().map(Value::Object)
+        }
+        (SecretMap, _) => Err(invalid(key, "write an object of names and secrets")),
+        (File, Value::String(name)) => file(rules, name).map(Value::String).map_err(|detail| invalid(key, detail)),
+        (File, _) => Err(invalid(key, "write the name of a file in the folder of secrets")),
+        (Login, Value::Object(login)) => {
+            let each = login.iter().map(|(name, one)| {
+                let is_secret = !matches!(name.as_str(), "mechanism" | "user");
+                let resolved = if is_secret { reference(rules, &format!("{key}.{name}"), one)? } else { one.clone() };
+                Ok((name.clone(), resolved))
+            });
+            each.collect::<Result<Map<_, _>, SinkRefusal>>().map(Value::Object)
+        }
+        (Login, _) => Err(invalid(key, "write an object with mechanism, user and password")),
+        (Patterns, Value::Array(list)) => {
+            let mut each = list.iter().enumerate();
+            each.try_for_each(|(at, one)| check_pattern(rules, &format!("{key}[{at}]"), one))?;
+            Ok(value.clone())
+        }
+        (Patterns, _) => Err(invalid(key, "write a list of patterns, as [\"https://*.shop.example/hooks/*\"]")),
+        (At, Value::String(text)) => {
+            let found = addresses(kind, text, false).map_err(|detail| invalid(key, detail))?;
+            rules.map_or(Ok(()), |rules| rules.check_targets(key, &found, true))?;
+            Ok(value.clone())
+        }
+        // Anything may look like the name of a broker, and names are shown: a file could be read that way.
+        (At, _) if kind == "kafka" => Err(invalid(key, "write the brokers as a text: nothing in it is secret")),
+        (At, _) => {
+            let reference = reference(rules, key, value)?;
+            let Some(rules) = rules else { return Ok(reference) };
+            let text = duetime_settings::SecretSource::deserialize(&reference)
+                .map_err(|error| error.to_string())
+                .and_then(|source| source.read())
+                .map_err(|detail| invalid(key, detail))?;
+            let found = addresses(kind, &text, true).map_err(|detail| invalid(key, detail))?;
+            rules.check_targets(key, &found, false)?;
+            // What was checked is what is used, whatever the file holds a moment later.
+            Ok(json!(*text))
+        }
+    }
+}
+
+/// A reference as the file has it, if it leads to where it may.
+fn reference(rules: Option<&SinksByApiConfig>, key: &str, value: &Value) -> Result<Value, SinkRefusal> {
+    let place = value.as_object().filter(|places| places.len() == 1).and_then(|places| places.iter().next());
+    let Some((place, Value::String(name))) = place else {
+        let help = format!(
+            "a secret is not sent itself; name where the nodes have it: {{\"file\": \"NAME\"}} in the folder of \
+             secrets, or {{\"env\": \"{VARIABLE_PREFIX}NAME\"}}"
+        );
+        return Err(invalid(key, help));
+    };
+    match place.as_str() {
+        "file" => file(rules, name).map(|path| json!({ "file": path })).map_err(|detail| invalid(key, detail)),
+        "env" if name.starts_with(VARIABLE_PREFIX) => Ok(value.clone()),
+        "env" => Err(invalid(key, format!("the name of the variable must begin with {VARIABLE_PREFIX}"))),
+        _ => Err(invalid(key, format!("{place:?} is no place of a secret; write \"file\" or \"env\""))),
+    }
+}
+
+/// Refuses a pattern that allows more than the operator does.
+fn check_pattern(rules: Option<&SinksByApiConfig>, key: &str, pattern: &Value) -> Result<(), SinkRefusal> {
+    let text = pattern.as_str().ok_or_else(|| invalid(key, "write a pattern as a text"))?;
+    let (asked, _) = AllowedTarget::read_with_path(text).map_err(|detail| invalid(key, detail))?;
+    if rules.is_none_or(|rules| rules.allowed().any(|target| target.covers(&asked))) {
+        return Ok(());
+    }
+    let detail = format!(
+        "{text:?} is more than the operator allows; name one that lies within an entry of targets of {SECTION}, or \
+         add it there"
+    );
+    Err(invalid(key, detail))
+}
+
+/// A file of the folder of secrets; without a node, its name.
+fn file(rules: Option<&SinksByApiConfig>, name: &str) -> Result<String, String> {
+    rules.map_or_else(|| Ok(name.to_owned()), |rules| rules.file(name))
+}
+
 impl SinksByApiConfig {
     /// What makes no sense, each with its key.
     #[must_use]
@@ -177,25 +313,7 @@ impl SinksByApiConfig {
     ///
     /// [`SinkRefusal::Invalid`] names the setting, and nothing that a reference leads to.
     pub fn read(&self, config: &Map<String, Value>) -> Result<SinkConfig, SinkRefusal> {
-        let Some(kind) = kind_of(config) else {
-            let types = SinkConfig::TYPES.join(", ");
-            return Err(invalid("type", format!("name the type of the sink, one of {types}")));
-        };
-        let Some((_, keys)) = KINDS.iter().find(|(known, _)| *known == kind) else {
-            return Err(invalid("type", unknown("type", kind, SinkConfig::TYPES)));
-        };
-        let mut settings = Map::new();
-        for (key, value) in config.iter().filter(|(key, _)| *key != "type") {
-            let Some((_, holds)) = keys.iter().find(|(known, _)| known == key) else {
-                let known: Vec<&str> = keys.iter().map(|(known, _)| *known).collect();
-                let text = unknown("setting", key, &known);
-                return Err(invalid(
-                    key,
-                    format!("{text}; others of the type {kind:?} are set in the node's file alone"),
-                ));
-            };
-            settings.insert(key.clone(), self.resolved(kind, key, *holds, value)?);
-        }
+        let (kind, mut settings) = settings(Some(self), config)?;
         if kind == LOG && !self.targets.iter().any(|target| target == LOG) {
             return Err(invalid(
                 "type",
@@ -204,9 +322,6 @@ impl SinksByApiConfig {
         }
         if kind == "http" && !self.allow.is_empty() {
             settings.insert("allow".to_owned(), json!(self.allow));
-        }
-        if let Some((key, _)) = keys.iter().find(|(key, holds)| *holds == At && !settings.contains_key(*key)) {
-            return Err(invalid(*key, "is missing; say where the target is"));
         }
         let unbuilt = || invalid("type", format!("this program was built without sinks of type {kind:?}"));
         let mut track = serde_path_to_error::Track::new();
@@ -222,80 +337,8 @@ impl SinksByApiConfig {
         })
     }
 
-    fn resolved(&self, kind: &str, key: &str, holds: Holds, value: &Value) -> Result<Value, SinkRefusal> {
-        match (holds, value) {
-            (Plain, _) => Ok(value.clone()),
-            (Secret, _) => self.reference(key, value),
-            (Secrets, Value::Array(list)) => {
-                let each = list.iter().enumerate().map(|(at, one)| self.reference(&format!("{key}[{at}]"), one));
-                each.collect::<Result<Vec<_>, _>>().map(Value::Array)
-            }
-            (Secrets, _) => Err(invalid(key, "write a list of secrets")),
-            (SecretMap, Value::Object(map)) => {
-                let each = map.iter().map(|(name, one)| {
-                    let resolved = self.reference(&format!("{key}.{name}"), one)?;
-                    Ok((name.clone(), resolved))
-                });
-                each.collect::<Result<Map<_, _>, SinkRefusal>>().map(Value::Object)
-            }
-            (SecretMap, _) => Err(invalid(key, "write an object of names and secrets")),
-            (File, Value::String(name)) => {
-                let path = self.file(name).map_err(|detail| invalid(key, detail))?;
-                Ok(Value::String(path))
-            }
-            (File, _) => Err(invalid(key, "write the name of a file in the folder of secrets")),
-            (Login, Value::Object(login)) => {
-                let each = login.iter().map(|(name, one)| {
-                    let is_secret = !matches!(name.as_str(), "mechanism" | "user");
-                    let resolved = if is_secret { self.reference(&format!("{key}.{name}"), one)? } else { one.clone() };
-                    Ok((name.clone(), resolved))
-                });
-                each.collect::<Result<Map<_, _>, SinkRefusal>>().map(Value::Object)
-            }
-            (Login, _) => Err(invalid(key, "write an object with mechanism, user and password")),
-            (Patterns, Value::Array(list)) => {
-                let mut each = list.iter().enumerate();
-                each.try_for_each(|(at, one)| self.check_pattern(&format!("{key}[{at}]"), one))?;
-                Ok(value.clone())
-            }
-            (Patterns, _) => Err(invalid(key, "write a list of patterns, as [\"https://*.shop.example/hooks/*\"]")),
-            (At, Value::String(text)) => {
-                let found = addresses(kind, text, false).map_err(|detail| invalid(key, detail))?;
-                self.check_targets(key, &found, true)?;
-                Ok(value.clone())
-            }
-            // Anything may look like the name of a broker, and names are shown: a file could be read that way.
-            (At, _) if kind == "kafka" => Err(invalid(key, "write the brokers as a text: nothing in it is secret")),
-            (At, _) => {
-                let reference = self.reference(key, value)?;
-                let text = duetime_settings::SecretSource::deserialize(&reference)
-                    .map_err(|error| error.to_string())
-                    .and_then(|source| source.read())
-                    .map_err(|detail| invalid(key, detail))?;
-                let found = addresses(kind, &text, true).map_err(|detail| invalid(key, detail))?;
-                self.check_targets(key, &found, false)?;
-                // What was checked is what is used, whatever the file holds a moment later.
-                Ok(json!(*text))
-            }
-        }
-    }
-
     fn allowed(&self) -> impl Iterator<Item = AllowedTarget> {
         self.targets.iter().filter_map(|target| AllowedTarget::read(target).ok())
-    }
-
-    /// Refuses a pattern that allows more than the operator does.
-    fn check_pattern(&self, key: &str, pattern: &Value) -> Result<(), SinkRefusal> {
-        let text = pattern.as_str().ok_or_else(|| invalid(key, "write a pattern as a text"))?;
-        let (asked, _) = AllowedTarget::read_with_path(text).map_err(|detail| invalid(key, detail))?;
-        if self.allowed().any(|target| target.covers(&asked)) {
-            return Ok(());
-        }
-        let detail = format!(
-            "{text:?} is more than the operator allows; name one that lies within an entry of targets of {SECTION}, \
-             or add it there"
-        );
-        Err(invalid(key, detail))
     }
 
     /// Refuses a target that is not allowed; where it is not `shown`, it comes from a file that may be a secret of another.
@@ -307,24 +350,6 @@ impl SinksByApiConfig {
         let at = if shown { format!("at {address}") } else { "where it leads".to_owned() };
         let detail = format!("the operator allows no target {at}; add it to targets of {SECTION}, or name another");
         Err(invalid(key, detail))
-    }
-
-    /// A reference as the file has it, if it leads to where it may.
-    fn reference(&self, key: &str, value: &Value) -> Result<Value, SinkRefusal> {
-        let place = value.as_object().filter(|places| places.len() == 1).and_then(|places| places.iter().next());
-        let Some((place, Value::String(name))) = place else {
-            let help = format!(
-                "a secret is not sent itself; name where the nodes have it: {{\"file\": \"NAME\"}} in the folder of \
-                 secrets, or {{\"env\": \"{VARIABLE_PREFIX}NAME\"}}"
-            );
-            return Err(invalid(key, help));
-        };
-        match place.as_str() {
-            "file" => self.file(name).map(|path| json!({ "file": path })).map_err(|detail| invalid(key, detail)),
-            "env" if name.starts_with(VARIABLE_PREFIX) => Ok(value.clone()),
-            "env" => Err(invalid(key, format!("the name of the variable must begin with {VARIABLE_PREFIX}"))),
-            _ => Err(invalid(key, format!("{place:?} is no place of a secret; write \"file\" or \"env\""))),
-        }
     }
 
     /// A file of the folder of secrets, wherever in that folder links lead to it. By its name there: some are read again

@@ -47,7 +47,7 @@ pub enum Command {
     /// Creates, changes, shows and deletes topics.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
-    /// Creates and changes topics so that they are as a file declares them; shows what differs first.
+    /// Creates and changes topics and sinks so that they are as a file declares them; shows what differs first.
     Apply(apply::ApplyArgs),
     /// Schedules a message; `import` takes a file of them.
     #[command(visible_aliases = ["publish", "push", "schedule"])]

@@ -1,4 +1,4 @@
-//! `duetime apply`: the topics of a node as a file declares them; and a topic with the settings of another.
+//! `duetime apply`: the sinks and topics of a node as a file declares them; and a topic with the settings of another.
 
 use serde_json::json;
 
@@ -60,6 +60,90 @@ async fn a_topic_that_is_wrong_keeps_no_other_from_being_applied() {
         let file = self::file(&node, text);
         to(&node, &["apply", &file, "--dry-run"]).refused(1, &[said]);
     }
+}
+
+/// A node that takes sinks of type `log` by the API, and has one in its file.
+async fn node_with_sinks() -> Node {
+    let config = "[sinks.audit]\ntype = \"log\"\n[sinks_by_api]\nenabled = true\ntargets = [\"log\"]\n";
+    Node::start_embedded(PROGRAM, config).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sinks_become_what_a_file_declares_before_the_topics_that_need_them() {
+    let node = node_with_sinks().await;
+    let other = file(&node, "type = \"log\"\n");
+    to(&node, &["sink", "put", "other", "--file", &other]).done();
+    let declared = |hook: &str| {
+        let audit = "[sinks.audit]\ntype = \"http\"\nheaders = { x = \"canary\" }\n";
+        let topics = "[topics.orders]\nsink = { name = \"hook\" }\n";
+        file(&node, &format!("{audit}[sinks.hook]\ntype = \"log\"\n{hook}\n{topics}"))
+    };
+    let first = declared("count_only = true");
+    let shown = to(&node, &["apply", &first, "--dry-run"]);
+    assert_eq!(shown.status, 2, "{} {}", shown.out, shown.err);
+    for line in [
+        "+ sink hook",
+        "    count_only: true",
+        "+ orders",
+        "sink audit is of the node's own file",
+        "sink other is not named",
+    ] {
+        assert!(shown.out.contains(line), "{line:?} is not in: {}", shown.out);
+    }
+    assert!(!shown.out.contains("canary"), "{}", shown.out);
+    to(&node, &["sink", "show", "hook"]).refused(1, &["hook"]);
+    to(&node, &["apply", &first]).refused(1, &["1 sink and 1 topic would be changed", "--yes"]);
+    assert!(to(&node, &["apply", &first, "--yes"]).done().out.contains("1 sink and 1 topic changed"));
+    let put = to(&node, &["sink", "show", "hook", "--json"]).done().json();
+    assert_eq!((&put["config"], &put["topics"]), (&json!({"type": "log", "count_only": true}), &json!(1)));
+    let again = to(&node, &["apply", &first, "--dry-run", "--json"]).done().json();
+    let wanted = json!([{"sink": "audit", "action": "of_file"},
+        {"sink": "hook", "action": "none", "version": put["version"]}, {"sink": "other", "action": "keep"}]);
+    assert_eq!(again["sinks"], wanted);
+
+    let second = declared("payload_bytes = \"1KiB\"");
+    let shown = to(&node, &["apply", &second, "--yes"]).done().out;
+    for line in ["~ sink hook", "count_only: true -> default", "payload_bytes: default -> 1KiB", "1 sink changed"] {
+        assert!(shown.contains(line), "{line:?} is not in: {shown}");
+    }
+    let put = to(&node, &["sink", "show", "hook", "--json"]).done().json();
+    assert_eq!(put["config"], json!({"type": "log", "payload_bytes": "1KiB"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sink_that_is_refused_keeps_nothing_else_from_being_applied() {
+    let node = node_with_sinks().await;
+    let file = file(
+        &node,
+        "[sinks.leak]\ntype = \"http\"\nurl = \"https://a.example\"\nheaders = { x = \"canary\" }\n\
+         [sinks.far]\ntype = \"http\"\nurl = \"https://far.example\"\n[sinks.good]\ntype = \"log\"\n\
+         [topics.lost]\nsink = { name = \"far\" }\n[topics.orders]\nsink = { name = \"good\" }\n",
+    );
+    // The node, which is not sent what is secret, would refuse the one; which targets it allows it alone knows.
+    let said = to(&node, &["apply", &file, "--yes"])
+        .refused(1, &["sink far: ", "allows no target at https://far.example", "lost: ", "no sink is called \"far\""]);
+    for line in [
+        "! sink leak",
+        "topics.toml:4: sinks.leak: headers.x: a secret is not sent itself",
+        "1 sink and 1 topic changed",
+    ] {
+        assert!(said.out.contains(line), "{line:?} is not in: {}", said.out);
+    }
+    assert!(!said.out.contains("canary") && !said.err.contains("canary"), "{} {}", said.out, said.err);
+    assert_eq!(to(&node, &["topic", "get", "orders", "--json"]).done().json()["sink"]["name"], "good");
+
+    let deleting = self::file(&node, "[sinks.good]\ntype = \"log\"\n");
+    to(&node, &["apply", &deleting, "--yes", "--delete"]).refused(1, &["declares no topics", "--delete"]);
+    assert!(to(&node, &["apply", &deleting]).done().out.contains("orders is not named in the file and stays"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_node_takes_no_sinks_those_of_the_file_are_left_out() {
+    let node = node().await;
+    let file = file(&node, "[sinks.hook]\ntype = \"http\"\nurl = \"https://u:canary@a.example\"\n[topics.orders]\n");
+    let said = to(&node, &["apply", &file, "--yes"]).done().out;
+    assert!(said.contains("sink hook is left out") && said.contains("[sinks_by_api]"), "{said}");
+    assert!(said.contains("1 topic changed") && !said.contains("canary"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -207,3 +207,35 @@ fn what_the_operator_writes_is_checked() {
     }
     assert_eq!(SinksByApiConfig::default().faults(), []);
 }
+
+#[test]
+fn what_passes_without_a_node_has_nothing_secret_written_out() {
+    for (config, wrong) in [
+        (json!({"type": "http", "url": "https://a.example", "headers": {"x": "canary"}}), "headers.x"),
+        (json!({"type": "http", "url": "https://a.example", "signing_secrets": ["canary"]}), "signing_secrets[0]"),
+        (json!({"type": "http", "url": "https://a.example", "signing_secrets": "canary"}), "signing_secrets"),
+        (json!({"type": "http", "url": "https://u:canary@a.example"}), "url"),
+        (json!({"type": "nats", "url": "nats://a.example", "password": "canary"}), "password"),
+        (
+            json!({"type": "kafka", "brokers": "a.example", "sasl": {"user": "u", "password": "canary"}}),
+            "sasl.password",
+        ),
+        (json!({"type": "http", "url": "https://a.example", "allow": ["canary"]}), "allow"),
+        (json!({"type": "http"}), "url"),
+        (json!({"url": "https://a.example"}), "type"),
+    ] {
+        let Err(SinkRefusal::Invalid { field, detail }) = check_form(config.as_object().unwrap()) else {
+            panic!("{config} passes");
+        };
+        assert_eq!(field.as_deref(), Some(wrong), "{config}");
+        assert!(!detail.contains("canary"), "{detail}");
+    }
+    for config in [
+        json!({"type": "http", "url": "https://a.example", "headers": {"x": {"file": "token"}}, "ca_file": "ca.pem"}),
+        json!({"type": "rabbitmq", "url": {"file": "mq-url"}}),
+        json!({"type": "nats", "url": "nats://a.example", "password": {"env": "DUETIME_SINK_NATS"}}),
+        json!({"type": "log", "count_only": true}),
+    ] {
+        assert_eq!(check_form(config.as_object().unwrap()), Ok(()), "{config}");
+    }
+}

@@ -1,4 +1,7 @@
-//! `duetime apply`: the topics of a node as a file declares them.
+//! `duetime apply`: the sinks and topics of a node as a file declares them.
+
+mod diff;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -8,12 +11,12 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use duetime_client::{Client, Topic};
 use duetime_core::TopicConfig;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{output, settings};
-use crate::config::{Declared, DeclaredTopic, declared_topics};
+use super::output;
+use crate::config::{Declared, DeclaredTopic, read_declared};
 use crate::connection::NodeArgs;
+use diff::{Action, Diff, Named, SettingDiff};
 
 /// The exit status where the node differs from the file and nothing was to be changed.
 const DIFFERS: u8 = 2;
@@ -21,19 +24,20 @@ const DIFFERS: u8 = 2;
 /// What is left as it is where the file does not name it: operators change it while a node serves.
 const LEFT: [&str; 2] = ["shards", "paused"];
 
-/// Topics as code.
+/// Topics and sinks as code.
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// A file with sections `[topics.NAME]`, such as a node's configuration; its other sections are left out.
+    /// A file with sections `[topics.NAME]` and `[sinks.NAME]`, such as a node's configuration; its other sections are left
+    /// out, and so are sinks where the node takes none by the API.
     file: PathBuf,
     /// Show what differs and change nothing; exit status 2 where something does.
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask before topics are changed.
+    /// Do not ask before anything is changed.
     #[arg(long)]
     yes: bool,
     /// Delete topics that are not in the file, of those that the token is for. What a section like [topics."orders-*"]
-    /// is for stays.
+    /// is for stays, and so does each sink.
     #[arg(long)]
     delete: bool,
     /// Most messages that the topics which are deleted may hold, dead letters too.
@@ -43,83 +47,15 @@ pub struct ApplyArgs {
     connection: NodeArgs,
 }
 
-/// What is to be done with a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    None,
-    Create,
-    Change,
-    Delete,
-    /// It is not in the file, or only a pattern is for it.
-    Keep,
-    /// What the file says of it is wrong.
-    Refused,
-}
-
-#[derive(Debug, Serialize)]
-struct SettingDiff {
-    setting: &'static str,
-    /// Absent: its default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<Value>,
-}
-
-#[derive(Debug, Serialize)]
-struct TopicDiff {
-    topic: String,
-    action: Action,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    changes: Vec<SettingDiff>,
-    /// Messages in it, where it is to be deleted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    messages: Option<u64>,
-    /// Why nothing is done, or was.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<String>,
-}
-
-impl TopicDiff {
-    fn new(topic: &str, action: Action) -> Self {
-        Self { topic: topic.to_owned(), action, changes: Vec::new(), messages: None, errors: Vec::new() }
-    }
-
-    const fn is_difference(&self) -> bool {
-        matches!(self.action, Action::Create | Action::Change | Action::Delete)
-    }
-
-    fn shown(&self) -> String {
-        let name = &self.topic;
-        let mut lines = vec![match (self.action, self.messages) {
-            (Action::None, _) => format!("  {name} is as declared"),
-            (Action::Create, _) => format!("+ {name}"),
-            (Action::Change, _) => format!("~ {name}"),
-            (Action::Delete, messages) => {
-                format!("- {name}, with {}", output::count(messages.unwrap_or_default(), "message"))
-            }
-            (Action::Keep, _) => format!("  {name} is not named in the file and stays"),
-            (Action::Refused, _) => format!("! {name}"),
-        }];
-        let value = |setting: &str, value: &Option<Value>| settings::value_of(setting, value.as_ref());
-        lines.extend(self.changes.iter().map(|SettingDiff { setting, from, to }| {
-            let name = setting.replace('_', " ");
-            match self.action {
-                Action::Create => format!("    {name}: {}", value(setting, to)),
-                _ => format!("    {name}: {} -> {}", value(setting, from), value(setting, to)),
-            }
-        }));
-        lines.extend(self.errors.iter().map(|error| format!("    {error}")));
-        lines.join("\n")
-    }
+fn topic_diff(name: &str, action: Action) -> Diff {
+    Diff::new(Named::Topic(name.to_owned()), action)
 }
 
 /// What the declaration of a topic differs in from the topic that is there.
-fn compared(declared: &DeclaredTopic, config: &TopicConfig, present: Option<&Topic>) -> anyhow::Result<TopicDiff> {
+fn compared(declared: &DeclaredTopic, config: &TopicConfig, present: Option<&Topic>) -> anyhow::Result<Diff> {
     let wanted = serde_json::to_value(config)?;
     let now = present.map(|topic| serde_json::to_value(&topic.config)).transpose()?;
-    let mut diff = TopicDiff::new(&declared.name, if present.is_some() { Action::None } else { Action::Create });
+    let mut diff = topic_diff(&declared.name, if present.is_some() { Action::None } else { Action::Create });
     for setting in TopicConfig::SETTINGS {
         let is_named = declared.named.iter().any(|name| name == setting.name);
         let (from, to) = (now.as_ref().and_then(|now| now.get(setting.name)), wanted.get(setting.name));
@@ -128,7 +64,7 @@ fn compared(declared: &DeclaredTopic, config: &TopicConfig, present: Option<&Top
             Some(_) => (is_named || !LEFT.contains(&setting.name)) && from != to,
         };
         if differs {
-            diff.changes.push(SettingDiff { setting: setting.name, from: from.cloned(), to: to.cloned() });
+            diff.changes.push(SettingDiff { setting: setting.name.to_owned(), from: from.cloned(), to: to.cloned() });
         }
     }
     if diff.action == Action::None && !diff.changes.is_empty() {
@@ -138,7 +74,7 @@ fn compared(declared: &DeclaredTopic, config: &TopicConfig, present: Option<&Top
 }
 
 /// What differs, topic by topic: those of the file, then the others of the node.
-fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> anyhow::Result<Vec<TopicDiff>> {
+fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> anyhow::Result<Vec<Diff>> {
     let mut present: BTreeMap<String, Topic> = present.into_iter().map(|topic| (topic.name.clone(), topic)).collect();
     let mut diffs = Vec::new();
     for topic in &declared.topics {
@@ -147,7 +83,7 @@ fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> an
             Ok(config) => compared(topic, config, there.as_ref())?,
             Err(complaints) => {
                 let errors = complaints.iter().map(ToString::to_string).collect();
-                TopicDiff { errors, ..TopicDiff::new(&topic.name, Action::Refused) }
+                Diff { errors, ..topic_diff(&topic.name, Action::Refused) }
             }
         });
     }
@@ -156,43 +92,57 @@ fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> an
         let goes = args.delete && !declared.has_pattern_for(&name);
         let messages = goes.then_some(topic.scheduled + topic.in_flight + topic.dead);
         let action = if goes { Action::Delete } else { Action::Keep };
-        diffs.push(TopicDiff { messages, ..TopicDiff::new(&name, action) });
+        diffs.push(Diff { messages, ..topic_diff(&name, action) });
     }
     Ok(diffs)
 }
 
 /// `left`: messages that may still go with topics that are deleted.
-async fn carry_out(client: &Client, diff: &TopicDiff, left: &mut u64) -> anyhow::Result<()> {
+async fn carry_out(client: &Client, diff: &Diff, left: &mut u64) -> anyhow::Result<()> {
+    let topic = match &diff.of {
+        Named::Sink(name) => return sinks::put(client, name, diff).await,
+        Named::Topic(name) => name,
+    };
     match diff.action {
         Action::Create | Action::Change => {
-            let change: Map<String, Value> = diff
-                .changes
-                .iter()
-                .map(|change| (change.setting.to_owned(), change.to.clone().unwrap_or_default()))
-                .collect();
-            client.put_topic(&diff.topic, &change).await?;
+            let changes = diff.changes.iter();
+            let change: Map<String, Value> =
+                changes.map(|change| (change.setting.clone(), change.to.clone().unwrap_or_default())).collect();
+            client.put_topic(topic, &change).await?;
         }
         Action::Delete => {
             // Some may have come since it was counted, while somebody was asked.
-            let topic = client.topic(&diff.topic).await?;
-            let messages = topic.scheduled + topic.in_flight + topic.dead;
+            let present = client.topic(topic).await?;
+            let messages = present.scheduled + present.in_flight + present.dead;
             ensure!(
                 messages <= *left,
                 "it holds {} by now, and was not deleted; to delete these too, give a larger --at-most",
                 output::count(messages, "message")
             );
-            client.delete_topic(&diff.topic, messages > 0).await?;
+            client.delete_topic(topic, messages > 0).await?;
             *left -= messages;
         }
-        Action::None | Action::Keep | Action::Refused => {}
+        Action::None | Action::Keep | Action::OfFile | Action::LeftOut | Action::Refused => {}
     }
     Ok(())
 }
 
+/// `1 sink and 2 topics`: how many of these there are of each.
+fn counted<'a>(diffs: impl Iterator<Item = &'a Diff>) -> String {
+    let (mut sinks, mut topics) = (0, 0);
+    for diff in diffs {
+        *(if matches!(diff.of, Named::Sink(_)) { &mut sinks } else { &mut topics }) += 1;
+    }
+    match (output::count(sinks, "sink"), output::count(topics, "topic")) {
+        (_, of_topics) if sinks == 0 => of_topics,
+        (of_sinks, _) if topics == 0 => of_sinks,
+        (of_sinks, of_topics) => format!("{of_sinks} and {of_topics}"),
+    }
+}
+
 /// Asks before anything is changed; refused, where nobody can be asked.
-fn confirm(diffs: &[TopicDiff]) -> anyhow::Result<()> {
-    let count = diffs.iter().filter(|diff| diff.is_difference()).count() as u64;
-    let what = format!("{} would be changed", output::count(count, "topic"));
+fn confirm(diffs: &[Diff]) -> anyhow::Result<()> {
+    let what = format!("{} would be changed", counted(diffs.iter().filter(|diff| diff.is_difference())));
     ensure!(std::io::stdin().is_terminal(), "{what}; nobody can be asked here, so say so with --yes");
     let said = output::ask(&format!("{what}. Go on? [y/N] "))?;
     ensure!(matches!(said.trim(), "y" | "Y" | "yes"), "nothing was changed");
@@ -201,7 +151,7 @@ fn confirm(diffs: &[TopicDiff]) -> anyhow::Result<()> {
 
 /// `duetime apply`: the exit status.
 pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
-    let declared = match declared_topics(&args.file) {
+    let declared = match read_declared(&args.file) {
         Ok(declared) => declared,
         Err(complaints) => {
             for complaint in &complaints {
@@ -210,9 +160,18 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
             return Ok(1);
         }
     };
+    if args.delete && !declared.has_topics() {
+        let file = args.file.display();
+        bail!(
+            "{file} declares no topics, and --delete would delete all; write sections [topics.NAME], or leave it out"
+        );
+    }
     let client = args.connection.client()?;
-    let mut diffs = differences(&declared, client.topics().await?, &args)?;
-    let (differs, json) = (diffs.iter().any(TopicDiff::is_difference), args.connection.json);
+    // Topics need sinks: these come first.
+    let mut diffs = sinks::differences(&declared.sinks, client.named_sinks().await?);
+    let sinks = diffs.len();
+    diffs.extend(differences(&declared, client.topics().await?, &args)?);
+    let (differs, json) = (diffs.iter().any(Diff::is_difference), args.connection.json);
     if !json {
         diffs.iter().try_for_each(|diff| output::line(&diff.shown()))?;
     }
@@ -231,16 +190,17 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
         for diff in diffs.iter_mut().filter(|diff| diff.is_difference()) {
             if let Err(error) = carry_out(&client, diff, &mut left).await {
                 diff.errors.push(format!("{error:#}"));
-                output::complain(&format!("{}: {error:#}", diff.topic));
+                output::complain(&format!("{}: {error:#}", diff.title()));
             }
         }
     }
     let failed = diffs.iter().filter(|diff| !diff.errors.is_empty()).count();
     if json {
-        output::json(&serde_json::json!({ "topics": diffs, "dry_run": args.dry_run }))?;
+        let (sinks, topics) = diffs.split_at(sinks);
+        output::json(&serde_json::json!({ "sinks": sinks, "topics": topics, "dry_run": args.dry_run }))?;
     } else if differs && !args.dry_run {
-        let done = diffs.iter().filter(|diff| diff.is_difference() && diff.errors.is_empty()).count() as u64;
-        output::line(&format!("{} changed", output::count(done, "topic")))?;
+        let done = diffs.iter().filter(|diff| diff.is_difference() && diff.errors.is_empty());
+        output::line(&format!("{} changed", counted(done)))?;
     }
     Ok(match (failed, differs && args.dry_run) {
         (0, true) => DIFFERS,

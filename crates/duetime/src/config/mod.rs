@@ -25,7 +25,7 @@ use duetime_settings::ClientTls;
 use duetime_sinks::{SinkConfig, SinksByApiConfig};
 use serde::Deserialize;
 
-pub use declared::{Declared, DeclaredTopic, declared_topics};
+pub use declared::{Declared, DeclaredSink, DeclaredTopic, read_declared};
 pub use file::{ConfigLines, Overlay, ReadConfig, check_text, load};
 pub use first_message::{TopicPattern, TopicsDefault};
 pub use store::StoreConfig;

@@ -1,0 +1,60 @@
+//! The sinks of a file: what they differ in from those of the node, and how they are put.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::bail;
+use duetime_client::{Client, NamedSink, NamedSinks};
+
+use super::diff::{Action, Diff, Named, SettingDiff};
+use crate::config::DeclaredSink;
+
+/// What differs, sink by sink: those of the file, then the others that were put.
+pub(super) fn differences(declared: &[DeclaredSink], present: NamedSinks) -> Vec<Diff> {
+    let NamedSinks { sinks, by_api } = present;
+    let mut present: BTreeMap<String, NamedSink> = sinks.into_iter().map(|sink| (sink.name.clone(), sink)).collect();
+    let mut diffs: Vec<Diff> =
+        declared.iter().map(|sink| compared(sink, present.remove(&sink.name).as_ref(), by_api)).collect();
+    let others = present.into_values().filter(|sink| !is_of_file(sink));
+    diffs.extend(others.map(|sink| Diff::new(Named::Sink(sink.name), Action::Keep)));
+    diffs
+}
+
+fn is_of_file(sink: &NamedSink) -> bool {
+    sink.origin == "file"
+}
+
+/// What the declaration of a sink differs in from the sink that is there.
+fn compared(declared: &DeclaredSink, present: Option<&NamedSink>, by_api: bool) -> Diff {
+    let diff = |action| Diff::new(Named::Sink(declared.name.clone()), action);
+    if present.is_some_and(is_of_file) {
+        return diff(Action::OfFile);
+    }
+    if !by_api {
+        return diff(Action::LeftOut);
+    }
+    let wanted = match &declared.config {
+        Ok(config) => config,
+        Err(complaint) => return Diff { errors: vec![complaint.to_string()], ..diff(Action::Refused) },
+    };
+    let now = present.and_then(|sink| sink.config.clone()).unwrap_or_default();
+    let keys: BTreeSet<&String> = now.keys().chain(wanted.keys()).collect();
+    let differing = keys.into_iter().filter(|key| now.get(*key) != wanted.get(*key));
+    let changes: Vec<SettingDiff> = differing
+        .map(|key| SettingDiff { setting: key.clone(), from: now.get(key).cloned(), to: wanted.get(key).cloned() })
+        .collect();
+    let (action, version) = match present {
+        None => (Action::Create, Some(0)),
+        Some(sink) if changes.is_empty() => (Action::None, sink.version),
+        Some(sink) => (Action::Change, sink.version),
+    };
+    Diff { changes, whole: wanted.clone(), version, ..diff(action) }
+}
+
+/// Puts a sink, if it is still the one that the file was compared with.
+pub(super) async fn put(client: &Client, name: &str, diff: &Diff) -> anyhow::Result<()> {
+    let put = client.put_sink(name, &diff.whole, diff.version, true).await?;
+    match put.problem {
+        None => Ok(()),
+        Some(problem) => bail!("it was put, and the node cannot use it: {problem}"),
+    }
+}

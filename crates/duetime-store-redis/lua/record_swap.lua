@@ -9,7 +9,7 @@ local there = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 -- Repeated, it writes again what is there, for who waits until that is replicated.
 local is_done = ARGV[5] == '1' and there == ARGV[3]
 if there ~= ARGV[2] and not is_done then return 0 end
-local last, version = tonumber(redis.call('HGET', KEYS[1], '') or 0), tonumber(ARGV[6])
+local last, version = tonumber(redis.call('HGET', KEYS[1], '') or 0) or 0, tonumber(ARGV[6])
 if version and version <= last and not is_done then return 0 end
 local records = redis.call('HLEN', KEYS[1]) - redis.call('HEXISTS', KEYS[1], '')
 if there == '' and ARGV[3] ~= '' and records >= tonumber(ARGV[4]) then return -1 end

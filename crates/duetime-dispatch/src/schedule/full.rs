@@ -1,6 +1,6 @@
 //! Shards that are full: as many of their messages are in flight as `max_in_flight` of the topic allows.
 //!
-//! Upstream: `scheduler`, which hears that a message was settled, and shows how many are full.
+//! Upstream: `scheduler`, which learns that a message was settled, and shows how many are full.
 
 use super::TopicSchedule;
 use crate::shard_entry::Phase;

@@ -76,7 +76,7 @@ fn sink(version: u64) -> String {
 pub async fn a_version_never_comes_again(factory: &dyn StoreFactory) {
     let (store, kind) = (factory.store().await, RecordKind::Sink);
     let (name, other) = (fresh(), fresh());
-    let is_refused = |answer| matches!(answer, Err(StoreError::Conflict));
+    let is_refused = |answer: Result<(), StoreError>| matches!(answer, Err(StoreError::Conflict));
     let first = store.last_version(kind).await.unwrap() + 1;
     store.swap_record(kind, &name, None, Some(&sink(first))).await.unwrap();
     assert!(is_refused(store.swap_record(kind, &name, Some(&sink(first)), Some(&sink(first))).await));

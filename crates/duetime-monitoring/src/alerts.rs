@@ -1,9 +1,10 @@
 //! What an operator has to look at, and how soon.
 
 use duetime_metrics::table::{
-    BREAKER_OPEN, CERTIFICATE_ENDS, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, FORECAST_LATE, LATENESS, LOOP_RESTARTS,
-    MESSAGES, NODES_SERVING, OWNERSHIP_UP, RESIZE_REMAINING, SHARDS_LOST, SHARDS_UNOWNED, SHARDS_UNREACHABLE,
-    STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT, STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
+    BREAKER_OPEN, CERTIFICATE_ENDS, CLAIMS_EXPIRED, CONSUMER_CLAIM_AGE, FORECAST_LATE, IN_FLIGHT_BUDGET_HELD,
+    IN_FLIGHT_BUDGET_SIZE, LATENESS, LOOP_RESTARTS, MESSAGES, NODES_SERVING, OWNERSHIP_UP, REQUESTS, RESIZE_REMAINING,
+    SHARDS_LOST, SHARDS_UNOWNED, SHARDS_UNREACHABLE, STORE_CLOCK_SKEW, STORE_ERRORS, STORE_ISSUES, STORE_LIMIT,
+    STORE_USED, SURVEY_AGE, TOPIC_ISSUES,
 };
 
 use crate::expr::{OVERDUE, increase, late_ratio, max, part, rate, series, sum};
@@ -36,6 +37,13 @@ const SINK_DOWN: &str = "the sink {{ $labels.sink }} is down; {{ $value }} of it
     {{ range $at, $open := printf `max by (topic) (duetime_breaker_open{job=%q,sink=%q}) == 1` $labels.job $labels.sink | query | sortByLabel `topic` }}\
     {{ if lt $at 3 }}{{ if $at }}, {{ end }}{{ $open.Labels.topic }}{{ end }}{{ end }}\
     {{ if gt $value 3.0 }} and others{{ end }}; nothing is lost, and no attempt is used up";
+/// Answers of 500 and 503 call somebody beyond this share of all, and where they are more than so many in two minutes.
+const FAILED_SHARE_MAX: f64 = 0.01;
+/// See [`FAILED_SHARE_MAX`].
+const FAILED_MAX: u32 = 10;
+/// Beyond this share the in-flight budget of a node, and not that of one topic, holds claims back. All of it is never
+/// held: topics leave a part to the next one.
+const BUDGET_SHARE_MAX: f64 = 0.8;
 /// A certificate is replaced by then.
 const CERTIFICATE_LEFT_S: u32 = 14 * 24 * 3600;
 
@@ -46,6 +54,7 @@ pub fn all(objectives: &Objectives, job: &str) -> Vec<Alert> {
     let mut all = coverage(&of_job);
     all.extend(delivery(&of_job));
     all.extend(store(&of_job));
+    all.extend(refusals(&of_job));
     // Last: of the same look, they see who was called for what the others say.
     all.extend(budgets(objectives, &of_job));
     all.push(herd_ahead(objectives, &of_job));
@@ -243,6 +252,40 @@ fn delivery(job: &str) -> Vec<Alert> {
     ]
 }
 
+/// A node refuses work, or takes no more of it.
+fn refusals(job: &str) -> Vec<Alert> {
+    // Neither probes and scrapes, nor 507: what is full has alerts of its own, or is a bound that a topic was given.
+    let of_clients = format!(r#"{job},route!~"/healthz|/readyz|/metrics""#);
+    let all = increase(&REQUESTS, "job", &of_clients, "2m");
+    let failed = increase(&REQUESTS, "job", &format!(r#"{of_clients},status=~"500|503""#), "2m");
+    vec![
+        Alert {
+            name: "RequestsFail",
+            // A failover, or a store that was away for less than calls somebody, is out of sight before this would fire.
+            expr: format!(
+                "{failed} / {all} > {FAILED_SHARE_MAX} and on (job) {failed} > {FAILED_MAX} {}",
+                unless_called(job, "job", "StoreAway|ClockSkew|MessagesInDanger|TopicIssue", "10m")
+            ),
+            lasts: "5m",
+            severity: "page",
+            summary: "{{ $labels.job }}: {{ $value | humanizePercentage }} of the requests of clients are answered 500 or 503",
+        },
+        Alert {
+            name: "InFlightBudgetFull",
+            // While a sink is down, or the store does not take verdicts, what is held stays held.
+            expr: format!(
+                "max by (job, instance, unit) ({} / {}) > {BUDGET_SHARE_MAX} {}",
+                series(&IN_FLIGHT_BUDGET_HELD, job),
+                series(&IN_FLIGHT_BUDGET_SIZE, job),
+                unless_called(job, "job", "StoreAway|SinkDown", "10m")
+            ),
+            lasts: "10m",
+            severity: "ticket",
+            summary: "{{ $labels.instance }}: {{ $value | humanizePercentage }} of the {{ $labels.unit }} that it may have in flight are; topics with slow sinks claim no more until some of it is settled",
+        },
+    ]
+}
+
 /// The store is away, fails, or what it holds is in danger.
 fn store(job: &str) -> Vec<Alert> {
     let [full, disk] = ["full", "disk_full"].map(|kind| format!(r#"{job},kind="{kind}""#));
@@ -282,6 +325,18 @@ fn store(job: &str) -> Vec<Alert> {
             lasts: "15m",
             severity: "page",
             summary: "{{ $labels.server }}: at the growth of the last hour the store is full within six hours and then refuses new messages",
+        },
+        Alert {
+            name: "NoMemoryLimit",
+            // The embedded store has the end of its disk.
+            expr: format!(
+                "{} unless on (job, server) {}",
+                max(&STORE_USED, "job, server", job),
+                max(&STORE_LIMIT, "job, server", job)
+            ),
+            lasts: "1h",
+            severity: "ticket",
+            summary: "{{ $labels.server }}: this Redis has no maxmemory and uses {{ $value | humanize1024 }}B; it takes messages until the kernel ends it",
         },
         Alert {
             name: "StoreErrors",

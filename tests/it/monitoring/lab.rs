@@ -18,6 +18,8 @@ use crate::test_node::client;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 const NODES: usize = 3;
+/// What each server of Redis may use: more than is ever in it.
+pub const MEMORY: &str = "2gb";
 /// The job of the other cluster.
 pub const SECOND: &str = "other-cluster";
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -68,6 +70,9 @@ impl Lab {
         let redis = RedisCluster::start(3, 1).await;
         for node in &redis.nodes {
             node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+            node.cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
+            // For when it is started again.
+            node.cli(&["CONFIG", "REWRITE"]);
         }
         let etcd = EtcdServers::start_small().await;
         let (clock, certificates) = (SkewedClock::new(), tempfile::tempdir().unwrap());

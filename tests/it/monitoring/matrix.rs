@@ -10,7 +10,7 @@ use duetime_testkit::webhook::Answer;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::lab::{Lab, SECOND, certify};
+use super::lab::{Lab, MEMORY, SECOND, certify};
 use super::runbook::walk;
 use crate::test_node::client;
 
@@ -216,7 +216,7 @@ async fn a_change_meets_a_full_server(lab: &Lab) {
     let server = lab.server(master);
     lab.walk("DuetimeStoreFull", 0, &words(&server), "maxmemory:1").await;
     lab.walk("DuetimeResizeStuck", 0, &[("TOPIC", "orders")], "a shard that messages move to is full").await;
-    lab.redis.nodes[master].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    lab.redis.nodes[master].cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
     lab.watch.is_quiet_again(Some("DuetimeStoreFull")).await;
 }
 
@@ -348,7 +348,7 @@ async fn a_master_fills_up(lab: &Lab) {
     enqueue(&lab.nodes[0], "idle", &(0..LARGE).map(one).collect::<Vec<_>>()).await;
     lab.watch.calls("DuetimeStoreFullIn6h").await;
     lab.walk("DuetimeStoreFullIn6h", 0, &words(&lab.server(master)), "idle").await;
-    lab.redis.nodes[master].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    lab.redis.nodes[master].cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
     lab.watch.is_quiet_again(Some("DuetimeStoreFullIn6h")).await;
 }
 

@@ -40,6 +40,7 @@ pub(super) fn board() -> Board {
                 "reqps",
                 "503: the store is away or the node is busy. 507: the store is full.",
             )
+            .runbook("RequestsFail")
             .query(
                 format!("{} or vector(0)", rate(&REQUESTS, "route, status", &not_served, WINDOW)),
                 "{{status}} {{route}}",

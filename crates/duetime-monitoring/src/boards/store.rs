@@ -66,6 +66,7 @@ pub(super) fn board() -> Board {
                     "Memory of each master of Redis, or the disk of the embedded store. A Redis without a line for its limit has none: set `maxmemory`.")
                     .runbook("StoreFull")
                     .runbook("StoreFullIn6h")
+                    .runbook("NoMemoryLimit")
                     .query(max(&STORE_USED, "server", NODES), "{{server}}")
                     .query(max(&STORE_LIMIT, "server", NODES), "{{server}}, limit"),
                 Panel::new(Shape::Stacked, "Bytes of messages", "bytes", "Payloads and headers of all that waits, dead letters too; estimated on Redis, which adds some 200 bytes a message.")
@@ -116,7 +117,8 @@ pub(super) fn board() -> Board {
                     .plain_column(of_nodes(&format!("sum by (job, instance) (changes({}[1d]))", process("start_time_seconds"))), "Restarts within a day")
                     .plain_column(of_nodes(&format!("min by (job, instance) ({})", series(&CONFIG_RELOADED, NODES))), "Configuration taken"),
                 Panel::new(Shape::Lines, "Share of the in-flight budget", "percentunit",
-                    "Near 1 for long: slow sinks or consumers hold what the node may hold.")
+                    "Above 0.8 for long: slow sinks hold what the node may hold, and topics wait for one another.")
+                    .runbook("InFlightBudgetFull")
                     .query(
                         format!("{} / {}", series(&IN_FLIGHT_BUDGET_HELD, NODES), series(&IN_FLIGHT_BUDGET_SIZE, NODES)),
                         "{{instance}} {{unit}}",

@@ -1,13 +1,18 @@
-//! Faults of a node with the embedded store, and the alerts for them.
+//! Faults of a node that is alone, and the alerts for them.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use duetime_testkit::servers::Node;
+use bytes::Bytes;
+use duetime_testkit::servers::{Node, RedisServer};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
+use super::lab::MEMORY;
 use super::runbook::walk;
 use super::watch::Watch;
 use crate::small_disk::SmallDisk;
@@ -16,15 +21,29 @@ use crate::test_node::client;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 /// The rules' durations are so many times shorter.
 const SCALE: u64 = 30;
+/// The same where an hour has to pass.
+const SCALE_OF_HOURS: u64 = 600;
+const LOOKS: &str = "250ms";
 const DISK_MIB: usize = 128;
 /// What somebody else writes on the disk, beside the store: without it the store is far from full.
 const ELSE_MIB: usize = 88;
 const PAGE: usize = 4096;
 const BATCH: usize = 100;
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Of this one address may hold four fifths.
+const LITTLE_REQUEST_MEMORY: &str = "[node]\nrequest_memory = \"64MiB\"\n";
+/// Bodies that have begun, what came of each, and what comes of it at a time: they leave six mebibytes.
+const HELD_BODIES: usize = 3;
+const HELD_BYTES: usize = 15 << 20;
+const TRICKLE: [u8; 2 << 10] = [b' '; 2 << 10];
+/// What each of them is said to have, and never has.
+const ANNOUNCED_BYTES: usize = 32 << 20;
+/// Requests that are sent at once while these are held, and what each would need.
+const REQUESTS: usize = 4;
+const REQUEST_BYTES: usize = 8 << 20;
 
-async fn with_a_topic(store: &str) -> Node {
-    let node = Node::start(PROGRAM, store, "").await;
+async fn with_a_topic(store: &str, config: &str) -> Node {
+    let node = Node::start(PROGRAM, store, config).await;
     let made = client().put(format!("{}/v1/topics/orders", node.url())).json(&json!({"shards": 4}));
     assert_eq!(made.send().await.unwrap().status(), 201);
     node
@@ -54,11 +73,11 @@ async fn a_full_disk_and_a_damaged_database_call_somebody_each() {
         return;
     };
     let (data, others) = (disk.path().join("data"), disk.path().join("somebody else's"));
-    let mut node = with_a_topic(&format!("embedded:{}", data.display())).await;
+    let mut node = with_a_topic(&format!("embedded:{}", data.display()), "").await;
     for round in 0..20 {
         assert!(is_taken(&node, round, "small").await);
     }
-    let watch = Watch::start("250ms", &[("duetime", &[&node], SCALE)]).await;
+    let watch = Watch::start(LOOKS, &[("duetime", &[&node], SCALE)]).await;
     watch.is_quiet_again(None).await;
 
     std::fs::write(&others, vec![1; ELSE_MIB << 20]).unwrap();
@@ -91,4 +110,49 @@ async fn a_full_disk_and_a_damaged_database_call_somebody_each() {
     // It was the only node.
     let besides = ["DuetimeNoNode", "DuetimeNodeDown"];
     watch.is_quiet_but_for(Some("DuetimeMessagesInDanger"), &besides).await;
+}
+
+/// A request whose body has begun and does not end: the node holds what came of it.
+fn begun(node: &Node) -> TcpStream {
+    let address = node.url().replace("http://", "");
+    let mut request = TcpStream::connect(&address).unwrap();
+    let head = format!(
+        "POST /v1/topics/orders/messages HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {ANNOUNCED_BYTES}\r\n\r\n"
+    );
+    request.write_all(head.as_bytes()).unwrap();
+    request.write_all(&vec![b' '; HELD_BYTES]).unwrap();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_a_node_has_no_memory_for_call_somebody() {
+    let node = with_a_topic("embedded:data", LITTLE_REQUEST_MEMORY).await;
+    let held: Vec<TcpStream> = (0..HELD_BODIES).map(|_| begun(&node)).collect();
+    let watch = Watch::start(LOOKS, &[("duetime", &[&node], SCALE)]).await;
+    watch.is_quiet_again(None).await;
+    let (url, large) = (format!("{}/v1/topics/orders/messages", node.url()), Bytes::from(vec![b' '; REQUEST_BYTES]));
+    let client = client();
+    let ask = || client.post(&url).header("content-type", "application/json").body(large.clone()).send();
+    let busy = async || {
+        drop(join_all((0..REQUESTS).map(|_| ask())).await);
+        // A body that brings nothing for long is given up.
+        held.iter().for_each(|mut body| body.write_all(&TRICKLE).unwrap());
+    };
+    watch.calls_while("DuetimeRequestsFail", busy).await;
+    walk("DuetimeRequestsFail", &node, None, &[], "status=\"503\"").await;
+    drop(held);
+    watch.is_quiet_again(Some("DuetimeRequestsFail")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_without_a_limit_of_memory_calls_somebody_until_it_has_one() {
+    let redis = RedisServer::start().await;
+    let node = Node::start(PROGRAM, &redis.url(), "").await;
+    let watch = Watch::start(LOOKS, &[("duetime", &[&node], SCALE_OF_HOURS)]).await;
+    watch.calls("DuetimeNoMemoryLimit").await;
+    let port = redis.port().to_string();
+    walk("DuetimeNoMemoryLimit", &node, None, &[("HOST", "127.0.0.1"), ("PORT", &port)], "maxmemory:0").await;
+    redis.cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
+    watch.is_quiet_again(Some("DuetimeNoMemoryLimit")).await;
 }

@@ -72,6 +72,23 @@ async fn a_message_with_all_headers_it_may_have_is_exported_imported_and_moved_w
     assert_eq!(content(&live(&second)), before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_gets_another_name_by_a_move_to_its_own_node() {
+    let node = node().await;
+    to(&node, &["topic", "create", "orders", "--remember", "1h", "--max-payload", "4KiB"]).done();
+    to(&node, &["enqueue", "orders", "--id", "o-1", "--delay", "2h", "--payload", "one"]).done();
+    let into = ["--into", "shop-orders"];
+    let report = moved(&node, &node, &into).await;
+    assert_eq!((&report["tally"]["moved"], &report["left"]["scheduled"]), (&1.into(), &0.into()), "{report}");
+    let (_, renamed) = topic(&node, "shop-orders").await;
+    assert_eq!((&renamed["scheduled"], &renamed["max_payload"]), (&1.into(), &4096.into()), "{renamed}");
+    let (_, old) = topic(&node, "orders").await;
+    assert_eq!(old["scheduled"], 0, "{old}");
+    // A cancel at the old name says where it is.
+    let (_, answer) = test_node::ask(&node, Method::DELETE, "/v1/topics/orders/messages/o-1", &Value::Null).await;
+    assert_eq!(answer["outcome"], "moved", "{answer}");
+}
+
 /// Enqueues messages that are due in two hours.
 fn enqueue(node: &Node, ids: std::ops::Range<usize>) {
     let all: Vec<Value> = ids.map(|n| json!({"id": format!("m-{n}"), "delay": "2h", "payload": "x"})).collect();

@@ -5,7 +5,7 @@ import sys
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, pages_in, put
+from browser import asking, axe, chromium, pages_in, put, until
 
 SEEN_WITHIN_MS = 20_000
 CLOSED, WEIRD, MORE = 31, 2, 30
@@ -326,6 +326,62 @@ def main():
         expect(outcomes).to_have_count(0)
         assert len(taken(rest, "ack", {})) == rest
         assert [(one["action"], one["at_most"]) for one in plans()] == [("redrive", rest)], plans()
+        # Of two reasons each waits for its own ten, and none is forgotten for the other.
+        def died(name, count, reason):
+            api("POST", f"{topic}/messages", [{"id": f"{name}-{n:02}"} for n in range(count)])
+            taken(count, "nack", {"dead": True, "reason": reason})
+
+        def begin(text):
+            expect(group(text)).to_contain_text(re.compile(r"12 \d+ %"))
+            group(text).get_by_role("button", name="Redrive 10 first …").click()
+            dialog.get_by_role("button", name="Redrive 10, then up to 2 more").click()
+            expect(dialog).to_have_count(0)
+
+        died("left", 12, "the shop 7 is closed")
+        died("odd", 12, "this cannot be read")
+        for text in ("is closed", "cannot be read"):
+            begin(text)
+        expect(outcomes).to_have_count(2)
+        taken(24, "ack", {})
+        expect(outcomes).to_have_count(0)
+        assert sorted(one["at_most"] for one in plans()) == sorted([2, 2, rest]), plans()
+        # While the rest is counted it can be stopped, and not begun a second time.
+        held = []
+        page.route("**/topics/orders/plans", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+        died("held", 12, "the shop 7 is closed")
+        begin("is closed")
+        taken(10, "ack", {})
+        until(page, lambda: held, "the rest is not counted")
+        expect(outcomes).to_contain_text("the others are counted, and follow")
+        expect(outcomes.get_by_role("button", name="Redrive the rest …")).to_be_disabled()
+        outcomes.get_by_role("button", name="Stop here").click()
+        held.pop().continue_()
+        expect(page.get_by_role("status").last).to_contain_text("Stopped: the others stay.")
+        assert (dead(), len(plans())) == (2, 3), plans()
+        # Where it cannot be counted the page says so for as long as nobody closes that.
+        died("new", 10, "the shop 7 is closed")
+        begin("is closed")
+        taken(10, "ack", {})
+        until(page, lambda: held, "the rest is not counted")
+        held.pop().fulfill(status=503, json={"code": "busy", "detail": "not now"})
+        page.unroute("**/topics/orders/plans")
+        expect(outcomes.get_by_role("alert")).to_contain_text("not now")
+        outcomes.get_by_role("button", name="Redrive the rest …").click()
+        expect(dialog).to_contain_text("Redrive 2 messages of orders")
+        page.keyboard.press("Escape")
+        expect(outcomes).to_have_count(0)
+        # What repeats is scheduled anew under its id once it is delivered: nobody waits for that.
+        api("POST", f"{topic}/messages", {"id": "again", "delay": "1s", "repeat": {"every": "1h"}})
+        taken(1, "nack", {"dead": True, "reason": "this cannot be read"})
+        group("cannot be read").get_by_role("button", name="Redrive …").click()
+        dialog.get_by_role("button", name="Redrive it").click()
+        expect(outcomes).to_contain_text("1 waits still")
+        taken(1, "ack", {})
+        expect(outcomes).to_contain_text("as what repeats is")
+        expect(outcomes).to_contain_text("0 wait still")
+        outcomes.get_by_role("button", name="Close").click()
+        api("POST", f"{topic}/cancel", {"ids": ["again"]})
+
         api("POST", f"{topic}/messages", {"id": "last", "payload": "{}"})
         taken(1, "nack", {"dead": True, "reason": "the shop 7 is closed"})
 

@@ -93,8 +93,8 @@ export function Redrive({ topic, of, onDone, onClose }) {
           />Then the rest, ${plural(count, "message")}, if all of these were delivered
         </label>
         <p class="quiet">
-          This page waits for that while this screen is shown. Where it is closed, nothing more is
-          redriven: what was not stays a dead letter.
+          This page waits for that while this screen is shown. Where it is closed or loaded anew,
+          nothing more is redriven: what was not stays a dead letter.
         </p>
         ${
           target &&

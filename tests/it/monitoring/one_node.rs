@@ -35,7 +35,7 @@ const LITTLE_REQUEST_MEMORY: &str = "[node]\nrequest_memory = \"64MiB\"\n";
 /// Bodies that have begun, what came of each, and what comes of it at a time: they leave six mebibytes.
 const HELD_BODIES: usize = 3;
 const HELD_BYTES: usize = 15 << 20;
-const TRICKLE: [u8; 2 << 10] = [b' '; 2 << 10];
+const TRICKLE: [u8; 4 << 10] = [b' '; 4 << 10];
 /// What each of them is said to have, and never has.
 const ANNOUNCED_BYTES: usize = 32 << 20;
 /// Requests that are sent at once while these are held, and what each would need.
@@ -136,8 +136,9 @@ async fn requests_that_a_node_has_no_memory_for_call_somebody() {
     let ask = || client.post(&url).header("content-type", "application/json").body(large.clone()).send();
     let busy = async || {
         drop(join_all((0..REQUESTS).map(|_| ask())).await);
-        // A body that brings nothing for long is given up.
-        held.iter().for_each(|mut body| body.write_all(&TRICKLE).unwrap());
+        // A body that brings nothing for long is given up, and one that takes a minute.
+        let all_are_held = held.iter().all(|mut body| body.write_all(&TRICKLE).is_ok());
+        duetime_testkit::in_time!(all_are_held, "a body was given up before somebody was called");
     };
     watch.calls_while("DuetimeRequestsFail", busy).await;
     walk("DuetimeRequestsFail", &node, None, &[], "status=\"503\"").await;

@@ -43,7 +43,8 @@ pub struct AuditArgs {
     /// Number of entries, newest first.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// Only these kinds, with commas between them; claims are many. [possible values: administration, messages, claims]
+    /// Only these kinds, with commas between them; claims are many. [possible values: administration, messages, claims,
+    /// refused]
     #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only these operations, with commas between them, as the list has them: pause_sink,resume_sink

@@ -82,13 +82,15 @@ impl Template {
         out
     }
 
-    /// The text before its first place.
+    /// What it begins with for every message of `topic`: the text before the first place that only a message can fill.
     #[must_use]
-    pub fn beginning(&self) -> &str {
-        match self.0.first() {
-            Some(Part::Literal(text)) => text,
-            _ => "",
-        }
+    pub fn beginning(&self, topic: &TopicName) -> String {
+        let known = self.0.iter().map_while(|part| match part {
+            Part::Literal(text) => Some(text.as_str()),
+            Part::Topic => Some(topic.as_str()),
+            Part::Id | Part::Header { .. } => None,
+        });
+        known.collect()
     }
 
     /// Whether it is a header of the message and nothing else.
@@ -168,8 +170,9 @@ mod tests {
         assert!(!varies("x.{topic}") && varies("{id}") && varies("{header.region|eu}"));
         let is_one_header = |text: &str| Template::parse(text).unwrap().is_one_header();
         assert!(is_one_header("{header.region|eu}") && !is_one_header("{id}") && !is_one_header("{header.region}/"));
-        assert_eq!(Template::parse("a{{{id}b").unwrap().beginning(), "a{");
-        assert_eq!(Template::parse("{id}b").unwrap().beginning(), "");
+        let beginning = |text: &str| Template::parse(text).unwrap().beginning(&message.topic);
+        assert_eq!([beginning("a{{{id}b"), beginning("{id}b")], ["a{", ""]);
+        assert_eq!(beginning("a{topic}/{header.x}/{topic}"), "aconformance/");
         let known = Template::parse("x.{topic}.{header.region|eu}").unwrap();
         assert_eq!(known.of_topic(&message.topic, |c| c.to_ascii_uppercase(), "*"), "x.CONFORMANCE.*");
         assert!(fill("{header.shop}").unwrap_err().contains("\"shop\""));

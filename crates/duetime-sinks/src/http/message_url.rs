@@ -35,8 +35,8 @@ impl MessageUrl {
     /// A sentence with the fix.
     pub(super) fn new(text: &str, topic: &TopicName, allowed: Arc<AllowedUrls>) -> Result<Self, String> {
         let template = Template::parse(text).map_err(|fault| format!("url {fault}"))?;
-        let begins_with_host =
-            template.beginning().split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
+        let beginning = template.beginning(topic);
+        let begins_with_host = beginning.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
         let has_many_hosts = template.varies() && !begins_with_host;
         if !template.is_one_header() {
             let sample = StrictUrl::read(&template.of_topic(topic, |c| c, UNKNOWN));

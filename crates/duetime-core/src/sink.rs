@@ -12,7 +12,7 @@ use crate::names::{MessageId, TopicName};
 use crate::routing::hash_of;
 use crate::suggest::{listed, nearest};
 use crate::time::Timestamp;
-use crate::topic_config::SinkRef;
+use crate::topic_config::{DeliveryMode, SinkRef};
 use crate::trace::SpanRef;
 
 /// One message to be delivered.
@@ -129,6 +129,12 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
         None
     }
 
+    /// Whether messages may go to different targets, of which one that cannot be reached says nothing of the others. What
+    /// is delivered at most once does not go through it, see [`check_delivery`].
+    fn has_many_targets(&self) -> bool {
+        false
+    }
+
     /// Longest wait before a target that is down is tried again.
     fn max_probe_wait(&self) -> Duration {
         PROBE_WAIT_MAX_DEFAULT
@@ -153,6 +159,23 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// A sentence that says what is wrong and how to fix it.
     async fn check(&self) -> Result<(), String>;
+}
+
+/// Refuses a topic that delivers at most once through a sink whose messages go to different targets. What certainly was
+/// not sent cannot go back to the store there: it would be lost with its own target, or take the place of all others.
+///
+/// # Errors
+///
+/// A sentence with the fix.
+pub fn check_delivery(delivery: DeliveryMode, sink: &dyn Sink) -> Result<(), &'static str> {
+    if delivery == DeliveryMode::AtMostOnce && sink.has_many_targets() {
+        return Err(
+            "delivery = \"at-most-once\" is refused where messages name the host that they go to: what cannot be \
+             sent there would be lost, or hold up all others; write the host out in url of the topic's sink, or set \
+             delivery to \"at-least-once\"",
+        );
+    }
+    Ok(())
 }
 
 /// Why a sink could not be made ready for a topic. Its text names no sink but the one that the topic names: who reads

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
+use duetime_core::sink::check_delivery;
 use duetime_core::{Sink, SinkBinder};
 use duetime_supervisor::{Policy, Supervisor};
 use futures::FutureExt;
@@ -53,6 +54,7 @@ impl Runner {
         let bound = catch_unwind(AssertUnwindSafe(|| sinks.bind(&work.record.name, &target)));
         let panicked = || format!("sink {:?} {BIND_PANICKED}", target.name);
         let sink = bound.map_err(|_| panicked())?.map_err(|error| error.to_string())?;
+        check_delivery(work.record.config.delivery, &*sink)?;
         let run = shutdown.clone();
         if let Some(how) = sink.in_place() {
             if !work.store.has_streams() {

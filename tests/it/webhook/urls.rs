@@ -63,6 +63,22 @@ async fn each_message_goes_where_it_says_and_one_that_may_not_is_a_dead_letter()
 }
 
 #[tokio::test]
+async fn a_topic_whose_messages_name_their_host_does_not_deliver_at_most_once() {
+    let main = Webhook::start();
+    let node = node(&main, json!({})).await;
+    let once = |url: &str| json!({"delivery": "at-most-once", "sink": {"name": "shop", "url": url}});
+    // Neither a new one, nor one that is there and delivers at least once.
+    for (topic, settings) in [("once", once("{header.callback}")), ("orders", json!({"delivery": "at-most-once"}))] {
+        let (status, body) = node.topic(topic, settings).await;
+        assert!(status.is_client_error(), "{body}");
+        let detail = body["detail"].as_str().unwrap();
+        assert!(detail.starts_with("delivery = \"at-most-once\" is refused"), "{body}");
+    }
+    let (status, body) = node.topic("once", once(&main.url("/in/{id}"))).await;
+    assert_eq!(status, 201, "{body}");
+}
+
+#[tokio::test]
 async fn a_target_that_is_down_costs_its_own_messages_and_holds_up_no_other() {
     let (main, up) = (Webhook::start(), Webhook::start());
     let node = node(&main, json!({"max_attempts": 3, "initial": "50ms", "max": "50ms"})).await;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use duetime_core::in_place::{IN_PLACE_IS_NEVER_IN_FLIGHT, IN_PLACE_NEEDS_STREAMS};
+use duetime_core::sink::check_delivery;
 use duetime_core::{PauseNote, SinkBinder, SinkRef, Timestamp, TopicConfig, TopicName, TopicRecord};
 use serde_json::{Map, Value};
 
@@ -236,14 +237,20 @@ fn check_watermark(present: &TopicConfig, config: &TopicConfig) -> Result<(), Ca
     Err(CatalogError::Invalid { field: Some("watermark".to_owned()), detail })
 }
 
-/// Refuses a sink that cannot be bound, or that delivers in place where the store has no streams.
+/// The settings that a sink is checked with.
+pub(crate) const OF_SINK: [&str; 3] = ["sink", "max_in_flight", "delivery"];
+
+/// Refuses a sink that cannot be bound, that delivers in place where the store has no streams, or that does not go with
+/// how the topic delivers.
 pub(crate) fn check_sink(
     (topic, config): (&TopicName, &TopicConfig),
     sink: &SinkRef,
     sinks: &dyn SinkBinder,
     has_streams: bool,
 ) -> Result<(), CatalogError> {
-    let is_in_place = sinks.bind(topic, sink)?.in_place().is_some();
+    let bound = sinks.bind(topic, sink)?;
+    check_delivery(config.delivery, &*bound).map_err(|fault| invalid(Some("delivery"), fault.to_owned()))?;
+    let is_in_place = bound.in_place().is_some();
     if is_in_place && !has_streams {
         return Err(invalid(Some("sink"), format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
     }

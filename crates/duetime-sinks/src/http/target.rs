@@ -443,6 +443,10 @@ impl Sink for HttpSink {
         self.target.config.calls_max()
     }
 
+    fn has_many_targets(&self) -> bool {
+        self.template.message_url.as_ref().is_some_and(|own| own.has_many_hosts)
+    }
+
     fn max_probe_wait(&self) -> Duration {
         self.target.config.max_probe_wait.0
     }

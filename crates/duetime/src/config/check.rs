@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use duetime_core::in_place::IN_PLACE_NEEDS_STREAMS;
 use duetime_core::names::refuse_dots;
-use duetime_core::{SinkBinder as _, TopicConfig, TopicName};
+use duetime_core::sink::check_delivery;
+use duetime_core::{Sink, SinkBinder as _, TopicConfig, TopicName};
 use duetime_sinks::{SinkConfig, SinkFault, SinkRegistry};
 
 use super::first_message;
@@ -246,10 +247,12 @@ impl ConfigRules<'_> {
             self.add(&path, format!("it {IN_PLACE_NEEDS_STREAMS}"));
         }
         let is_good = !sinks.faulty.iter().any(|(faulty, _)| *faulty == sink.name);
-        if let (true, Some(topic)) = (is_good, name)
-            && let Err(fault) = sinks.sinks.bind(&topic, sink)
-        {
-            self.add(&path, fault.to_string());
+        if let (true, Some(name)) = (is_good, name) {
+            let bound = sinks.sinks.bind(&name, sink).map_err(|fault| fault.to_string());
+            let checked = |bound: Arc<dyn Sink>| check_delivery(topic.delivery, &*bound).map_err(str::to_owned);
+            if let Err(fault) = bound.and_then(checked) {
+                self.add(&path, fault);
+            }
         }
     }
 }

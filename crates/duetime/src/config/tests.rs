@@ -84,6 +84,18 @@ shards_at_once = 100
 }
 
 #[test]
+fn a_topic_whose_messages_name_their_host_does_not_deliver_at_most_once() {
+    let with = |url: &str| {
+        let sink = "type = \"http\"\nurl = \"http://a.shop.example\"\ntargets = [\"http://*.shop.example\"]";
+        let topic = format!("delivery = \"at-most-once\"\nsink = {{ name = \"hook\", url = {url:?} }}");
+        complaints(&format!("[sinks.hook]\n{sink}\n[topics.orders]\n{topic}\n"))
+    };
+    let found = with("{header.callback}");
+    assert!(found.len() == 1 && found[0].starts_with("duetime.toml:7: topics.orders.sink: delivery"), "{found:?}");
+    assert_eq!(with("http://a.shop.example/{id}"), [""; 0]);
+}
+
+#[test]
 fn a_key_that_is_there_twice_and_a_sink_without_a_name_are_named() {
     let twice = complaints("[node]\nid = \"a\"\nid = \"b\"\n");
     assert_eq!(twice, ["duetime.toml:3: \"id\" is there twice; leave one of them out"]);

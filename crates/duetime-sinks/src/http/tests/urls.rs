@@ -158,6 +158,20 @@ async fn a_host_that_is_down_is_a_failure_of_its_messages_where_others_go_elsewh
 }
 
 #[tokio::test]
+async fn messages_have_many_targets_where_they_name_the_host_and_one_where_it_is_the_same_for_all() {
+    let hook = Webhook::start();
+    let targets = "targets = [\"https://*.shop.example\"]";
+    let has_many = |topic| sink_with(&hook, targets, topic).unwrap().has_many_targets();
+    for url in ["{header.callback}", "https://{header.shop}.shop.example/in", "https://a.shop.example{header.path}"] {
+        assert!(has_many(serde_json::json!({ "url": url })), "{url}");
+    }
+    for url in ["https://a.shop.example/{id}", "https://{topic}.shop.example/{id}", "https://a.shop.example?x={id}"] {
+        assert!(!has_many(serde_json::json!({ "url": url })), "{url}");
+    }
+    assert!(!has_many(serde_json::json!({"path": "/x"})));
+}
+
+#[tokio::test]
 async fn what_a_target_says_is_not_repeated_where_a_message_brought_a_query() {
     let hook = Webhook::start();
     hook.answer(|hit| Answer::status(422).body(hit.path.clone()));

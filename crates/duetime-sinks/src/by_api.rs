@@ -267,7 +267,8 @@ fn reference(rules: Option<&SinksByApiConfig>, key: &str, value: &Value) -> Resu
 /// Refuses a pattern that allows more than the operator does.
 fn check_pattern(rules: Option<&SinksByApiConfig>, key: &str, pattern: &Value) -> Result<(), SinkRefusal> {
     let text = pattern.as_str().ok_or_else(|| invalid(key, "write a pattern as a text"))?;
-    let (asked, _) = AllowedTarget::read_with_path(text).map_err(|detail| invalid(key, detail))?;
+    let help = "is no pattern of URLs; write it as \"https://*.shop.example/hooks/*\", without a user or a password";
+    let (asked, _) = AllowedTarget::read_with_path(text).map_err(|_| invalid(key, help))?;
     if rules.is_none_or(|rules| rules.allowed().any(|target| target.covers(&asked))) {
         return Ok(());
     }

@@ -183,6 +183,7 @@ fn what_is_secret_is_not_sent_itself_and_what_is_not_listed_is_refused() {
         ("targets[0]", of_targets(json!(["http://a.shop.example"]))),
         ("targets[0]", of_targets(json!(["*.shop.example"]))),
         ("targets[0]", of_targets(json!([{"file": "canary"}]))),
+        ("targets[0]", of_targets(json!(["https://u:canary@a.shop.example"]))),
         ("targets", of_targets(json!("https://a.shop.example"))),
         ("type", json!({"type": "log"})),
         ("type", json!({"type": "pigeon"})),

@@ -69,14 +69,8 @@ struct AllowedUrl {
 }
 
 impl AllowedUrl {
-    fn read(text: &str) -> Result<Self, String> {
-        let help = || {
-            format!(
-                "{text:?} is no pattern of URLs; write it as \"https://*.shop.example/hooks/*\" or \
-                 \"https://hooks.example\""
-            )
-        };
-        let (target, path) = AllowedTarget::read_with_path(text).map_err(|_| help())?;
+    fn read(text: &str) -> Option<Self> {
+        let (target, path) = AllowedTarget::read_with_path(text).ok()?;
         let is_http = text
             .split_once("://")
             .is_some_and(|(scheme, _)| ["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme)));
@@ -85,7 +79,7 @@ impl AllowedUrl {
             _ => path.strip_suffix("/*").map_or((path, false), |_| (&path[..path.len() - 1], true)),
         };
         let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"*?#\\".contains(&b)) && !climbs(path);
-        if is_http && is_plain { Ok(Self { target, path: path.to_owned(), is_beginning }) } else { Err(help()) }
+        (is_http && is_plain).then(|| Self { target, path: path.to_owned(), is_beginning })
     }
 
     fn has(&self, url: &StrictUrl) -> bool {
@@ -105,8 +99,16 @@ pub(super) struct AllowedUrls {
 impl AllowedUrls {
     /// Reads `targets` of the sink.
     pub(super) fn new(config: &HttpConfig) -> Result<Self, SinkFault> {
-        let patterns = config.targets.iter().map(|text| AllowedUrl::read(text)).collect::<Result<Vec<_>, String>>();
-        let patterns = patterns.map_err(|fault| SinkFault::at("targets", fault))?;
+        let patterns = config.targets.iter().enumerate().map(|(at, text)| {
+            let help = || {
+                format!(
+                    "targets[{at}] is no pattern of URLs; write it as \"https://*.shop.example/hooks/*\" or \
+                     \"https://hooks.example\", without a user or a password"
+                )
+            };
+            AllowedUrl::read(text).ok_or_else(|| SinkFault::at("targets", help()))
+        });
+        let patterns = patterns.collect::<Result<Vec<_>, SinkFault>>()?;
         Ok(Self { patterns, guard: Guard::new(&config.allow, config.only.as_deref())? })
     }
 

@@ -59,7 +59,9 @@ impl Redactor {
         Self::knowing(secrets)
     }
 
-    fn knowing(secrets: Vec<String>) -> Self {
+    /// Knows these secrets, which are of one text: nobody else has to know them.
+    #[must_use]
+    pub fn knowing(secrets: Vec<String>) -> Self {
         let long = secrets.into_iter().filter(|text| text.len() >= REDACTED_BYTES_MIN);
         // As it is, and as it is shown.
         let mut secrets: Vec<String> = long.flat_map(|text| [plain(&text), text]).collect();

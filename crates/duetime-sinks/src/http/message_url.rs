@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use duetime_core::{Delivery, TopicName};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
 use super::allowed_url::{AllowedUrls, StrictUrl};
@@ -48,6 +48,13 @@ impl MessageUrl {
             checked.map_err(|why| format!("url {text:?} is refused: {why}"))?;
         }
         Ok(Self { text: text.to_owned(), template, allowed, has_many_hosts })
+    }
+
+    /// What the path of `url` has that came with its message, as a whole and in parts. It may be secret.
+    pub(super) fn brought(&self, url: &Url) -> Vec<String> {
+        let parts = url.path().split('/').chain([url.path()]).filter(|part| !self.text.contains(part));
+        let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        parts.flat_map(|part| [part.to_owned(), decoded(part)]).collect()
     }
 
     /// The URL for `message`.

@@ -107,7 +107,7 @@ impl HttpTarget {
         };
         let post = Post { template, url: &url, content: Content::One(message) };
         match self.post(&post).await {
-            Ok(answer) => self.verdict_of(answer, post.has_unknown_secrets()).await,
+            Ok(answer) => self.verdict_of(answer, &post).await,
             Err(verdict) => verdict,
         }
     }
@@ -168,13 +168,14 @@ impl HttpTarget {
         };
         let started = Instant::now();
         let content = Content::Batch(messages, batch::body(messages));
-        let mut answer = match self.post(&Post { template, url: &template.url, content }).await {
+        let post = Post { template, url: &template.url, content };
+        let mut answer = match self.post(&post).await {
             Ok(answer) => answer,
             Err(verdict) => return of_all(verdict),
         };
         // The only statuses whose body says more than they do.
         if !matches!(answer.status().as_u16(), 200 | 207) {
-            return of_all(self.verdict_of(answer, false).await);
+            return of_all(self.verdict_of(answer, &post).await);
         }
         let is_multi_status = answer.status().as_u16() == 207;
         // The request is over with its body.
@@ -233,20 +234,22 @@ impl HttpTarget {
         self.client.send(template.method.clone(), post.url.as_str(), headers, body, within).await
     }
 
-    /// `is_silent`: nothing that the target says is repeated.
-    async fn verdict_of(&self, mut answer: Response<Incoming>, is_silent: bool) -> Verdict {
+    async fn verdict_of(&self, mut answer: Response<Incoming>, post: &Post<'_>) -> Verdict {
         let status = answer.status();
         let now = self.clock.now();
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let after = after.and_then(|value| verdict::retry_after(value, now));
-        let excerpt = if status.is_success() || is_silent {
+        let excerpt = if status.is_success() || post.has_unknown_query() {
             // The verdict is in; the rest is only read so that the connection can be used again.
             let _ = tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await;
             Vec::new()
         } else {
             tokio::time::timeout(DRAIN_MAX, self.read(answer.body_mut())).await.unwrap_or_default()
         };
-        let excerpt = self.redactor.redact(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
+        let mut excerpt = self.redactor.redact(&String::from_utf8_lossy(&excerpt), EXCERPT_BYTES);
+        if let Some(own) = &post.template.message_url {
+            excerpt = Redactor::knowing(own.brought(post.url)).redact(&excerpt, EXCERPT_BYTES);
+        }
         let phrase = status.canonical_reason().unwrap_or_default();
         let detail = [phrase, &excerpt].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
         verdict::of_answer(status.as_u16(), &detail, after)
@@ -339,8 +342,8 @@ enum Content<'a> {
 }
 
 impl Post<'_> {
-    /// A query that a message brought may be secret, and a target may repeat it.
-    fn has_unknown_secrets(&self) -> bool {
+    /// A query that a message brought may have a secret anywhere, and a target may repeat it.
+    fn has_unknown_query(&self) -> bool {
         self.template.message_url.is_some() && self.url.query().is_some()
     }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
@@ -206,18 +207,27 @@ pub(super) const LOOKUPS_MAX: usize = 4;
 /// The same of a sink whose messages name hosts themselves: names that nobody answers for keep only part of it.
 pub(super) const LOOKUPS_OF_MANY_MAX: usize = 32;
 
+/// There a name waits for its turn for this part of the time that a connection may take.
+pub(super) const TURN_PART: u32 = 2;
+
+/// A name had no turn to be resolved: those before it have no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("as many names as may be are being resolved already, and their servers do not answer")]
+pub(super) struct LookupsBusy;
+
 /// Resolves names, so many at once, and lets through only what the guard allows. Clones share the bound; each sink has
 /// its own, so that names of one do not keep others waiting.
 #[derive(Clone, Debug)]
 pub struct GuardedResolver {
     guard: Arc<Guard>,
     turns: Arc<Semaphore>,
+    turn_within: Duration,
 }
 
 impl GuardedResolver {
-    /// The one of a sink, which has so many names resolved at once.
-    pub fn new(guard: Arc<Guard>, lookups_max: usize) -> Self {
-        Self { guard, turns: Arc::new(Semaphore::new(lookups_max)) }
+    /// The one of a sink, which has so many names resolved at once; each has its turn within this time, or is refused.
+    pub fn new(guard: Arc<Guard>, lookups_max: usize, turn_within: Duration) -> Self {
+        Self { guard, turns: Arc::new(Semaphore::new(lookups_max)), turn_within }
     }
 }
 
@@ -231,9 +241,9 @@ impl Service<Name> for GuardedResolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let Self { guard, turns } = self.clone();
+        let Self { guard, turns, turn_within } = self.clone();
         Box::pin(async move {
-            let turn = turns.acquire_owned().await?;
+            let turn = tokio::time::timeout(turn_within, turns.acquire_owned()).await.map_err(|_| LookupsBusy)??;
             let host = name.clone();
             // A request that is given up does not end the thread, which keeps its turn.
             let look_up = move || {
@@ -259,9 +269,10 @@ impl Service<Name> for GuardedResolver {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    /// Long enough for names of this machine.
+    const TURN_WITHIN: Duration = Duration::from_secs(60);
 
     #[test]
     fn only_public_addresses_are_reached_unless_others_are_allowed() {
@@ -312,12 +323,13 @@ mod tests {
     async fn a_sink_has_a_few_names_resolved_at_once_and_keeps_no_other_waiting() {
         let guard = Arc::new(Guard::new(&["localhost".to_owned()], None).unwrap());
         let name = || Name::from_str("localhost").unwrap();
-        let mut slow = GuardedResolver::new(guard.clone(), LOOKUPS_MAX);
+        let mut slow = GuardedResolver::new(guard.clone(), LOOKUPS_MAX, TURN_WITHIN);
         let all = u32::try_from(LOOKUPS_MAX).unwrap();
         let held = slow.turns.clone().acquire_many_owned(all).await.unwrap();
         let mut waits = slow.call(name());
         assert!(tokio::time::timeout(Duration::from_millis(200), &mut waits).await.is_err());
-        assert!(GuardedResolver::new(guard, LOOKUPS_MAX).call(name()).await.unwrap().next().is_some());
+        let mut other = GuardedResolver::new(guard, LOOKUPS_MAX, TURN_WITHIN);
+        assert!(other.call(name()).await.unwrap().next().is_some());
         drop(held);
         assert!(waits.await.is_ok());
     }

@@ -21,7 +21,7 @@ use url::Url;
 use super::batch;
 use super::client::{ConnectedLate, SendError, WebhookClient, chunk};
 use super::config::{HttpConfig, HttpSettings, KIND};
-use super::guard::{Guard, GuardedResolver, LOOKUPS_MAX, LOOKUPS_OF_MANY_MAX, Refused};
+use super::guard::{Guard, GuardedResolver, LOOKUPS_MAX, LOOKUPS_OF_MANY_MAX, LookupsBusy, Refused, TURN_PART};
 use super::request::RequestTemplate;
 use super::sign::Signer;
 use super::verdict;
@@ -36,6 +36,8 @@ const SINGLES_AT_ONCE: usize = 16;
 const SINGLES_WITHIN_MAX: Duration = Duration::from_secs(60);
 /// How long an accepted request's answer may take to be read to its end, to keep the connection.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// A message whose name had no turn to be resolved is offered again after this.
+const LOOKUPS_PAUSE: Duration = Duration::from_secs(1);
 /// How much of a refusal's text is kept in the reason.
 const EXCERPT_BYTES: usize = 200;
 /// Longest text of an error of the network.
@@ -71,7 +73,9 @@ impl HttpTarget {
             return Err(fault);
         }
         let guard = Arc::new(Guard::new(&config.allow, config.only.as_deref())?);
-        let lookups_max = if config.targets.is_empty() { LOOKUPS_MAX } else { LOOKUPS_OF_MANY_MAX };
+        let within = config.connect_timeout;
+        let (lookups_max, turn_within) =
+            if config.targets.is_empty() { (LOOKUPS_MAX, within) } else { (LOOKUPS_OF_MANY_MAX, within / TURN_PART) };
         let signer = Signer::new(&config.signing_secrets);
         let url = address(config, &guard)?;
         let secrets = config.headers.values().chain(&config.signing_secrets);
@@ -85,7 +89,7 @@ impl HttpTarget {
             client: WebhookClient::new(
                 config,
                 url.scheme() == "https" || config.has_https_target(),
-                GuardedResolver::new(guard, lookups_max),
+                GuardedResolver::new(guard, lookups_max, turn_within),
             )?,
             template: RequestTemplate::new(config, url)?,
             signer: signer.map_err(|fault| SinkFault::at("signing_secrets", fault))?,
@@ -293,9 +297,13 @@ impl HttpTarget {
         match error {
             SendError::Request(_) => Verdict::Rejected { reason },
             SendError::Connection(_) if sent => Verdict::NoAnswer { reason },
-            // Where messages go to different hosts, one of them is not the target as a whole.
+            // Where messages go to different hosts, one of them is not the target as a whole, and a message does not pay
+            // for names of others that nobody answers for.
             SendError::Connection(lost) if lost.is_connect() && own.is_some_and(|own| own.has_many_hosts) => {
-                Verdict::Retry { reason, after: None }
+                match causes::<LookupsBusy>(error).next() {
+                    Some(_) => Verdict::NotSent { reason, after: LOOKUPS_PAUSE },
+                    None => Verdict::Retry { reason, after: None },
+                }
             }
             SendError::Connection(lost) if lost.is_connect() => Verdict::Unavailable { reason },
             SendError::Connection(_) if is_unprocessed(error) => Verdict::Retry { reason, after: None },
@@ -364,7 +372,7 @@ async fn turn(topic: &GateMember) -> Result<GateTurn, Verdict> {
 }
 
 /// The causes of an error that are a `T`.
-fn causes<T: Error + 'static>(error: &dyn Error) -> impl Iterator<Item = &T> {
+pub(super) fn causes<T: Error + 'static>(error: &dyn Error) -> impl Iterator<Item = &T> {
     std::iter::successors(error.source(), |cause| (*cause).source()).filter_map(|cause| cause.downcast_ref())
 }
 

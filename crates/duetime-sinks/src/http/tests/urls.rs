@@ -1,9 +1,14 @@
 //! URLs and methods that a topic sets, also a URL for each message.
 
 use duetime_testkit::servers::free_port;
+use hyper::Method;
+use hyper::header::HeaderMap;
 
 use super::*;
-use crate::http::client::KEPT_MAX;
+use crate::http::client::{KEPT_MAX, WebhookClient};
+use crate::http::config::HttpConfig;
+use crate::http::guard::{Guard, GuardedResolver, LookupsBusy};
+use crate::http::target::causes;
 
 /// What a sink has whose messages may go to any port of this machine, below `/in/`.
 const TARGETS: &str = "targets = [\"http://127.0.0.1:*/in/*\"]";
@@ -171,6 +176,19 @@ async fn messages_have_many_targets_where_they_name_the_host_and_one_where_it_is
         assert!(!has_many(serde_json::json!({ "url": url })), "{url}");
     }
     assert!(!has_many(serde_json::json!({"path": "/x"})));
+}
+
+#[tokio::test]
+async fn a_name_that_has_no_turn_to_be_resolved_is_known_from_one_that_is_not_found() {
+    let config: HttpConfig = serde_json::from_value(serde_json::json!({"url": "http://localhost:9"})).unwrap();
+    let guard = Arc::new(Guard::new(&["localhost".to_owned()], None).unwrap());
+    for (lookups_max, is_busy) in [(0, true), (1, false)] {
+        let resolver = GuardedResolver::new(guard.clone(), lookups_max, Duration::from_secs(1));
+        let client = WebhookClient::new(&config, false, resolver).unwrap();
+        let (to, within) = ("http://none.localhost.invalid:9/", Duration::from_secs(60));
+        let error = client.send(Method::POST, to, HeaderMap::new(), Bytes::new(), within).await.unwrap_err();
+        assert_eq!(causes::<LookupsBusy>(&error).next().is_some(), is_busy, "{error:?}");
+    }
 }
 
 #[tokio::test]

@@ -129,8 +129,8 @@ pub trait Sink: Send + Sync + std::fmt::Debug + 'static {
         None
     }
 
-    /// Whether messages may go to different targets, of which one that cannot be reached says nothing of the others. What
-    /// is delivered at most once does not go through it, see [`check_delivery`].
+    /// Whether messages may go to different targets, of which one that cannot be reached says nothing of the others.
+    /// What is delivered at most once does not go through it, see [`check_delivery`].
     fn has_many_targets(&self) -> bool {
         false
     }

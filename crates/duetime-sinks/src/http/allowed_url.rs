@@ -12,7 +12,7 @@ use crate::fault::SinkFault;
 
 /// Longest URL of a message.
 const URL_BYTES_MAX: usize = 4096;
-/// Decodings that a path is looked at after. What is coded more often than a chain of proxies decodes is meant by nobody.
+/// Decodings that a path is looked at after. What is coded more often than proxies decode is meant by nobody.
 const DECODINGS_MAX: usize = 8;
 
 const TWO_WAYS: &str = "parsers may read it in two ways; write the host and the path in their plain form, without a \

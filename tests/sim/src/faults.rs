@@ -50,7 +50,7 @@ pub enum Course {
 }
 
 impl Course {
-    fn of(seed: u64) -> Self {
+    pub fn of(seed: u64) -> Self {
         match seed % 16 {
             13 if seed % 32 == 13 => Self::Undone,
             5 | 13 => Self::GoesBack,

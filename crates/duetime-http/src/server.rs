@@ -30,6 +30,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
+use duetime_metrics::Meters;
 use duetime_request::Generation;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -48,6 +49,9 @@ use crate::server::activity::{Activity, IDLE_MAX, Watched};
 use crate::server::connections::{ConnectionAdmission, ConnectionBounds, Connections};
 use crate::server::state::HttpParts;
 use crate::server::tls::Tls;
+
+/// What is answered on a connection without a place, too.
+const HEALTHZ: &str = "/healthz";
 
 /// A connection without a place is closed after this time.
 const BRIEF_MAX: Duration = Duration::from_secs(5);
@@ -74,6 +78,7 @@ const SHED: usize = 16;
 #[derive(Clone)]
 struct Serving {
     router: axum::Router,
+    meters: Arc<Meters>,
     builder: Arc<Builder<TokioExecutor>>,
     tls: Option<Tls>,
     /// Its connections end with it.
@@ -81,7 +86,7 @@ struct Serving {
 }
 
 /// How connections are taken.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Listening {
     /// How many may be open.
     pub connections: ConnectionBounds,
@@ -89,6 +94,8 @@ pub struct Listening {
     pub tls: Option<Tls>,
     /// Cancelled when no more connections are taken: requests that wait for something else than the client end.
     pub draining: CancellationToken,
+    /// Count what is answered here, before the router sees it.
+    pub meters: Arc<Meters>,
 }
 
 impl Listening {
@@ -96,7 +103,12 @@ impl Listening {
     #[must_use]
     pub fn of(parts: &HttpParts) -> Self {
         let options = &parts.options;
-        Self { connections: options.connections, tls: options.tls.clone(), draining: parts.draining.clone() }
+        Self {
+            connections: options.connections,
+            tls: options.tls.clone(),
+            draining: parts.draining.clone(),
+            meters: parts.meters.clone(),
+        }
     }
 }
 
@@ -111,12 +123,12 @@ pub async fn serve(
     listening: Listening,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Listening { connections, tls, draining } = listening;
+    let Listening { connections, tls, draining, meters } = listening;
     let connections = Connections::new(connections);
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_MAX).max_buf_size(BUFFER_BYTES_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
-    let mut serving = Serving { router, builder: Arc::new(builder), tls, generation: Generation::current() };
+    let mut serving = Serving { router, meters, builder: Arc::new(builder), tls, generation: Generation::current() };
     let backlog = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
     let open = GracefulShutdown::new();
     loop {
@@ -217,16 +229,16 @@ impl Serving {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (router, seen, generation) = (self.router, activity.clone(), self.generation);
+        let (router, meters, seen, generation) = (self.router, self.meters, activity.clone(), self.generation);
         let service = service_fn(move |request: Request<Incoming>| {
-            let (router, activity) = (router.clone(), seen.clone());
+            let (router, meters, activity) = (router.clone(), meters.clone(), seen.clone());
             async move {
                 // Read before, and dispatched only now: the rest of a pipeline, or a stream among many.
                 if generation.has_ended() {
                     return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
                 }
                 let version = request.version();
-                let mut response = answer(router, activity, peer, brief, request).await;
+                let mut response = answer(router, &meters, activity, peer, brief, request).await;
                 if brief && version <= Version::HTTP_11 {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -255,6 +267,7 @@ impl Serving {
 
 async fn answer(
     router: axum::Router,
+    meters: &Meters,
     activity: Arc<Activity>,
     peer: SocketAddr,
     brief: bool,
@@ -267,10 +280,11 @@ async fn answer(
     let (body, rest) = drain_body::watch(Body::new(body), &head.headers);
     let mut response = if brief {
         drop(body);
-        named(without_place(head.uri.path()).await, &head)
+        let (route, response) = without_place(head.uri.path());
+        unrouted(meters, route, &head, response)
     } else if let Err(problem) = well_formed(&head) {
         drop(body);
-        let mut response = named(problem.into_response(), &head);
+        let mut response = unrouted(meters, guard::NO_ROUTE, &head, problem.into_response());
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     } else {
@@ -283,8 +297,9 @@ async fn answer(
     response.map(|body| exchange.body(body))
 }
 
-/// An answer that is none of the router, with the id of its request.
-fn named(mut response: Response<Body>, head: &Parts) -> Response<Body> {
+/// An answer that is none of the router, counted, with the id of its request. It took no time.
+fn unrouted(meters: &Meters, route: &str, head: &Parts, mut response: Response<Body>) -> Response<Body> {
+    meters.request(route, guard::method_label(&head.method), response.status().as_u16(), Duration::ZERO);
     response.headers_mut().insert(request_id::REQUEST_ID, request_id::value(&request_id::id_of(&head.headers)));
     response
 }
@@ -306,11 +321,12 @@ fn well_formed(head: &Parts) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The answer on a connection over the bounds.
-async fn without_place(path: &str) -> Response<Body> {
-    if path == "/healthz" {
-        return Json(serde_json::json!({"status": "alive"})).into_response();
+/// The answer on a connection over the bounds, and the route that it is counted under.
+fn without_place(path: &str) -> (&'static str, Response<Body>) {
+    if path == HEALTHZ {
+        return (HEALTHZ, Json(serde_json::json!({"status": "alive"})).into_response());
     }
     let detail = "too many connections are open and busy; keep fewer open and repeat the request after a pause";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response()
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+    (guard::NO_ROUTE, problem.into_response())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
 use duetime_core::Timestamp;
@@ -34,6 +34,9 @@ pub(crate) const NOT_AFTER: &str = "duetime-not-after";
 
 /// Longest time until a request is answered, or its stream of answers begun.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// The label `route` of what has none.
+pub(crate) const NO_ROUTE: &str = "other";
 
 /// What [`around`] needs.
 #[derive(Clone)]
@@ -82,6 +85,12 @@ async fn answer(
     }
 }
 
+/// The label `method`: a client may send any other.
+pub(crate) fn method_label(method: &Method) -> &'static str {
+    let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
+    known.into_iter().find(|name| method.as_str() == *name).unwrap_or("other")
+}
+
 /// A request as it is counted: by the template of its route, its method and its status. It is timed, too.
 struct Counted {
     /// A clone of it allocates nothing.
@@ -93,18 +102,16 @@ struct Counted {
 
 impl Counted {
     fn of(request: &Request) -> Self {
-        // A client may send any other method.
-        let known = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"];
         Self {
             route: request.extensions().get().cloned(),
-            method: known.into_iter().find(|name| request.method().as_str() == *name).unwrap_or("other"),
+            method: method_label(request.method()),
             began: Instant::now(),
             may_be_packed: packed::may_be(request),
         }
     }
 
     fn route(&self) -> &str {
-        self.route.as_ref().map_or("other", MatchedPath::as_str)
+        self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str)
     }
 
     /// The answer as it is sent. A line of the log says what it was.

@@ -47,6 +47,12 @@ impl Serving {
         socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         answer(&mut socket).await.starts_with("HTTP/1.1 200")
     }
+
+    /// Whether answers like this are among those that the metrics count.
+    fn has_counted(&self, method: &str, route: &str, status: u16) -> bool {
+        let labels = format!("method=\"{method}\",route=\"{route}\",status=\"{status}\"");
+        self.api.parts.meters.render().contains(&format!("duetime_http_requests_total{{{labels}}}"))
+    }
 }
 
 /// One answer with a known length, head and all; what came before the end, if it ends early.
@@ -167,6 +173,7 @@ async fn where_all_places_are_busy_a_node_still_says_that_it_is_alive() {
         assert!(Instant::now() < until, "the claims are not under way");
     }
     assert!(serving.alive().await);
+    assert!(serving.has_counted("GET", "other", 503) && serving.has_counted("GET", "/healthz", 200));
     claims.pop();
     while !{
         let mut socket = serving.connect().await;
@@ -273,4 +280,5 @@ async fn heads_that_proxies_may_read_otherwise_are_refused() {
         assert_eq!(answered.split(' ').nth(1), Some(status), "{head:?}: {answered}");
         assert!(status == "200" || answered.contains("connection: close"), "{answered}");
     }
+    assert!(serving.has_counted("GET", "other", 400) && serving.has_counted("POST", "other", 501));
 }

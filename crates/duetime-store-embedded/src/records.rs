@@ -66,18 +66,22 @@ fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new
     if there.as_deref() != seen {
         return Err(StoreError::Conflict.into());
     }
+    // That of one that is removed does not come again either.
+    if let Some(version) = new.or(seen).and_then(|text| kind.version_of(text)) {
+        let last = last_version(conn, kind)?;
+        if new.is_some() && version <= last {
+            return Err(StoreError::Conflict.into());
+        }
+        if version > last {
+            conn.execute(table.put, params![LAST_VERSION, version.to_string()])?;
+        }
+    }
     match new {
         None => conn.execute(table.remove, [name])?,
         Some(new) => {
             let records: i64 = conn.query_row(table.count, [], |row| row.get(0))?;
             if there.is_none() && records.unsigned_abs() >= kind.most() as u64 {
                 return Err(kind.too_many().into());
-            }
-            if let Some(version) = kind.version_of(new) {
-                if version <= last_version(conn, kind)? {
-                    return Err(StoreError::Conflict.into());
-                }
-                conn.execute(table.put, params![LAST_VERSION, version.to_string()])?;
             }
             conn.execute(table.put, params![name, new])?
         }
@@ -115,5 +119,26 @@ impl RecordStore for EmbeddedStore {
             }
         };
         self.ask("write a small record", CommitMode::OwnTransaction, plain(1), act).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_was_written_without_its_count_never_comes_again_once_its_record_is_removed() {
+        let sink = |version: u64| format!(r#"{{"version":{version},"changed_at_ms":0,"config":{{"type":"log"}}}}"#);
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE put_sink (id TEXT PRIMARY KEY, record TEXT NOT NULL)").unwrap();
+        conn.execute(OF_SINKS.put, params!["hook", sink(7)]).unwrap();
+        let (kind, is_there) = (RecordKind::Sink, sink(7));
+        swap(&conn, kind, "hook", Some(&is_there), None).unwrap();
+        assert_eq!(last_version(&conn, kind).unwrap(), 7);
+        let again = swap(&conn, kind, "other", None, Some(&sink(7)));
+        assert!(matches!(again, Err(Fault::Refused(StoreError::Conflict))), "{again:?}");
+        swap(&conn, kind, "other", None, Some(&sink(8))).unwrap();
+        swap(&conn, kind, "other", Some(&sink(8)), None).unwrap();
+        assert_eq!(last_version(&conn, kind).unwrap(), 8, "a removal has no version of its own");
     }
 }

@@ -95,9 +95,10 @@ impl RecordStore for RedisStore {
         new: Option<&str>,
     ) -> Result<(), StoreError> {
         kind.check_length(new)?;
+        let version = new.or(seen).and_then(|text| kind.version_of(text));
+        let version = version.map_or_else(String::new, |version| version.to_string());
         let seen = self.as_written(kind, name, seen.unwrap_or_default()).await?;
         let (key, _) = self.hash_of(kind);
-        let version = new.and_then(|new| kind.version_of(new)).map_or_else(String::new, |version| version.to_string());
         let fill = |cmd: &mut Cmd, sending: &Sending| {
             cmd.arg(1).arg(&key).arg(name).arg(&seen[..]).arg(new.unwrap_or_default());
             cmd.arg(kind.most()).arg(u8::from(sending.repeated)).arg(&version).arg(sending.not_after_ms);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duetime_core::store::{ClaimedMessage, Edit, Enqueue, Settle, Settled, Settlement, ShardCounts, StoreError};
 use duetime_core::{
-    ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, MessageStore as _, Shard, Timestamp, TopicRecord,
-    TopicStore as _,
+    ClaimStore as _, Clock, Due, Headers, LeaseClass, MessageId, MessageStore as _, RecordKind, RecordStore as _,
+    Shard, Timestamp, TopicRecord, TopicStore as _,
 };
 use duetime_redis::slots;
 use duetime_store_redis::RedisStore;
@@ -199,4 +199,17 @@ async fn is_finished(world: &World) {
     assert_eq!(world.text(&format!("HLEN {}:meta", world.key)).await, "1");
     assert_eq!(world.text("HGET duetime:{duetime:topics}:lives orders").await, life);
     assert!(!world.store.delete_topic(&world.record.name, duetime_core::Deletion::Force).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_version_of_a_sink_that_was_written_by_hand_never_comes_again_once_it_is_removed() {
+    let World { server, store, .. } = World::new().await;
+    let sink = |version: u64| format!(r#"{{"version":{version},"changed_at_ms":0,"config":{{"type":"log"}}}}"#);
+    let (kind, written) = (RecordKind::Sink, sink(7));
+    ask(&server, &format!("HSET duetime:{{duetime:topics}}:sinks hook {written}")).await.unwrap();
+    store.swap_record(kind, "hook", Some(&written), None).await.unwrap();
+    assert_eq!(store.last_version(kind).await.unwrap(), 7);
+    let again = store.swap_record(kind, "other", None, Some(&written)).await;
+    assert!(matches!(again, Err(StoreError::Conflict)), "{again:?}");
+    store.swap_record(kind, "other", None, Some(&sink(8))).await.unwrap();
 }

@@ -17,7 +17,7 @@ use crate::sink_states::EngineSinks;
 /// This node has no shard of the topic, so it has nothing to report.
 pub(crate) fn clear(all: &Meters, topic: &TopicName) {
     all.shard_backlogs(topic, Vec::new());
-    let meters = all.topic(topic);
+    let Some(meters) = all.known_topic(topic) else { return };
     for gauge in [&meters.scheduled, &meters.due, &meters.in_flight, &meters.dead, &meters.shards_unreachable] {
         gauge.set(0);
     }
@@ -124,7 +124,8 @@ impl Gauges {
             if let (Some(_), None, Some(surveyed)) = (down, oldest, surveyed) {
                 self.sinks.nothing_waits(topic, surveyed);
             }
-            let meters = meters.topic(topic);
+            // One that ended during the survey gets no series again.
+            let Some(meters) = meters.known_topic(topic) else { continue };
             meters.scheduled.set(gauge(sum.waiting()));
             meters.due.set(gauge(sum.due));
             meters.in_flight.set(gauge(sum.in_flight));

@@ -217,8 +217,10 @@ impl Scheduler {
         self.meters.retries_due(now);
         let schedules = self.schedules.read().clone();
         for (topic, schedule) in &schedules {
-            let full = schedule.full_shards();
-            self.meters.topic(topic).shards_full.set(i64::try_from(full).unwrap_or(i64::MAX));
+            // One that has just ended gets no series again.
+            if let Some(meters) = self.meters.known_topic(topic) {
+                meters.shards_full.set(i64::try_from(schedule.full_shards()).unwrap_or(i64::MAX));
+            }
         }
         for schedule in schedules.values().filter(|schedule| schedule.shards().is_empty()) {
             gauges.has_no_shard(&schedule.topic, began);

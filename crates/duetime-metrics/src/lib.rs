@@ -200,7 +200,8 @@ impl Meters {
         self.topics.shards_lost(topic, shards);
     }
 
-    /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
+    /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none. A topic without
+    /// meters gets none.
     pub fn shard_backlogs(&self, topic: &TopicName, shards: Vec<ShardBacklog>) {
         self.topics.shard_backlogs(topic, shards);
     }

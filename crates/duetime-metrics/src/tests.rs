@@ -70,6 +70,7 @@ fn every_row_of_the_table_is_served_and_a_forgotten_topic_is_gone() {
     assert!(text.contains("duetime_shard_due{shard=\"rest\",topic=\"orders\"} 136"), "{text}");
     assert!(!text.contains("shard=\"0\""), "what is not shown by itself any more is gone");
     meters.forget_topic(&topic);
+    meters.shard_backlogs(&topic, vec![shard(0)]);
     assert!(!meters.render().contains("orders"));
 }
 

@@ -126,20 +126,23 @@ impl TopicSeries {
 
     /// Takes a deleted topic's rows out of the answer.
     pub(crate) fn forget(&self, topic: &TopicName) {
-        self.shard_backlogs(topic, Vec::new());
         // What is summed up stays in the counts of the rest.
-        if let Some(meters) = self.topics.write().remove(topic).filter(|meters| meters.is_named) {
+        let removed = self.topics.write().remove(topic);
+        if let Some(meters) = removed.filter(|meters| meters.is_named) {
             meters.series.iter().for_each(Series::remove);
+            self.shard_backlogs.set(topic, Vec::new());
             let _ = self.shards_lost.remove_label_values(&[topic.as_str()]);
         }
     }
 
-    /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none.
+    /// What is due in each shard of `topic` that this node scans, and how late; none: it scans none. A topic without
+    /// meters gets none.
     pub(crate) fn shard_backlogs(&self, topic: &TopicName, shards: Vec<ShardBacklog>) {
-        let known = self.known(topic);
-        match known.filter(|meters| !meters.is_named) {
-            Some(meters) => *meters.shards_of_rest.lock() = shards::sum(shards),
-            None => self.shard_backlogs.set(topic, shards),
+        // The lock is held until they are set: a topic that is forgotten meanwhile loses them after that.
+        match self.topics.read().get(topic) {
+            Some(meters) if !meters.is_named => *meters.shards_of_rest.lock() = shards::sum(shards),
+            Some(_) => self.shard_backlogs.set(topic, shards),
+            None => {}
         }
     }
 

@@ -68,6 +68,20 @@ async fn a_deleted_topic_ends_and_can_be_created_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_topic_that_ends_while_it_is_surveyed_gets_no_series_again() {
+    let node = TestNode::new(with_sink()).await;
+    node.store.take_calls();
+    *node.store.delay.lock() = secs(10);
+    node.pass(secs(8)).await;
+    assert_eq!(node.store.take_calls().get("counts"), Some(&1), "a survey is under way");
+    node.topics.send_replace(Arc::new(Topics::new()));
+    node.pass(ms(10)).await;
+    assert!(!node.meters.render().contains("topic=\"orders\""));
+    node.pass(secs(30)).await;
+    assert!(!node.meters.render().contains("topic=\"orders\""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_topic_deleted_behind_the_node_s_back_asks_for_fresh_topics_and_does_not_disturb_the_others() {
     let node = TestNode::new(with_sink()).await;
     node.put_all(&ids("o", 10), ms(500)).await;

@@ -99,6 +99,15 @@ impl Template {
         matches!(&self.0[..], [Part::Header { .. }])
     }
 
+    /// The default of the header that it is and nothing else.
+    #[must_use]
+    pub fn whole_default(&self) -> Option<&str> {
+        match &self.0[..] {
+            [Part::Header { or, .. }] => or.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Fills it in for `message`; `plain` makes a value fit between the literals.
     ///
     /// # Errors
@@ -170,6 +179,9 @@ mod tests {
         assert!(!varies("x.{topic}") && varies("{id}") && varies("{header.region|eu}"));
         let is_one_header = |text: &str| Template::parse(text).unwrap().is_one_header();
         assert!(is_one_header("{header.region|eu}") && !is_one_header("{id}") && !is_one_header("{header.region}/"));
+        let whole_default = |text: &str| Template::parse(text).unwrap().whole_default().map(str::to_owned);
+        assert_eq!(whole_default("{header.region|eu}").as_deref(), Some("eu"));
+        assert_eq!(["{header.region}", "{header.region|eu}/", "{id}"].map(whole_default), [None, None, None]);
         let beginning = |text: &str| Template::parse(text).unwrap().beginning(&message.topic);
         assert_eq!([beginning("a{{{id}b"), beginning("{id}b")], ["a{", ""]);
         assert_eq!(beginning("a{topic}/{header.x}/{topic}"), "aconformance/");

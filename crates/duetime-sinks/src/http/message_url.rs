@@ -38,7 +38,10 @@ impl MessageUrl {
         let beginning = template.beginning(topic);
         let begins_with_host = beginning.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
         let has_many_hosts = template.varies() && !begins_with_host;
-        if !template.is_one_header() {
+        if let Some(default) = template.whole_default() {
+            let checked = StrictUrl::read(default).and_then(|url| allowed.check(&url));
+            checked.map_err(|why| format!("the default in url is refused: {why}"))?;
+        } else if !template.is_one_header() {
             let sample = StrictUrl::read(&template.of_topic(topic, |c| c, UNKNOWN));
             let checked = sample.and_then(|sample| match () {
                 () if !template.varies() => allowed.check(&sample),

@@ -128,6 +128,10 @@ async fn what_a_topic_may_not_set_is_refused_with_the_fix() {
         (TARGETS, serde_json::json!({"url": hook.url("/other")}), "not with this path"),
         (TARGETS, serde_json::json!({"url": format!("http://127.0.0.2:{port}/in/{{id}}")}), "add it there"),
         (TARGETS, serde_json::json!({"url": "{header.host}/in"}), "begins with"),
+        (TARGETS, serde_json::json!({"url": "{header.x|/in/x}"}), "the default in url is refused: a URL begins with"),
+        (TARGETS, serde_json::json!({"url": "{header.x|http://u:canary@127.0.0.1/in/x}"}), "a user or a password"),
+        (TARGETS, serde_json::json!({"url": "{header.x|https://hooks.example/in}"}), "add it there"),
+        (TARGETS, serde_json::json!({"url": format!("{{header.x|{}}}", hook.url("/other"))}), "not with this path"),
         (TARGETS, serde_json::json!({"url": "http://127.0.0.1/in/{id"}), "{header.NAME|DEFAULT}"),
         ("batch = 10\ntargets = [\"http://*\"]", serde_json::json!({"url": "{header.x}"}), "sink without batch"),
         ("batch = 10\nmethods = [\"PUT\"]", serde_json::json!({"method": "PUT"}), "sink without batch"),
@@ -142,6 +146,8 @@ async fn what_a_topic_may_not_set_is_refused_with_the_fix() {
         let refused = sink_with(&hook, more, topic.clone()).unwrap_err();
         assert!(refused.contains(says) && !refused.contains("canary"), "{more} {topic}: {refused}");
     }
+    let allowed = serde_json::json!({"url": format!("{{header.x|{}}}", hook.url("/in/x"))});
+    assert!(sink_with(&hook, TARGETS, allowed).is_ok());
     // A guard refuses the address, though the operator lists it among the targets.
     let inside = serde_json::json!({"url": "http://10.0.0.1/in/{id}"});
     let refused = sink_with(&hook, "targets = [\"http://10.0.0.1\"]", inside).unwrap_err();

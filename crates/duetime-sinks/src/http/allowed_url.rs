@@ -14,9 +14,11 @@ use crate::fault::SinkFault;
 const URL_BYTES_MAX: usize = 4096;
 /// Decodings that a path is looked at after. What is coded more often than proxies decode is meant by nobody.
 const DECODINGS_MAX: usize = 8;
+/// Bytes of `%u002e`.
+const UTF_16_FORM_BYTES: usize = 6;
 
-const TWO_WAYS: &str = "parsers may read it in two ways; write the host and the path in their plain form, without a \
-                        part that is \".\" or \"..\", in any coding";
+const TWO_WAYS: &str = "parsers may read it in two ways; write the host and the path in their plain form, the rest \
+                        percent-encoded as UTF-8, without a part that is \".\" or \"..\", in any coding";
 
 /// A URL that is read in one way only.
 #[derive(Debug)]
@@ -149,16 +151,22 @@ impl AllowedUrls {
     }
 }
 
+/// Whether it is `%uXXXX`, which no standard has and some servers decode.
+fn is_utf_16_form(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit))
+}
+
 /// Whether a target, or a proxy before it, could take a part of the path for `.` or `..`, however often and by whatever
-/// of them it is decoded: `/..%2fadmin`, `/.%2e;x/admin`, `/%252e%252e/admin`. So does one that is coded so often that
-/// this is not found out. O(n).
+/// of them it is decoded: `/..%2fadmin`, `/.%2e;x/admin`, `/%252e%252e/admin`. So does one of which this is not found
+/// out: coded too often, no UTF-8 (some take the overlong `%c0%ae` for `.`), or with `%u002e`. O(n).
 pub(super) fn climbs(path: &str) -> bool {
     let name = |part: &[u8]| part.split(|byte| *byte == b';').next().is_some_and(|name| name == b"." || name == b"..");
     let mut bytes = path.as_bytes().to_vec();
     for _ in 0..DECODINGS_MAX {
         let decoded: Vec<u8> = percent_encoding::percent_decode(&bytes).collect();
         if decoded == bytes {
-            return bytes.split(|byte| matches!(byte, b'/' | b'\\')).any(name);
+            let is_odd = str::from_utf8(&bytes).is_err() || bytes.windows(UTF_16_FORM_BYTES).any(is_utf_16_form);
+            return is_odd || bytes.split(|byte| matches!(byte, b'/' | b'\\')).any(name);
         }
         bytes = decoded;
     }

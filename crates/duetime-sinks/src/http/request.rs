@@ -93,7 +93,8 @@ impl RequestTemplate {
             let plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"?#\\".contains(&b));
             if !path.starts_with('/') || !plain || climbs(path) {
                 return Err(format!(
-                    "path {path:?} is refused; begin it with \"/\", without \"..\", \"?\", \"#\" and spaces"
+                    "path {path:?} is refused; begin it with \"/\", without \"..\", \"?\", \"#\" and spaces, and \
+                     percent-encode what is not ASCII as UTF-8"
                 ));
             }
             url.set_path(&format!("{}{path}", self.url.path().trim_end_matches('/')));

@@ -15,7 +15,14 @@ async fn a_topics_path_stays_below_the_path_of_the_sink() {
         let error = sink_with(&hook, "", serde_json::json!({"path": climbing})).unwrap_err();
         assert!(error.contains("without \"..\""), "{climbing}: {error}");
     }
-    assert!(sink_with(&hook, "", serde_json::json!({"path": "/a..b/%20%25/..."})).is_ok());
+    // Some take overlong UTF-8 and `%u002e` for what they are short for.
+    for odd in ["/%c0%ae%c0%ae/x", "/a/%25c0%25ae./x", "/%e0%80%ae./x", "/%E4/x", "/%u002e%u002E/x", "/a/%25U002f/x"] {
+        let error = sink_with(&hook, "", serde_json::json!({"path": odd})).unwrap_err();
+        assert!(error.contains("as UTF-8"), "{odd}: {error}");
+    }
+    for plain in ["/a..b/%20%25/...", "/%C3%A4/%E2%82%AC", "/100%25use"] {
+        assert!(sink_with(&hook, "", serde_json::json!({"path": plain})).is_ok(), "{plain}");
+    }
     let error = sink_with(&hook, "", serde_json::json!({"pth": "/x"})).unwrap_err();
     assert!(error.contains("did you mean \"path\""), "{error}");
 }

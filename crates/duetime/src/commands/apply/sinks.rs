@@ -36,6 +36,15 @@ fn compared(declared: &DeclaredSink, present: Option<&NamedSink>, by_api: bool) 
         Ok(config) => config,
         Err(complaint) => return Diff { errors: vec![complaint.to_string()], ..diff(Action::Refused) },
     };
+    // Without a version it could not be seen whether it is another by the time it is put.
+    if present.is_some_and(|sink| sink.version.is_none()) {
+        let name = &declared.name;
+        let unread = format!(
+            "the node cannot read its record, so nothing can be compared; replace it with `duetime sink put {name}` or \
+             delete it with `duetime sink delete {name}`"
+        );
+        return Diff { errors: vec![unread], ..diff(Action::Refused) };
+    }
     let now = present.and_then(|sink| sink.config.clone()).unwrap_or_default();
     let keys: BTreeSet<&String> = now.keys().chain(wanted.keys()).collect();
     let differing = keys.into_iter().filter(|key| now.get(*key) != wanted.get(*key));
@@ -56,5 +65,28 @@ pub(super) async fn put(client: &Client, name: &str, diff: &Diff) -> anyhow::Res
     match put.problem {
         None => Ok(()),
         Some(problem) => bail!("it was put, and the node cannot use it: {problem}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sink_whose_record_cannot_be_read_is_not_overwritten() {
+        let log = json!({"type": "log"}).as_object().unwrap().clone();
+        let declared = [DeclaredSink { name: "hook".to_owned(), config: Ok(log) }];
+        let action = |there: serde_json::Value| {
+            let present = serde_json::from_value(json!({"by_api": true, "sinks": [there]})).unwrap();
+            let diff = differences(&declared, present).remove(0);
+            (diff.action, diff.errors.join(""))
+        };
+        let (refused, why) = action(json!({"name": "hook", "origin": "api", "problem": "not read"}));
+        assert_eq!(refused, Action::Refused);
+        assert!(why.contains("`duetime sink put hook`") && why.contains("`duetime sink delete hook`"), "{why}");
+        let there = json!({"name": "hook", "origin": "api", "version": 7, "config": {"type": "log"}});
+        assert_eq!(action(there), (Action::None, String::new()));
     }
 }

@@ -28,13 +28,13 @@ def main():
     api = asking(url, refusals=True)
     topic = "/v1/topics/orders"
 
-    def taken(count, settle, body):
+    def taken(count, settle, body, of=topic):
         """Claims `count` messages and settles them."""
         ids = []
         while len(ids) < count:
-            messages = api("POST", f"{topic}/claim", {"max": count - len(ids), "wait": "10s"})[1]["messages"]
+            messages = api("POST", f"{of}/claim", {"max": count - len(ids), "wait": "10s"})[1]["messages"]
             receipts = [one["receipt"] for one in messages]
-            api("POST", f"{topic}/{settle}", {"receipts": receipts, **body})
+            api("POST", f"{of}/{settle}", {"receipts": receipts, **body})
             ids += [one["id"] for one in messages]
         return ids
 
@@ -381,6 +381,25 @@ def main():
         expect(outcomes).to_contain_text("0 wait still")
         outcomes.get_by_role("button", name="Close").click()
         api("POST", f"{topic}/cancel", {"ids": ["again"]})
+
+        # A topic that delivers at most once cannot tell either, though it remembers: it stops, and asks.
+        once, settings = "/v1/topics/once", {"shards": 1, "remember": "1h"}
+        api("PUT", once, settings)
+        api("POST", f"{once}/messages", [{"id": f"once-{n:02}"} for n in range(12)])
+        taken(12, "nack", {"dead": True, "reason": "the shop 7 is closed"}, once)
+        api("PUT", once, {**settings, "delivery": "at-most-once"})
+        page.goto(f"{url}/#/dead/once")
+        group("is closed").get_by_role("button", name="Redrive 10 first …").click()
+        expect(dialog).to_contain_text("once delivers at most once")
+        dialog.get_by_role("button", name="Redrive 10, then up to 2 more").click()
+        expect(dialog).to_have_count(0)
+        # What came is removed: there is nothing to settle.
+        taken(10, "ack", {}, once)
+        expect(outcomes).to_contain_text("10 left the topic")
+        expect(outcomes).to_contain_text("handed over at most once, whether it was taken or not")
+        expect(page.get_by_role("status").last).to_contain_text("Stopped: that 10 were delivered is not known, and the others stay.")
+        assert (api("GET", once)[1]["dead"], api("GET", f"{once}/plans")[1]["plans"]) == (2, [])
+        page.goto(f"{url}/#/dead/orders")
 
         api("POST", f"{topic}/messages", {"id": "last", "payload": "{}"})
         taken(1, "nack", {"dead": True, "reason": "the shop 7 is closed"})

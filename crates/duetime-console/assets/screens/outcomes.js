@@ -13,6 +13,7 @@ const ASKED_EVERY_MS = 2000;
 const REASONS_MAX = 3;
 // What was redriven is due at once. What falls due by more than this later is another one: the next of its series.
 const LATER_MS = 5000;
+export const AT_MOST_ONCE = "at-most-once";
 
 const kept = (topic) => `outcomes of ${topic}`;
 const count = (states, state) => Object.values(states).filter((one) => one === state).length;
@@ -59,7 +60,8 @@ async function follow(topic, to, { reason, ids, count, perSecond }, isWanted) {
   return `All of them were delivered: ${plural(agreed.at_most, "other follows", "others follow")}, see “Bulk actions”.`;
 }
 
-// What its topic knows: that it waits, was delivered or died again; or only that it left, and perhaps how.
+// What its topic knows: that it waits, was delivered or died again; or only that it left, and perhaps how. One that
+// delivers at most once remembers as delivered what was claimed, whatever its target said.
 async function outcome(topic, id, since, signal) {
   const path = topicPath(topic, `/messages/${coded(id)}`);
   try {
@@ -72,6 +74,12 @@ async function outcome(topic, id, since, signal) {
     if (problem.code === "unknown_topic") return ["left", "deleted with its topic"];
     if (problem.code !== "unknown_message") return ["waits"];
     const end = problem.became?.outcome;
+    if (end === "delivered") {
+      const delivery = live.state.topics?.find(({ name }) => name === topic)?.delivery;
+      if (delivery === undefined) return ["waits"];
+      if (delivery === AT_MOST_ONCE)
+        return ["left", "handed over at most once, whether it was taken or not"];
+    }
     // A dead letter that was purged, forwarded or kept for long enough died again, too.
     return end === "delivered" || end === "dead" ? [end] : ["left", end?.replaceAll("_", " ")];
   }

@@ -5,7 +5,7 @@ import { ask, topicPath } from "../api.js";
 import { command, number, plain, plural, redrivenOf } from "../format.js";
 import { Commands, Confirm, tell, useLive } from "../parts.js";
 import { Elsewhere, resend } from "./elsewhere.js";
-import { FIRST, watch } from "./outcomes.js";
+import { AT_MOST_ONCE, FIRST, watch } from "./outcomes.js";
 import { isTyped, useRate } from "./plans.js";
 
 const NAMED_MAX = 5;
@@ -23,6 +23,7 @@ export function Redrive({ topic, of, onDone, onClose }) {
   const rate = useRate();
   const byPlan = count > 0 && reason !== undefined;
   const target = useLive().topics?.find(({ name }) => name === (to || topic));
+  const isOnce = target?.delivery === AT_MOST_ONCE;
   const then = count > 0 && goesOn ? `then up to ${number(count)} more` : "";
   const how = to ? { to } : {};
   const run = async () => {
@@ -99,11 +100,15 @@ export function Redrive({ topic, of, onDone, onClose }) {
         ${
           target &&
           !target.unknown &&
-          !target.remember &&
+          (isOnce || !target.remember) &&
           html`
           <p>
-            ${target.name} does not remember whether its messages were delivered (setting <code>remember</code>):
-            it stops after these, and asks.
+            ${target.name} ${
+              isOnce
+                ? html`delivers at most once (setting <code>delivery</code>): what it hands over is removed before it is
+                  known whether it was taken, so`
+                : html`does not remember whether its messages were delivered (setting <code>remember</code>):`
+            } it stops after these, and asks.
           </p>
         `
         }

@@ -21,7 +21,7 @@ fn cases(end: &str) -> Vec<PathBuf> {
 fn the_chart_makes_what_was_read_and_kept_for_each_set_of_values() {
     let folder = tempfile::tempdir().unwrap();
     done(command("deploy/helm/render").arg(folder.path()));
-    assert!(cases("yaml").len() >= 6);
+    assert!(cases("yaml").len() >= 5);
     for case in cases("yaml") {
         let kept = std::fs::read_to_string(case.with_extension("golden")).unwrap_or_default();
         let name = case.with_extension("golden");
@@ -172,6 +172,43 @@ fn a_label_for_all_is_on_every_object_and_on_the_pods_and_in_no_selector() {
         let of_pods = usize::from(object.contains("\nkind: Deployment"));
         assert_eq!(object.matches("team: shop").count(), 1 + of_pods, "{object}");
     }
+}
+
+/// What `autoscaling.kind: hpa` makes of the case `autoscaled` in place of the ScaledObject.
+const HPA: &str = r#"scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: x-duetime}
+minReplicas: 2
+maxReplicas: 6
+behavior:
+  scaleDown:
+    stabilizationWindowSeconds: 600
+    policies: [{type: Pods, value: 1, periodSeconds: 600}]
+  scaleUp:
+    stabilizationWindowSeconds: 30
+    policies: [{type: Pods, value: 2, periodSeconds: 60}]
+# External metrics that prometheus-adapter makes: deploy/prometheus/adapter.yaml.
+metrics:
+  - type: External
+    external:
+      metric:
+        name: duetime-late-seconds
+        selector: &release {matchLabels: {namespace: "default", service: "x-duetime"}}
+      target: {type: Value, value: "0.5"}
+  - type: External
+    external:
+      metric: {name: duetime-ahead-per-second, selector: *release}
+      target: {type: AverageValue, averageValue: "20000"}"#;
+
+#[test]
+fn without_keda_kubernetes_own_autoscaler_gets_the_same_bounds_and_steps() {
+    let (well, printed) = with("autoscaled", &["autoscaling.kind=hpa"]);
+    assert!(well && !printed.contains("ScaledObject"), "{printed}");
+    let at = printed.find("apiVersion: autoscaling/v2").expect("a HorizontalPodAutoscaler");
+    assert_eq!(block(&printed[at..], "spec:").trim(), HPA);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hpa.yaml");
+    let head = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: x-duetime}\nspec:\n  ";
+    std::fs::write(&file, format!("{head}{}\n", HPA.replace('\n', "\n  "))).unwrap();
+    done(command("kubernetes-validate").args(["-k", "1.37", "--strict"]).arg(&file));
 }
 
 #[test]

@@ -5,12 +5,12 @@ mod texts;
 
 use std::sync::OnceLock;
 
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBody;
 use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    AllOf, Array, ContentBuilder, Object, OneOf, OpenApi, Ref, RefOr, Response, Schema, ServerBuilder,
+    AllOf, Array, ContentBuilder, Object, OneOf, OpenApi, Ref, RefOr, Required, Response, Schema, ServerBuilder,
 };
 use utoipa::{Modify, ToSchema as _};
 
@@ -78,6 +78,30 @@ fn body_without_null(body: &mut RefOr<RequestBody>) {
     }
 }
 
+/// What a name in a path stands for.
+fn in_path(path: &str, name: &str) -> &'static str {
+    match name {
+        "topic" => "Name of the topic",
+        "sink" => "Name of the sink, as topics name it",
+        "id" if path.contains("/messages/{id}") => "Id of the message, percent-encoded once",
+        "id" if path.contains("/plans/{id}") => "Id of the plan",
+        "id" if path.contains("/nodes/{id}") => "Name of the node",
+        _ => unreachable!("{path} has a name that no text is for: {name}"),
+    }
+}
+
+/// The names in the path, before the parameters that the route itself says.
+fn add_path_parameters(path: &str, operation: &mut Operation) {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let named = names.map(|name| {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        let text = Some(Object::with_type(Type::String));
+        RefOr::T(parameter.description(Some(in_path(path, name))).schema(text).build())
+    });
+    let all: Vec<_> = named.chain(operation.parameters.take().into_iter().flatten()).collect();
+    operation.parameters = (!all.is_empty()).then_some(all);
+}
+
 /// What every route can answer.
 fn add_answers(path: &str, writes: bool, operation: &mut Operation) {
     let has_body = operation.request_body.is_some();
@@ -113,7 +137,7 @@ fn add_answers(path: &str, writes: bool, operation: &mut Operation) {
     operation.security.get_or_insert_default().insert(0, SecurityRequirement::default());
 }
 
-/// Adds what every route can answer, and the token.
+/// Adds the names in paths, what every route can answer, and the token.
 struct CommonAnswers;
 
 impl Modify for CommonAnswers {
@@ -135,6 +159,7 @@ impl Modify for CommonAnswers {
             for (entry, writes) in reads.into_iter().chain(writes) {
                 let Some(operation) = entry else { continue };
                 operation.request_body.iter_mut().for_each(body_without_null);
+                add_path_parameters(path, operation);
                 add_answers(path, writes, operation);
                 operation.responses.responses.iter_mut().for_each(make_problem);
             }

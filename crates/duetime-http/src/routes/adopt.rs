@@ -55,7 +55,6 @@ struct AdoptSchema {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/adopt", tag = "topics", operation_id = "adopt_topic",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<AdoptSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "It is there", body = AdoptView),

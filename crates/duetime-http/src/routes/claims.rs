@@ -168,7 +168,6 @@ pub(crate) struct ClaimedViews<'a> {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/claim", tag = "consumers", operation_id = "claim",
     security(("token" = ["consume"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<ClaimIn>, content_type = "application/json", examples(
         ("claim" = (summary = "Claim", value = json!({"max": 10, "wait": "20s"}))),
         ("claim and ack" = (summary = "Ack what is done, then claim",

@@ -92,10 +92,7 @@ impl ClusterView for ConsumersView {
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/consumers", tag = "consumers", operation_id = "list_consumers",
     security(("token" = ["consume"]), ("token" = ["view"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        FiguresParams,
-    ),
+    params(FiguresParams),
     responses(
         (status = 200, description = "Who claims, how often, and what each holds", body = ConsumersAnswer),
         (status = 404, description = "There is no such topic; `unknown_node`: there is no `node` of that name"),

@@ -85,7 +85,6 @@ pub(crate) struct DeadView<'a> {
     get, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "list_dead",
     security(("token" = ["view"])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("limit" = inline(Option<usize>), Query, description = "Most on this page", minimum = 1, maximum = 500),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the page before"),
         ("reason" = inline(Option<String>), Query, description = "Only those of this reason, as a group has it or as a dead letter has it"),
@@ -242,7 +241,6 @@ pub(super) fn results(
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/dead", tag = "dead letters", operation_id = "purge_dead",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = DeadIn, content_type = "application/json"),
     responses((status = 200, description = "What was purged", body = DeadDone))
 )]

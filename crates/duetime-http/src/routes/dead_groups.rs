@@ -90,7 +90,6 @@ fn read_limit(text: &str) -> Result<usize, String> {
     get, path = "/v1/topics/{topic}/dead/groups", tag = "dead letters", operation_id = "group_dead",
     security(("token" = ["view"])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("samples" = inline(Option<usize>), Query, description = "Most ids of each group, 5 if absent", minimum = 1, maximum = 1000),
         ("limit" = inline(Option<usize>), Query, description = "Most dead letters to read, 10,000 if absent", minimum = 1, maximum = 10000),
         ("cursor" = inline(Option<String>), Query, description = "`next` of the answer before"),

@@ -73,7 +73,6 @@ fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D:
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/dead/redrive", tag = "dead letters", operation_id = "redrive_dead",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = RedriveIn, content_type = "application/json"),
     responses((status = 200, description = "What was redriven", body = DeadDone))
 )]

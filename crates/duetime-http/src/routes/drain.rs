@@ -67,7 +67,6 @@ async fn set(
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "operations", operation_id = "drain_node",
     security(("token" = ["admin"])),
-    params(("id" = String, Path, description = "Name of the node")),
     responses(
         (status = 200, description = "The node is notified", body = DrainAnswer),
         (status = 404, description = "`unknown_node`"),
@@ -89,7 +88,6 @@ pub(crate) async fn drain(
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "operations", operation_id = "undrain_node",
     security(("token" = ["admin"])),
-    params(("id" = String, Path, description = "Name of the node")),
     responses(
         (status = 200, description = "The node is notified, whether it was drained or not", body = DrainAnswer),
         (status = 404, description = "`unknown_node`"),

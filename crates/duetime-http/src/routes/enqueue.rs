@@ -99,7 +99,6 @@ enum EnqueueAnswer {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "enqueue",
     security(("token" = ["produce"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content(
         (OneOrManySchema = "application/json"),
         (MessageSchema = "application/x-ndjson"),

@@ -178,7 +178,6 @@ fn read_buckets(text: &str) -> Result<usize, String> {
     get, path = "/v1/topics/{topic}/forecast", tag = "topics", operation_id = "forecast",
     security(("token" = [])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("bucket" = inline(Option<String>), Query, description = "Length of a bucket: `1m`, or milliseconds"),
         ("buckets" = inline(Option<usize>), Query, description = "How many, 60 if absent", minimum = 1, maximum = 1440),
         FiguresParams,

@@ -193,7 +193,6 @@ async fn with_bodies(
     get, path = "/v1/topics/{topic}/messages", tag = "messages", operation_id = "list_messages",
     security(("token" = ["view"])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("state" = inline(Option<schema::ListedState>), Query, description = "Only messages in this state: \
             `scheduled`, for later; `due`, may be claimed; `in_flight`, claimed; `retrying`, tried, and waiting for the next attempt \
             (those that were deferred without paying one, for their sink is down, are found without this parameter only)"),

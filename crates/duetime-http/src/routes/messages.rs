@@ -79,10 +79,6 @@ fn end_in_words(became: &Outcome) -> String {
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "get_message",
     security(("token" = ["produce"]), ("token" = ["view"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
-    ),
     responses((status = 200, description = "The message", body = MessageView))
 )]
 pub(crate) async fn get(
@@ -132,10 +128,6 @@ pub(crate) struct Explained<'a> {
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/messages/{id}/explain", tag = "messages", operation_id = "explain_message",
     security(("token" = ["produce"]), ("token" = ["view"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
-    ),
     responses((status = 200, description = "Where it is and what happens next", body = Explained))
 )]
 pub(crate) async fn explain(
@@ -248,11 +240,7 @@ async fn edit(app: &HttpParts, topic: &TopicName, id: &MessageId, edit: Edit) ->
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "cancel_message",
     security(("token" = ["produce"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
-        ("if_version" = inline(Option<String>), Query, description = "Only if it is this `version` of it"),
-    ),
+    params(("if_version" = inline(Option<String>), Query, description = "Only if it is this `version` of it")),
     responses(
         (status = 200, description = "`cancelled`: it will not be delivered", body = OutcomeView),
         (status = 412, description = "`changed`: it is not the version of `if_version`; nothing was changed"),
@@ -297,10 +285,6 @@ struct RescheduleIn<'a> {
 #[utoipa::path(
     patch, path = "/v1/topics/{topic}/messages/{id}", tag = "messages", operation_id = "reschedule_message",
     security(("token" = ["produce"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("id" = String, Path, description = "Id of the message, percent-encoded once"),
-    ),
     request_body(content = RescheduleIn, content_type = "application/json"),
     responses(
         (status = 200, description = "`rescheduled`", body = OutcomeView),
@@ -371,7 +355,6 @@ pub(crate) async fn read_ids(raw: &[&RawValue], bytes: usize) -> Result<Vec<Resu
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/cancel", tag = "messages", operation_id = "cancel_messages",
     security(("token" = ["produce"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = IdsIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `cancelled`, `in_flight`, `unknown`; \
         with `if_versions`, `changed`; where the topic remembers, `delivered`, `cancelled`, `dead` or `moved` with `became`, \

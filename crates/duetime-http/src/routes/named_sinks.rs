@@ -203,7 +203,6 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/sinks/{sink}", tag = "operations", operation_id = "get_named_sink",
     security(("token" = ["view"])),
-    params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
     responses(
         (status = 200, description = "The sink as this node has it", body = NamedSinkView),
         (status = 404, description = "`unknown_sink`: there is none of this name"),
@@ -226,7 +225,6 @@ pub(crate) async fn get(
     put, path = "/v1/sinks/{sink}", tag = "operations", operation_id = "put_sink",
     security(("token" = ["admin"])),
     params(
-        ("sink" = String, Path, description = "Name of the sink, as topics will name it"),
         ("if_version" = inline(Option<u64>), Query, description = "Only if it is this `version` of it; 0: only if there is none"),
         ("try" = inline(Option<bool>), Query, description = "Connect to the target before; default true"),
     ),
@@ -274,10 +272,7 @@ pub(crate) async fn put(
 #[utoipa::path(
     delete, path = "/v1/sinks/{sink}", tag = "operations", operation_id = "delete_sink",
     security(("token" = ["admin"])),
-    params(
-        ("sink" = String, Path, description = "Name of the sink"),
-        ("if_version" = inline(Option<u64>), Query, description = "Only if it is this `version` of it"),
-    ),
+    params(("if_version" = inline(Option<u64>), Query, description = "Only if it is this `version` of it")),
     responses(
         (status = 200, description = "`deleted`", body = OutcomeView),
         (status = 404, description = "`unknown_sink`: there is none of this name"),

@@ -73,7 +73,6 @@ async fn set(command: CommandRequest, change: TopicChange) -> Result<Response, P
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/pause", tag = "topics", operation_id = "pause_topic",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<PauseSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "Paused, or already so", body = TopicView),
@@ -91,7 +90,6 @@ pub(crate) async fn pause(command: CommandRequest, headers: HeaderMap, body: Bod
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/resume", tag = "topics", operation_id = "resume_topic",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "Resumed, or not paused", body = TopicView),
         (status = 409, description = "Others keep changing it"),

@@ -167,7 +167,6 @@ fn read_ask(ask: PlanIn<'_>, by: Option<String>, now: Timestamp) -> Result<PlanA
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "create_plan",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = PlanIn, content_type = "application/json"),
     responses((status = 201, description = "The plan", body = PlanView),
         (status = 409, description = "`too_many_plans`: the topic or the token has as many plans as may be, and all are running"),
@@ -195,7 +194,6 @@ pub(crate) async fn create(
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/plans", tag = "bulk", operation_id = "list_plans",
     security(("token" = ["view"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "The newest first", body = PlanViews))
 )]
 pub(crate) async fn list(
@@ -214,7 +212,6 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "get_plan",
     security(("token" = ["view"])),
-    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "How far it is", body = PlanView))
 )]
 pub(crate) async fn get(
@@ -234,7 +231,6 @@ pub(crate) async fn get(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/start", tag = "bulk", operation_id = "start_plan",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     request_body(content = StartIn, content_type = "application/json"),
     responses((status = 200, description = "It runs", body = PlanView),
         (status = 409, description = "It has ended, is being stopped, or wants `at_most`"))
@@ -263,7 +259,6 @@ pub(crate) async fn start(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/stop", tag = "bulk", operation_id = "stop_plan",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is stopping, or has stopped", body = PlanView),
         (status = 409, description = "It does not run"))
 )]
@@ -285,7 +280,6 @@ pub(crate) async fn stop(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/plans/{id}/undo", tag = "bulk", operation_id = "undo_plan",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is asked for, or was before", body = PlanView),
         (status = 409, description = "It cannot be taken back; as `undo.why_not`"))
 )]
@@ -307,7 +301,6 @@ pub(crate) async fn undo(
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}/plans/{id}", tag = "bulk", operation_id = "delete_plan",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic"), ("id" = String, Path, description = "Id of the plan")),
     responses((status = 200, description = "It is forgotten, as it was; what it did stays done", body = PlanView),
         (status = 409, description = "It is running, or is being taken back"))
 )]

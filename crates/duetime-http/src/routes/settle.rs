@@ -207,7 +207,6 @@ async fn answer(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/ack", tag = "consumers", operation_id = "ack",
     security(("token" = ["consume"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
@@ -224,7 +223,6 @@ pub(crate) async fn ack(asked: Receipts<AckIn>) -> Result<Response, Problem> {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/nack", tag = "consumers", operation_id = "nack",
     security(("token" = ["consume"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = NackIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
@@ -256,7 +254,6 @@ pub(crate) async fn nack(asked: Receipts<NackIn>) -> Result<Response, Problem> {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/release", tag = "consumers", operation_id = "release",
     security(("token" = ["consume"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = AckIn, content_type = "application/json"),
     responses((status = 200, description = "An outcome for each: `ok`, `already`, `cancelled`, `expired`, `gone`",
         body = Outcomes))
@@ -273,7 +270,6 @@ pub(crate) async fn release(asked: Receipts<AckIn>) -> Result<Response, Problem>
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/extend", tag = "consumers", operation_id = "extend",
     security(("token" = ["consume"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ExtendIn, content_type = "application/json"),
     responses((status = 200,
         description = "An outcome for each: `ok` with a new receipt, `cancelled`, `expired`, `gone`",

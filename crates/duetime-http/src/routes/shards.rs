@@ -216,7 +216,6 @@ async fn view(app: &HttpParts, caller: &Caller, counts: &TopicCounts) -> Result<
     get, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "get_shards",
     security(("token" = [])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("to" = inline(Option<String>), Query,
             description = "A number of shards, or `auto`: what it would move is in `preview`; nothing is changed"),
     ),
@@ -270,7 +269,6 @@ fn refusal(app: &HttpParts, error: ResizeError) -> Problem {
 #[utoipa::path(
     put, path = "/v1/topics/{topic}/shards", tag = "topics", operation_id = "put_shards",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = ShardsIn, content_type = "application/json"),
     responses(
         (status = 202, description = "The topic has, or is getting, that many", body = ShardsView),

@@ -161,7 +161,6 @@ async fn set(app: Arc<HttpParts>, caller: &Caller, ask: SinkAsk) -> Result<Respo
 #[utoipa::path(
     post, path = "/v1/sinks/{sink}/pause", tag = "operations", operation_id = "pause_sink",
     security(("token" = ["admin"])),
-    params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
     request_body(content = Option<PauseSchema>, content_type = "application/json"),
     responses(
         (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
@@ -187,7 +186,6 @@ pub(crate) async fn pause(
 #[utoipa::path(
     post, path = "/v1/sinks/{sink}/resume", tag = "operations", operation_id = "resume_sink",
     security(("token" = ["admin"])),
-    params(("sink" = String, Path, description = "Name of the sink, as topics name it")),
     responses(
         (status = 200, description = "What became of each topic: one that fails fails alone", body = SinkTopicsView),
         (status = 404, description = "`unknown_sink`: no topic delivers through it"),

@@ -255,10 +255,7 @@ async fn view(app: &HttpParts, record: &TopicRecord, caller: &Caller) -> Result<
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/sink", tag = "operations", operation_id = "get_sink",
     security(("token" = ["view"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        FiguresParams,
-    ),
+    params(FiguresParams),
     responses(
         (status = 200, description = "The sink as this node sees it, or as several do", body = SinkAnswer),
         (status = 404, description = "There is no such topic; `unknown_node`: there is no `node` of that name"),
@@ -289,7 +286,6 @@ pub(crate) async fn get(
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/sink/probe", tag = "operations", operation_id = "probe_sink",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     responses(
         (status = 200, description = "`up`, `was_up`, `down`, `nothing_due` or `in_progress`", body = ProbeView),
         (status = 409, description = "`topic_has_no_sink`: consumers claim; `not_owner`: other nodes scan the \

@@ -66,7 +66,6 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/topics/{topic}", tag = "topics", operation_id = "get_topic",
     security(("token" = [])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     responses((status = 200, description = "Its settings and counts", body = TopicView))
 )]
 pub(crate) async fn get(
@@ -116,7 +115,6 @@ pub(crate) fn change_of(fields: Map<String, Value>) -> Result<TopicChange, Refus
 #[utoipa::path(
     put, path = "/v1/topics/{topic}", tag = "topics", operation_id = "put_topic",
     security(("token" = ["admin"])),
-    params(("topic" = String, Path, description = "Name of the topic")),
     request_body(content = Option<TopicChangeSchema>, content_type = "application/json"),
     responses(
         (status = 201, description = "Created", body = TopicView),
@@ -283,10 +281,7 @@ async fn check_empty(app: &HttpParts, topic: &TopicName) -> Result<(), Problem> 
 #[utoipa::path(
     delete, path = "/v1/topics/{topic}", tag = "topics", operation_id = "delete_topic",
     security(("token" = ["admin"])),
-    params(
-        ("topic" = String, Path, description = "Name of the topic"),
-        ("force" = inline(Option<bool>), Query, description = "Delete it with all messages in it"),
-    ),
+    params(("force" = inline(Option<bool>), Query, description = "Delete it with all messages in it")),
     responses(
         (status = 200, description = "`deleted`", body = OutcomeView),
         (status = 202, description = "`deleting`: there is no such topic any more, its messages are being removed",

@@ -128,7 +128,6 @@ async fn reached(app: &HttpParts, topic: &TopicName, until: Timestamp, wait: Dur
     get, path = "/v1/topics/{topic}/watermark", tag = "topics", operation_id = "watermark",
     security(("token" = ["view", "consume"])),
     params(
-        ("topic" = String, Path, description = "Name of the topic"),
         ("until" = inline(Option<schema::TimeIn>), Query, description = "The moment that is waited for: milliseconds since \
             the Unix epoch, or RFC 3339"),
         ("wait" = inline(Option<String>), Query, description = "How long it is waited for, 60 s at most; `0s` if absent"),

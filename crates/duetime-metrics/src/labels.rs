@@ -86,6 +86,7 @@ pub const FORECAST_WITHIN: [(&str, u64); 4] = [("1m", 60), ("5m", 300), ("1h", 3
 
 /// What can be wrong with a server of the store: the values of the label `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
 pub enum StoreIssue {
     /// It may evict messages.
     Eviction,
@@ -106,31 +107,22 @@ pub enum StoreIssue {
 }
 
 impl StoreIssue {
-    /// All.
-    pub const ALL: [Self; 8] = [
-        Self::Eviction,
-        Self::Disk,
-        Self::DiskFull,
-        Self::Replicas,
-        Self::Unguarded,
-        Self::Damage,
-        Self::Checkpoint,
-        Self::Locked,
+    /// All, in the order of their numbers.
+    pub const ALL: [(Self, &'static str); 8] = [
+        (Self::Eviction, "eviction"),
+        (Self::Disk, "disk"),
+        (Self::DiskFull, "disk_full"),
+        (Self::Replicas, "replicas"),
+        (Self::Unguarded, "unguarded"),
+        (Self::Damage, "damage"),
+        (Self::Checkpoint, "checkpoint"),
+        (Self::Locked, "locked"),
     ];
 
     /// As in the metric.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Eviction => "eviction",
-            Self::Disk => "disk",
-            Self::DiskFull => "disk_full",
-            Self::Replicas => "replicas",
-            Self::Unguarded => "unguarded",
-            Self::Damage => "damage",
-            Self::Checkpoint => "checkpoint",
-            Self::Locked => "locked",
-        }
+        Self::ALL[self as usize].1
     }
 }
 

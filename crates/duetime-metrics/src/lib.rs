@@ -123,7 +123,7 @@ impl Meters {
             store_issues: {
                 let issues = gauge(r, &table::STORE_ISSUES);
                 // An alarm needs a 0 to compare with, also where nobody looks (the embedded store).
-                StoreIssue::ALL.iter().for_each(|kind| issues.with_label_values(&[kind.as_str()]).set(0));
+                StoreIssue::ALL.iter().for_each(|(_, kind)| issues.with_label_values(&[*kind]).set(0));
                 issues
             },
             sink_call: histogram(r, &table::SINK_CALL),

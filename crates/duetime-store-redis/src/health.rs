@@ -159,7 +159,7 @@ impl ServerHealth {
         for (kind, server) in known.keys().filter(|named| !present.contains_key(named)) {
             info!(kind = kind.as_str(), %server, "this issue of redis is over");
         }
-        for kind in StoreIssue::ALL {
+        for (kind, _) in StoreIssue::ALL {
             meters.store_issue(kind, present.keys().filter(|(of, _)| *of == kind).count());
         }
         *known = present;

@@ -8,13 +8,10 @@ mod reader;
 mod tansu;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use duetime_core::{Delivery, Headers, Sink, Verdict};
-use duetime_testkit::conformance::sink::{CANARY, Part, Received, SinkWorld, message, run_all};
+use duetime_testkit::conformance::sink::CANARY;
 use duetime_testkit::wait::{Because, let_pass};
 use rdkafka::error::KafkaResult;
 use rdkafka::mocking::MockCluster;
@@ -110,65 +107,18 @@ impl Kafka {
     }
 }
 
-struct World {
-    kafka: Kafka,
-    sink: Arc<dyn Sink>,
-}
-
-#[async_trait]
-impl SinkWorld for World {
-    fn lacks(&self) -> &'static [Part] {
-        &[Part::BehindProxy]
-    }
-
-    fn sink(&self) -> Arc<dyn Sink> {
-        self.sink.clone()
-    }
-
-    async fn received(&mut self) -> Option<Vec<Received>> {
-        Some(self.kafka.reader.fetch())
-    }
-
-    fn refused_message(&self) -> Option<Delivery> {
-        Some(message("large", vec![b'x'; LARGEST + 1]))
-    }
-
-    async fn take_down(&mut self) -> bool {
-        self.kafka.cluster.down();
-        true
-    }
-
-    async fn bring_back(&mut self) {
-        self.kafka.cluster.up();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn kafka_keeps_the_contract_of_a_sink_and_a_key_keeps_its_partition() {
-    let mut kafka = Kafka::with("due.conformance");
-    let sink = bind(&kafka.config(), json!({"name": "k", "topic": "due.{topic}", "key": "{header.shop|none}"}));
-    let sink = sink.unwrap();
-    let of_shop = |n: usize| {
-        let headers = Headers::new(vec![("shop".to_owned(), format!("s{}", n % 5))]).unwrap();
-        Delivery { headers, ..message(&format!("k{n}"), "x") }
-    };
-    let batch: Vec<Delivery> = (0..100).map(of_shop).collect();
-    assert!(sink.deliver(&batch).await.iter().all(|verdict| *verdict == Verdict::Accepted));
-    let received = kafka.reader.fetch();
-    assert_eq!(received.len(), 100);
-    let places: BTreeSet<_> = kafka.reader.keys.iter().cloned().collect();
-    assert_eq!(places.len(), 5, "each key is in one partition: {places:?}");
-
+async fn settings_of_a_topic_that_make_no_sense_are_refused_with_the_fix() {
+    let config = config(&Cluster::start().brokers);
     for (given, says) in [
         (json!({"name": "k", "topic": "a b"}), "letters"),
         (json!({"name": "k", "topic": ""}), "letters"),
         (json!({"name": "k", "kee": "x"}), "did you mean \"key\""),
         (json!({"name": "k", "key": "{x}"}), "{header"),
     ] {
-        let error = bind(&kafka.config(), given).unwrap_err();
+        let error = bind(&config, given).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
-    run_all(&mut World { kafka, sink }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,14 +114,7 @@ async fn the_last_entries_are_answered_newest_first_and_traffic_does_not_push_ou
         {"name": "shop", "secret": "a-secret-of-shop-0123", "scopes": ["admin"], "topics": ["shop"]}]}))
     .unwrap();
     let api = TestApi::with(Auth::load(&config).unwrap()).await;
-    let ask = async |secret: &str, method: &str, path: &str, body: &str| {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, format!("Bearer {secret}"));
-        api.send(request.body(Body::from(body.to_owned())).unwrap()).await
-    };
+    let ask = async |secret: &str, method: &str, path: &str, body: &str| api.call_as(secret, method, path, body).await;
     ask(SECRET, "PUT", "/v1/topics/orders", "{}").await;
     ask(SECRET, "PUT", "/v1/topics/shop", "{}").await;
     for n in 0..300 {

@@ -96,12 +96,7 @@ async fn api() -> TestApi {
 }
 
 async fn ask(api: &TestApi, scope: &str, method: &str, path: &str, body: &str) -> (u16, String) {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::AUTHORIZATION, format!("Bearer {}", secret(scope)));
-    let answer = api.send(request.body(Body::from(body.to_owned())).unwrap()).await;
+    let answer = api.call_as(&secret(scope), method, path, body).await;
     (answer.status.as_u16(), answer.text)
 }
 
@@ -251,8 +246,7 @@ async fn a_token_has_its_requests_messages_and_topics() {
     let api = TestApi::with(Auth::load(&config).unwrap()).await;
     assert_eq!(ask(&api, "asks", "PUT", "/v1/topics/orders", "{}").await.0, 201);
     assert_eq!(ask(&api, "asks", "GET", "/v1/topics", "").await.0, 200);
-    let request = Request::get("/v1/topics").header(header::AUTHORIZATION, format!("Bearer {}", secret("asks")));
-    let refused = api.send(request.body(Body::empty()).unwrap()).await;
+    let refused = api.call_as(&secret("asks"), "GET", "/v1/topics", "").await;
     assert_eq!(refused.problem(), (429, "rate_limited".to_owned()));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
     tokio::time::advance(std::time::Duration::from_secs(1)).await;

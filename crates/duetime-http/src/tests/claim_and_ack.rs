@@ -162,10 +162,8 @@ fn tokens(all: Value) -> AuthConfig {
     serde_json::from_value(json!({ "tokens": all })).unwrap()
 }
 
-fn of_shop(path: &str, body: &Value) -> Request<Body> {
-    let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
-    let request = request.header(header::AUTHORIZATION, format!("Bearer {}", secret("shop")));
-    request.body(Body::from(body.to_string())).unwrap()
+async fn as_shop(api: &TestApi, path: &str, body: &Value) -> Answer {
+    api.call_as(&secret("shop"), "POST", path, &body.to_string()).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,13 +171,11 @@ async fn a_claim_with_acks_counts_as_two_requests_of_its_token() {
     let shop = json!({"name": "shop", "secret": secret("shop"), "scopes": ["admin"], "requests_per_second": 1});
     let root = json!({"name": "root", "secret": secret("root"), "scopes": ["admin"]});
     let api = TestApi::with(Auth::load(&tokens(json!([shop, root]))).unwrap()).await;
-    let request = Request::put("/v1/topics/orders").header(header::CONTENT_TYPE, "application/json");
-    let request = request.header(header::AUTHORIZATION, format!("Bearer {}", secret("root")));
-    assert_eq!(api.send(request.body(Body::from("{}")).unwrap()).await.status, 201);
+    assert_eq!(api.call_as(&secret("root"), "PUT", "/v1/topics/orders", "{}").await.status, 201);
     // One that may send a single request a second may do both at once, and waits longer then.
     for (ask, seconds) in [(json!({}), "1"), (json!({"ack": ["x"]}), "2")] {
-        assert_eq!(api.send(of_shop(CLAIM, &ask)).await.status, 200, "{ask}");
-        let refused = api.send(of_shop(CLAIM, &ask)).await;
+        assert_eq!(as_shop(&api, CLAIM, &ask).await.status, 200, "{ask}");
+        let refused = as_shop(&api, CLAIM, &ask).await;
         assert_eq!(refused.problem(), (429, "rate_limited".to_owned()));
         assert_eq!(refused.headers[header::RETRY_AFTER], seconds, "{ask}");
         tokio::time::advance(Duration::from_secs(2)).await;
@@ -191,13 +187,11 @@ async fn a_token_that_is_taken_back_while_its_claim_waits_is_told_what_became_of
     let token = |name: &str| json!({"name": name, "secret": secret(name), "scopes": ["admin"]});
     let auth = Auth::load(&tokens(json!([token("root"), token("shop")]))).unwrap();
     let api = TestApi::with(auth.clone()).await;
-    let request = Request::put("/v1/topics/orders").header(header::CONTENT_TYPE, "application/json");
-    let request = request.header(header::AUTHORIZATION, format!("Bearer {}", secret("root")));
-    assert_eq!(api.send(request.body(Body::from("{}")).unwrap()).await.status, 201);
-    assert_eq!(api.send(of_shop("/v1/topics/orders/messages", &json!({"id": "a"}))).await.status, 201);
-    let claimed = api.send(of_shop(CLAIM, &json!({}))).await.json();
+    assert_eq!(api.call_as(&secret("root"), "PUT", "/v1/topics/orders", "{}").await.status, 201);
+    assert_eq!(as_shop(&api, "/v1/topics/orders/messages", &json!({"id": "a"})).await.status, 201);
+    let claimed = as_shop(&api, CLAIM, &json!({})).await.json();
     let ask = json!({"wait": "60s", "ack": [claimed["messages"][0]["receipt"]]});
-    let waiting = api.send(of_shop(CLAIM, &ask));
+    let waiting = as_shop(&api, CLAIM, &ask);
     let taken_back = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         auth.reload(&tokens(json!([token("root")]))).unwrap();

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, header};
 use duetime_core::{ClusterNodes, Member, SinkDown, SinkOutage, Timestamp, TopicName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +23,7 @@ const SILENT: &str = "did not answer within 2 s";
 const CACHED_FOR: Duration = Duration::from_secs(1);
 
 const TOKEN: &str = "a-secret-of-view-0123";
+const ROOT: &str = "a-secret-of-root-0123";
 
 fn auth() -> Auth {
     let token = format!(r#"{{"name":"looks","secret":"{TOKEN}","scopes":["view"],"topics":["orders"]}}"#);
@@ -43,10 +42,8 @@ async fn node(id: &str, sinks: FixedSinks) -> TestApi {
     let node = NodeInfo { id: id.to_owned(), address: "127.0.0.1:1".to_owned() };
     let api = api.again(HttpParts { node, sinks: Arc::new(sinks), ..api.parts.clone() });
     for topic in ["orders", "mails"] {
-        let request = Request::put(format!("/v1/topics/{topic}"))
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
-        let made = api.send(request.body(Body::from(r#"{"sink":{"name":"shop"}}"#)).unwrap()).await;
+        let path = format!("/v1/topics/{topic}");
+        let made = api.call_as(ROOT, "PUT", &path, r#"{"sink":{"name":"shop"}}"#).await;
         assert_eq!(made.status, 201, "{}", made.text);
     }
     api
@@ -99,8 +96,7 @@ fn among(api: &TestApi, others: impl IntoIterator<Item = Member>) -> TestApi {
 }
 
 async fn get(api: &TestApi, path: &str) -> Answer {
-    let request = Request::get(path).header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
-    api.send(request.body(Body::empty()).unwrap()).await
+    api.call_as(TOKEN, "GET", path, "").await
 }
 
 /// What a node answers; asked again while a node that serves was not fast enough on a busy machine, with how often.
@@ -188,9 +184,7 @@ async fn the_figures_of_all_nodes_are_added_and_one_that_is_silent_is_said_to_be
     let (outages, _) = complete(&asked, "/v1/outages?node=n2", 0).await;
     assert_eq!((&outages["outages"][0]["node"], &outages["outages"][0]["sink"]), (&json!("n2"), &json!("shop")));
     assert_eq!(get(&asked, "/v1/audit?scope=cluster").await.problem(), (403, "forbidden".to_owned()));
-    let request =
-        Request::get("/v1/audit?node=n2&limit=5").header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
-    let audit = asked.send(request.body(Body::empty()).unwrap()).await.json();
+    let audit = asked.call_as(ROOT, "GET", "/v1/audit?node=n2&limit=5", "").await.json();
     let entries = audit["entries"].as_array().unwrap();
     let lines: Vec<&str> = entries.iter().map(|line| line["node"].as_str().unwrap()).collect();
     assert_eq!((lines, nodes(&audit)), (vec!["n2"; 2], vec![("n2", true, "")]), "{audit}");
@@ -226,10 +220,7 @@ async fn a_sink_consumers_and_issues_are_those_of_all_nodes() {
     let own = get(&asked, "/v1/topics/orders/consumers").await.json();
     assert_eq!((&own["scope"], own["consumers"].as_array().unwrap().len()), (&json!("node"), 1));
 
-    let as_root = async |path: &str| {
-        let request = Request::get(path).header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
-        asked.send(request.body(Body::empty()).unwrap()).await.json()
-    };
+    let as_root = async |path: &str| asked.call_as(ROOT, "GET", path, "").await.json();
     let issues = as_root("/v1/issues?scope=cluster").await;
     assert_eq!((&issues["issues"][0]["node"], nodes(&issues).len()), (&json!("n2"), 2), "{issues}");
     assert!(issues["issues"][0]["issue"].as_str().unwrap().contains("orders"), "{issues}");

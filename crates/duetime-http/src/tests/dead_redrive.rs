@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::Request;
 use duetime_core::StoreError;
 use duetime_core::layer::{Call, StoreLayer};
 use serde_json::{Value, json};
@@ -286,9 +284,7 @@ async fn a_token_forwards_letters_only_to_topics_in_which_it_may_schedule() {
     let config: AuthConfig = serde_json::from_value(json!({ "tokens": tokens })).unwrap();
     let api = TestApi::with(Auth::load(&config).unwrap()).await;
     let ask = async |who: &str, method: &str, path: &str, body: Value| {
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = request.header("authorization", format!("Bearer a-secret-of-{who}-0123"));
-        api.send(request.body(Body::from(body.to_string())).unwrap()).await
+        api.call_as(&format!("a-secret-of-{who}-0123"), method, path, &body.to_string()).await
     };
     let answer = ask("own", "PUT", "/v1/topics/a-1", json!({"dead_to": "b"})).await;
     assert_eq!(answer.problem(), (403, "forbidden".to_owned()));

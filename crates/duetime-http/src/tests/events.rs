@@ -152,10 +152,8 @@ async fn a_listener_hears_of_its_own_topics_only_until_its_token_is_taken_back()
     let auth = Auth::load(&token("a-secret-of-shop-0123")).unwrap();
     let api = TestApi::with(auth.clone()).await;
     let put = async |topic: &str| {
-        let request = Request::put(format!("/v1/topics/{topic}"))
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::AUTHORIZATION, "Bearer a-secret-of-root-0123");
-        assert_eq!(api.send(request.body(Body::from("{}")).unwrap()).await.status, 201);
+        let path = format!("/v1/topics/{topic}");
+        assert_eq!(api.call_as("a-secret-of-root-0123", "PUT", &path, "{}").await.status, 201);
     };
     put("orders").await;
     let (_, mut stream) = listen(&api, None, Some("a-secret-of-shop-0123")).await;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{Request, header};
 use duetime_core::TopicConfig;
 use serde_json::json;
 
@@ -23,10 +21,7 @@ async fn api(auth: Auth) -> TestApi {
 }
 
 async fn send(api: &TestApi, topic: &str, token: &str) -> Answer {
-    let request =
-        Request::post(format!("/v1/topics/{topic}/messages")).header(header::CONTENT_TYPE, "application/json");
-    let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    api.send(request.body(Body::from(r#"{"id":"a","delay":"1h"}"#)).unwrap()).await
+    api.call_as(token, "POST", &format!("/v1/topics/{topic}/messages"), r#"{"id":"a","delay":"1h"}"#).await
 }
 
 #[tokio::test]

@@ -300,6 +300,13 @@ impl TestApi {
         self.send(request.body(body.into()).unwrap()).await
     }
 
+    /// The same, in JSON, with the token of this secret.
+    pub async fn call_as(&self, secret: &str, method: &str, path: &str, body: &str) -> Answer {
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        let request = request.header(header::AUTHORIZATION, format!("Bearer {secret}"));
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, header};
+use axum::http::header;
 use duetime_core::{ChangeId, Clock, GoneNode, RoutingId, Shard, StoreError, Timestamp, TopicName};
 use duetime_small_store::SmallStore;
 use duetime_testkit::ManualClock;
@@ -77,9 +76,8 @@ async fn a_stranger_learns_that_the_store_does_not_serve_and_not_why() {
     let store = Faulty::new();
     let api = TestApi::over(store.clone(), Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
     fail(&store, |_| Some(StoreError::Damaged("/srv/kept/duetime.db".to_owned())));
-    let with = |token: &str| Request::get("/readyz").header(header::AUTHORIZATION, format!("Bearer {token}"));
     for (token, sees) in [("", false), ("of nobody", false), (SECRET, true)] {
-        let refused = api.send(with(token).body(Body::empty()).unwrap()).await;
+        let refused = api.call_as(token, "GET", "/readyz", "").await;
         assert_eq!(refused.problem(), (500, "store_damaged".to_owned()));
         assert_eq!(refused.text.contains("/srv/kept"), sees, "{token}: {}", refused.text);
     }
@@ -110,10 +108,7 @@ async fn the_list_of_nodes_has_the_issues_of_the_one_that_answers_for_who_may_se
         {"name": "some", "secret": "looks-at-one-topic", "scopes": ["view"], "topics": ["orders"]},
     ]});
     let api = TestApi::with(Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
-    let issues = async |secret: &str| {
-        let request = Request::get("/v1/nodes").header(header::AUTHORIZATION, format!("Bearer {secret}"));
-        api.send(request.body(Body::empty()).unwrap()).await.json()["issues"].clone()
-    };
+    let issues = async |secret: &str| api.call_as(secret, "GET", "/v1/nodes", "").await.json()["issues"].clone();
     assert_eq!(issues("looks-at-all-topics").await, json!(null));
     api.parts.catalog.issues().lose(&"orders".parse().unwrap(), [3].into());
     assert_eq!(issues("looks-at-all-topics").await, json!(["shards of topic orders are lost: 3"]));

@@ -1,7 +1,5 @@
 //! Why a topic is paused, and all topics of a sink at once.
 
-use axum::body::Body;
-use axum::http::{Request, header};
 use serde_json::{Value, json};
 
 use super::{Faulty, NOW_MS, TestApi, away};
@@ -24,13 +22,7 @@ fn tokens(all: &[(&str, &str, Option<&str>)]) -> Auth {
 }
 
 async fn ask(api: &TestApi, who: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::AUTHORIZATION, format!("Bearer a-secret-of-{who}-0123"));
-    let body = if method == "GET" { Body::empty() } else { Body::from(body.to_string()) };
-    let answer = api.send(request.body(body).unwrap()).await;
+    let answer = super::sink_access::ask(api, who, method, path, body).await;
     (answer.status.as_u16(), answer.json())
 }
 

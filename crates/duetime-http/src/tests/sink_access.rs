@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{Request, header};
 use duetime_core::{BindError, Sink, SinkBinder, SinkRef, TopicName};
 use serde_json::{Value, json};
 
@@ -49,13 +47,8 @@ fn tokens() -> Auth {
 
 /// The answer to a request with the token of `who`.
 pub async fn ask(api: &TestApi, who: &str, method: &str, path: &str, body: &Value) -> Answer {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::AUTHORIZATION, format!("Bearer a-secret-of-{who}-0123"));
-    let body = if method == "GET" { Body::empty() } else { Body::from(body.to_string()) };
-    api.send(request.body(body).unwrap()).await
+    let body = if method == "GET" { String::new() } else { body.to_string() };
+    api.call_as(&format!("a-secret-of-{who}-0123"), method, path, &body).await
 }
 
 #[tokio::test]

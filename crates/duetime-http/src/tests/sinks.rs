@@ -144,10 +144,7 @@ async fn what_the_target_said_is_shown_to_tokens_with_the_scope_view() {
     let api = api(down()).await;
     let api = api.again(HttpParts { auth, ..api.parts.clone() });
     for (scope, shown) in [("view", true), ("produce", false), ("admin", true)] {
-        let request = axum::http::Request::get("/v1/topics/orders")
-            .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
-            .body(axum::body::Body::empty());
-        let answer = api.send(request.unwrap()).await;
+        let answer = api.call_as(&format!("a-secret-of-{scope}-0123"), "GET", "/v1/topics/orders", "").await;
         assert_eq!(answer.json()["sink_issue"]["state"], "down");
         assert_eq!(answer.text.contains("Connection refused"), shown, "{scope}: {}", answer.text);
     }
@@ -183,10 +180,7 @@ async fn when_sinks_were_down_is_shown_to_tokens_that_may_look_and_of_their_own_
     let auth = Auth::load(&serde_json::from_str(&format!(r#"{{"tokens":[{tokens}]}}"#)).unwrap()).unwrap();
     let api = api.again(HttpParts { auth, ..api.parts.clone() });
     for (scope, status, seen) in [("view", 200, 1), ("produce", 403, 0)] {
-        let request = axum::http::Request::get("/v1/outages")
-            .header("authorization", format!("Bearer a-secret-of-{scope}-0123"))
-            .body(axum::body::Body::empty());
-        let answer = api.send(request.unwrap()).await;
+        let answer = api.call_as(&format!("a-secret-of-{scope}-0123"), "GET", "/v1/outages", "").await;
         assert_eq!(answer.status, status, "{}", answer.text);
         assert_eq!(answer.json()["outages"].as_array().map_or(0, Vec::len), seen, "{scope}: {}", answer.text);
     }

@@ -173,7 +173,7 @@ def main():
             for one in read.get("topics", []):
                 one.update(name=LONG + one["name"], scheduled=16_000, sink={"name": "partner-callbacks-of-the-old-warehouse"})
             for one in read.get("entries", []):
-                one.update(who="deployment-of-production", topic=LONG + one.get("topic", ""))
+                one.update(who="deployment-of-production", topic=LONG + one.get("topic", ""), id="order-2026-11-27-000042")
 
         def fits(place, shown):
             wide.goto(f"{url}/#/{place}")
@@ -186,8 +186,7 @@ def main():
             wide.route("**/v1/events", lambda route: route.abort())
             put(wide, "**/v1/topics", long)
             put(wide, "**/v1/audit?*", long)
-            fits("audit", LONG)
-            fits("audit?also=messages", "enqueued")
+            fits("audit", "order-2026-11-27")
             fits("", "partner-callbacks-of")
             if width == 1024:
                 # A name that is cut is whole for who comes to it by the keyboard, and what matters least is on demand.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio_rustls::rustls::crypto::ring;
 
 use super::process::{Process, free_port, read, until};
 
@@ -123,6 +124,8 @@ impl Prometheus {
     pub async fn query(&self, expr: &str) -> Vec<Value> {
         let base = format!("http://127.0.0.1:{}/api/v1/query", self.port);
         let url = reqwest::Url::parse_with_params(&base, [("query", expr)]).expect("the address is ours");
+        // An earlier client of the process may have set it.
+        let _ = ring::default_provider().install_default();
         let answer = reqwest::get(url).await.expect("Prometheus answers");
         let answer: Value = answer.json().await.expect("Prometheus answers JSON");
         assert_eq!(answer["status"], "success", "{expr}\n{answer}");

@@ -112,20 +112,21 @@ impl PutSinks {
         }
     }
 
-    /// Puts a sink; true: there was none of that name. This node has it after its next look at the store.
+    /// Puts a sink: its record as it was put, and whether there was none of that name. This node has it after its next
+    /// look at the store, and somebody else may have changed it again by then.
     ///
     /// # Errors
     ///
     /// [`PutSinkError`]; [`StoreError::Conflict`] after several changes by others in between.
-    pub async fn put(&self, put: &SinkPut) -> Result<bool, PutSinkError> {
+    pub async fn put(&self, put: &SinkPut) -> Result<(SinkRecord, bool), PutSinkError> {
         self.check_name(&put.name)?;
         self.sinks.check(&put.config, &put.topics, put.tries).await.map_err(PutSinkError::Refused)?;
         let new = |version: u64| {
             let (by, config) = (put.by.clone(), put.config.clone());
-            let record = SinkRecord { version, changed_at_ms: self.clock.now().as_millis(), by, config };
-            Some(serde_json::to_string(&record).expect("plain data"))
+            Some(SinkRecord { version, changed_at_ms: self.clock.now().as_millis(), by, config })
         };
-        Ok(self.swap(&put.name, put.if_version, new).await?.is_none())
+        let (was, record) = self.swap(&put.name, put.if_version, new).await?;
+        Ok((record.expect("one is put"), was.is_none()))
     }
 
     /// Deletes a sink that no topic needs, which the caller has seen to.
@@ -136,18 +137,18 @@ impl PutSinks {
     pub async fn delete(&self, name: &str, if_version: Option<u64>) -> Result<(), PutSinkError> {
         self.check_name(name)?;
         match self.swap(name, if_version, |_| None).await? {
-            Some(_) => Ok(()),
-            None => Err(PutSinkError::Unknown),
+            (Some(_), _) => Ok(()),
+            (None, _) => Err(PutSinkError::Unknown),
         }
     }
 
-    /// Swaps the record for `new`, made for the version after all that there were; what was there before.
+    /// Swaps the record for `new`, made for the version after all that there were; what was there before, and is now.
     async fn swap(
         &self,
         name: &str,
         if_version: Option<u64>,
-        new: impl Fn(u64) -> Option<String>,
-    ) -> Result<Option<String>, PutSinkError> {
+        new: impl Fn(u64) -> Option<SinkRecord>,
+    ) -> Result<(Option<String>, Option<SinkRecord>), PutSinkError> {
         let mut tries = 0;
         loop {
             let last = self.store.last_version(RecordKind::Sink).await?;
@@ -160,10 +161,11 @@ impl PutSinks {
             }
             let new = new(last.max(present) + 1);
             if seen.is_none() && new.is_none() {
-                return Ok(None);
+                return Ok((None, None));
             }
-            match self.store.swap_record(RecordKind::Sink, name, seen.as_deref(), new.as_deref()).await {
-                Ok(()) => return Ok(seen),
+            let text = new.as_ref().map(|record| serde_json::to_string(record).expect("plain data"));
+            match self.store.swap_record(RecordKind::Sink, name, seen.as_deref(), text.as_deref()).await {
+                Ok(()) => return Ok((seen, new)),
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,
                 Err(error) => return Err(error.into()),
             }

@@ -260,8 +260,14 @@ pub(crate) async fn put(
         let app = app.clone();
         async move { app.put_sinks.put(&put).await }
     });
-    let created = put.await?.map_err(|error| refused(&app, &sink, error))?;
-    let view = NamedSinkView::of(&app, &caller, &sink).await?;
+    let (record, created) = put.await?.map_err(|error| refused(&app, &sink, error))?;
+    app.catalog.refresh().await?;
+    let is_it = |one: &NamedSink| one.record.as_ref() == Some(&record);
+    let found = app.put_sinks.all().into_iter().find(|one| one.name == sink && is_it(one));
+    // Somebody else has changed or deleted it since: what was put is answered, and whoever holds its version is told.
+    let kind = record.config.get("type").and_then(Value::as_str).map(str::to_owned);
+    let put = || NamedSink { name: sink, kind, record: Some(record), is_of_file: false, fault: None };
+    let view = NamedSinkView::new(found.unwrap_or_else(put), &topics_by_sink(&app, &caller));
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(view)).into_response())
 }

@@ -1,6 +1,6 @@
 //! Sinks by their names: which are put, deleted and refused, and who may do so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -94,6 +94,22 @@ async fn a_sink_is_put_changed_and_deleted_by_its_version() {
         assert_eq!(late.problem(), (412, "changed".to_owned()), "version {old}");
     }
     assert_eq!(api.put("/v1/sinks/other", HOOK).await.json()["version"], 5, "versions are counted over all sinks");
+}
+
+#[tokio::test]
+async fn whoever_puts_a_sink_is_told_what_it_put_and_not_what_came_after() {
+    let api = TestApi::new().await;
+    let body = |n| format!(r#"{{"type":"http","url":"https://a{n}.example"}}"#);
+    let puts = (0..8).map(|n| {
+        let api = &api;
+        async move { api.put("/v1/sinks/hook", &body(n)).await.json() }
+    });
+    let answers = futures::future::join_all(puts).await;
+    let versions: BTreeSet<u64> = answers.iter().map(|answer| answer["version"].as_u64().unwrap()).collect();
+    assert_eq!(versions.len(), answers.len(), "{answers:?}");
+    for (n, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["config"]["url"], format!("https://a{n}.example"), "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 mod diff;
 mod sinks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use duetime_client::{Client, Topic};
 use duetime_core::TopicConfig;
@@ -187,8 +187,17 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
             confirm(&diffs)?;
         }
         let mut left = args.at_most;
+        let mut not_put: BTreeSet<String> =
+            diffs.iter().filter(|diff| !diff.errors.is_empty()).filter_map(Diff::sink).collect();
         for diff in diffs.iter_mut().filter(|diff| diff.is_difference()) {
-            if let Err(error) = carry_out(&client, diff, &mut left).await {
+            let done = match diff.needs_sink().filter(|name| not_put.contains(*name)) {
+                Some(name) => {
+                    Err(anyhow!("its sink {name} was not put, so it is left as it is; see there, and apply again"))
+                }
+                None => carry_out(&client, diff, &mut left).await,
+            };
+            if let Err(error) = done {
+                not_put.extend(diff.sink());
                 diff.errors.push(format!("{error:#}"));
                 output::complain(&format!("{}: {error:#}", diff.title()));
             }

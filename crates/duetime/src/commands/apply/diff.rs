@@ -71,6 +71,20 @@ impl Diff {
         matches!(self.action, Action::Create | Action::Change | Action::Delete)
     }
 
+    /// The sink that it is about, if it is one.
+    pub(super) fn sink(&self) -> Option<String> {
+        match &self.of {
+            Named::Sink(name) => Some(name.clone()),
+            Named::Topic(_) => None,
+        }
+    }
+
+    /// The sink that a topic is given, or is to go on with in another way.
+    pub(super) fn needs_sink(&self) -> Option<&str> {
+        let given = self.changes.iter().find(|change| change.setting == "sink")?.to.as_ref()?;
+        given.get("name")?.as_str()
+    }
+
     /// What it is about, as people read it.
     pub(super) fn title(&self) -> String {
         match &self.of {

@@ -160,7 +160,8 @@ fn is_utf_16_form(bytes: &[u8]) -> bool {
 /// of them it is decoded: `/..%2fadmin`, `/.%2e;x/admin`, `/%252e%252e/admin`. So does one of which this is not found
 /// out: coded too often, no UTF-8 (some take the overlong `%c0%ae` for `.`), or with `%u002e`. O(n).
 pub(super) fn climbs(path: &str) -> bool {
-    let name = |part: &[u8]| part.split(|byte| *byte == b';').next().is_some_and(|name| name == b"." || name == b"..");
+    let ends_name = |byte: &u8| matches!(byte, b';' | b'?' | b'#') || *byte <= b' ';
+    let name = |part: &[u8]| part.split(ends_name).next().is_some_and(|name| name == b"." || name == b"..");
     let mut bytes = path.as_bytes().to_vec();
     for _ in 0..DECODINGS_MAX {
         let decoded: Vec<u8> = percent_encoding::percent_decode(&bytes).collect();

@@ -94,6 +94,8 @@ async fn a_url_that_is_missing_not_allowed_or_read_in_two_ways_is_never_called()
         ("https://a.shop.example./".to_owned(), "two ways"),
         (format!("http://127.0.0.1:{port}/in/../x"), "two ways"),
         (format!("http://127.0.0.1:{port}/in/..%2fx"), "two ways"),
+        (format!("http://127.0.0.1:{port}/in/..%3fx"), "two ways"),
+        (format!("http://127.0.0.1:{port}/in/..%00/x"), "two ways"),
         (format!("http://127.0.0.1:{port}/in/%252e%252e/x"), "two ways"),
         (format!("http://127.0.0.1:{port}/in/%{}78", "25".repeat(9)), "two ways"),
         (format!("http://127.0.0.1:{port}/in/%c0%ae%c0%ae/x"), "two ways"),

@@ -151,7 +151,7 @@ impl AllowedUrls {
     }
 }
 
-/// Whether it is `%uXXXX`, which no standard has and some servers decode.
+/// Whether it is `%u002e`, which no standard has and some servers decode.
 fn is_utf_16_form(bytes: &[u8]) -> bool {
     matches!(bytes, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit))
 }

@@ -223,7 +223,10 @@ fn outage(outage: &Outage) -> Vec<String> {
     let lasted = match (outage.until, outage.end.as_deref()) {
         (None, _) => "ongoing".to_owned(),
         (Some(until), Some("accepted")) => span(until),
-        (Some(until), _) => format!("{}, then the topic was paused or changed", span(until)),
+        (Some(until), _) => format!(
+            "{}, then this node delivered it no more (paused, changed, or its shards went to others)",
+            span(until)
+        ),
     };
     let last = outage.last_reason.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default();
     let words = vec![

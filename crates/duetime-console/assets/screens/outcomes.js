@@ -227,7 +227,7 @@ function Outcome({ topic, of, put, onRest }) {
                   : "The rest is offered when it is known what became of these."
                 : of.follows
                   ? "All of these were delivered: the others are counted, and follow."
-                  : `${plural(rest, "other")}${of.rest.ids.length ? "" : " of this reason, and what died again,"} would follow.`
+                  : `${plural(rest, "other")}${of.rest.ids.length ? "" : ` of this reason${dead ? ", and what died again of it," : ""}`} would follow.`
             }
           </span>
         `

@@ -246,12 +246,15 @@ def main():
         taken(1, "ack", {})
         expect(outcomes).to_contain_text("10 left the topic")
         left = api("GET", topic)[1]["dead"]
-        expect(outcomes).to_contain_text(f"{left} others of this reason")
+        expect(outcomes).to_contain_text(f"{left} others of this reason would follow.")
         rest.click()
         expect(dialog).to_contain_text(f"Redrive {left} messages of orders")
         expect(dialog.locator("dl.pairs")).to_contain_text("such as")
+        # Who leaves it has what became of the ten, and is where they were.
         page.keyboard.press("Escape")
-        expect(outcomes).to_have_count(0)
+        expect(dialog).to_have_count(0)
+        expect(outcomes).to_contain_text("10 left the topic")
+        expect(rest).to_be_focused()
         # What was counted while one was redriven, which died again before that was seen here, is counted again.
         short = []
 
@@ -369,6 +372,8 @@ def main():
         outcomes.get_by_role("button", name="Redrive the rest …").click()
         expect(dialog).to_contain_text("Redrive 2 messages of orders")
         page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        outcomes.get_by_role("button", name="Stop here").click()
         expect(outcomes).to_have_count(0)
         # What repeats is scheduled anew under its id once it is delivered: nobody waits for that.
         api("POST", f"{topic}/messages", {"id": "again", "delay": "1s", "repeat": {"every": "1h"}})

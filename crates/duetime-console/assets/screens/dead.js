@@ -229,8 +229,11 @@ export function Dead({ topic }) {
   const { letters, what } = doing ?? {};
   return html`
     ${problem && html`<${Failed} problem=${problem} />`}
-    <${Outcomes} topic=${topic} onRest=${(rest) =>
-      setDoing(rest.ids.length ? { letters: { ...rest, isRest: true } } : plan("redrive", rest))} />
+    <${Outcomes} topic=${topic} onRest=${(rest, onBegun) =>
+      setDoing({
+        ...(rest.ids.length ? { letters: { ...rest, isRest: true } } : plan("redrive", rest)),
+        onBegun,
+      })} />
     <${Plans} topic=${topic} actions=${["redrive", "purge"]} onEnded=${anew} />
     <div class="card">
       <h2>
@@ -293,6 +296,7 @@ export function Dead({ topic }) {
       <${Redrive}
         topic=${topic}
         of=${letters}
+        onBegun=${doing.onBegun}
         onDone=${anew}
         onClose=${() => setDoing(null)}
       />
@@ -317,6 +321,7 @@ export function Dead({ topic }) {
         topic=${topic}
         what=${what}
         example=${doing.example}
+        onBegun=${doing.onBegun}
         onClose=${() => {
           setDoing(null);
           anew();

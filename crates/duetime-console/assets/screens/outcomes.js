@@ -85,6 +85,7 @@ async function outcome(topic, id, since, signal) {
   }
 }
 
+// `onRest(rest, onBegun)`: the rest is wanted. What is known of the first is shown until it has begun.
 export function Outcomes({ topic, onRest }) {
   const [all, put] = useKept(kept(topic), []);
   const change = (at) => (how) =>
@@ -204,10 +205,7 @@ function Outcome({ topic, of, put, onRest }) {
           <button
             class=${!open && !dead ? "main" : ""}
             disabled=${open || of.follows}
-            onClick=${() => {
-              end();
-              onRest({ ...of.rest, to: of.to });
-            }}
+            onClick=${() => onRest({ ...of.rest, to: of.to }, end)}
           >
             Redrive the rest …
           </button>

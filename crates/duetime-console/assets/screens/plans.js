@@ -169,7 +169,7 @@ export function useRate() {
 }
 
 // What would be done, and to how many; then does it.
-export function PlanFirst({ topic, what, example, onClose }) {
+export function PlanFirst({ topic, what, example, onBegun, onClose }) {
   const [state, set] = useState({});
   const rate = useRate();
   const started = useRef(false);
@@ -201,6 +201,7 @@ export function PlanFirst({ topic, what, example, onClose }) {
     }
     started.current = true;
     begun.add(plan.id);
+    onBegun?.();
     tell("It has begun, on the server; it can be stopped under “Bulk actions”.");
   };
   const [verb, means] = WORDS[what.action];

@@ -12,7 +12,7 @@ const NAMED_MAX = 5;
 
 // `of`: the letters with these `ids`; or those of a `reason`, of which there are `count`, with `ids` of some and an
 // `example`; `before`: so many of them were redriven before. The rest, of which the first were looked at, is `isRest`.
-export function Redrive({ topic, of, onDone, onClose }) {
+export function Redrive({ topic, of, onBegun, onDone, onClose }) {
   const { reason, example, before, isRest } = of;
   const first = isRest ? of.ids : of.ids.slice(0, FIRST);
   const ids = of.ids.slice(first.length);
@@ -40,6 +40,7 @@ export function Redrive({ topic, of, onDone, onClose }) {
         count > 0 ? { reason, example, ids, count, perSecond: rate.perSecond } : undefined;
       // What somebody else had redriven already says nothing of the others.
       const all = begun.length === first.length;
+      onBegun?.();
       if (begun.length) watch(topic, begun, { to, rest, goesOn: goesOn && all });
     } finally {
       // Also where some stayed: the others left.

@@ -207,6 +207,8 @@ class Live {
     // What the nodes know to be wrong: a sentence, and who says it.
     issues: [],
     rates: undefined,
+    // Which of these two were asked for, whatever the answer.
+    looked: {},
     me: undefined,
     problem: undefined,
     issue: undefined,
@@ -380,6 +382,12 @@ class Live {
       );
   }
 
+  // Who is not let in has not looked.
+  look(name, problem) {
+    if (this.state.looked[name] || problem?.status === 401) return;
+    this.set({ looked: { ...this.state.looked, [name]: true } });
+  }
+
   // What every node knows to be wrong, whichever figures are shown. Where no answer comes the last one stays.
   async readIssues() {
     if (this.issuesRunning) return;
@@ -388,8 +396,10 @@ class Live {
     try {
       const { issues } = await alive("/v1/issues?scope=cluster");
       if (asked === token) this.set({ issues });
-    } catch {
+      this.look("issues");
+    } catch (problem) {
       // The others of the page say that nothing answers.
+      this.look("issues", problem);
     } finally {
       this.issuesRunning = false;
     }
@@ -403,7 +413,9 @@ class Live {
     try {
       const rates = await get(ofFleet("/v1/rates"));
       if (asked === token && only === this.state.only) this.set({ rates });
+      this.look("rates");
     } catch (problem) {
+      this.look("rates", problem);
       // The node that was chosen is gone; what else is wrong the other answers say.
       if (problem.code === "unknown_node" && only === this.state.only) this.choose("");
     } finally {

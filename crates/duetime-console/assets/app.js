@@ -87,6 +87,10 @@ function where() {
   return { place, rest, query: query.join("?") };
 }
 
+// Whether all that troubles are found in was looked at, and each topic read.
+const isWhole = ({ topics, me, looked }) =>
+  Boolean(topics && me && looked.issues && looked.rates) && topics.every((topic) => !topic.unknown);
+
 const OTHER_TITLES = { message: "Message", find: "Find" };
 
 function Login({ wrong }) {
@@ -482,7 +486,7 @@ function App() {
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Spoken}
       of=${state.slow ? [...wrong, { key: "slow", short: "this node is slow" }] : wrong}
-      known=${Boolean(state.topics && state.me)} />
+      known=${isWhole(state)} />
     <${Toasts} />
   `;
 }

@@ -119,6 +119,7 @@ const ofSinks = (topics, nodes, acts) =>
     const oldest = Math.max(...held.map((topic) => age(topic.oldest_due_at) ?? 0));
     return {
       key: `sink ${name} ${down}`,
+      isUnread: !name,
       bad: true,
       short: `${name ? `the sink ${name}` : "a sink"} ${down ? "is down" : "cannot be used"}`,
       deed: html`<a class="button" href="#/sinks">${down && acts ? "Try or pause it" : "Look at it"}</a>`,
@@ -266,15 +267,16 @@ export function Troubles({ of }) {
   `;
 }
 
-// Says what began and what ended, and nothing else: what is there when the page opens is read with it.
+// Says what began and what ended, and nothing else: what is there at the first whole look, from which on it is `known`,
+// is read with the page. What is not read yet is said under its name, once it has one.
 export function Spoken({ of, known }) {
   const [said, set] = useState("");
   const before = useRef();
-  const now = new Map(of.map(({ key, short }) => [key, short]));
+  const now = new Map(of.filter(({ isUnread }) => !isUnread).map(({ key, short }) => [key, short]));
   const keys = [...now.keys()].sort().join("\n");
   useEffect(() => {
-    if (!known) return;
     const old = before.current;
+    if (!known && !old) return;
     before.current = now;
     if (!old) return;
     const began = [...now].filter(([key]) => !old.has(key)).map(([, short]) => short);

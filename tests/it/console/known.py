@@ -41,6 +41,9 @@ def main():
         banner = page.locator(".banner.trouble")
         expect(banner).to_have_count(1)
         expect(page).to_have_title("(1!) Now · Duetime")
+        # What is there when the page is loaded neither begins nor ends.
+        page.wait_for_timeout(3000)
+        expect(page.get_by_role("status", name="what began and ended")).to_have_text("")
         issues += [EVICTS]
         expect(banner).to_have_count(2)
         expect(page).to_have_title("(2!) Now · Duetime")

@@ -155,6 +155,7 @@ def main():
         expect(dialog.get_by_label("Payload")).to_have_value('{\n  "open": true\n}')
         dialog.get_by_label("Payload").fill('{"open":1}')
         expect(dialog).to_contain_text("duetime dead redrive --payload=")
+        expect(dialog).to_contain_text("only while that is the letter that was read")
         as_edited.click()
         expect(page.get_by_role("status").last).to_contain_text("1 message is due.")
         now = api("GET", f"{topic}/messages/{edited}")[1]

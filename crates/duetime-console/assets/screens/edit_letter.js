@@ -77,15 +77,13 @@ export function EditLetter({ topic, letter, onClose, onDone }) {
         <p>Its present payload is kept with it, and shown on its page; nobody is handed it.</p>
       `
       }
-      ${
-        !to &&
-        html`
-        <p class="quiet">
-          It takes the letter's place in one step. That it is still this letter is looked up just before: who redrives
-          or purges it between the two is not seen, and then it is delivered all the same.
-        </p>
-      `
-      }
+      <p class="quiet">
+        ${
+          to
+            ? "The letter is removed here only while it is still the one that was read."
+            : "It takes the letter's place in one step, and only while that is the letter that was read: who redrives or purges it in between wins."
+        }
+      </p>
     <//>
   `;
 }

@@ -299,6 +299,12 @@ export function Confirm({
   const [text, setText] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState();
+  const go = useRef();
+  useEffect(() => {
+    // The button lost the focus while it was disabled.
+    if (!problem || dialog.current.contains(document.activeElement)) return;
+    (go.current.disabled ? dialog.current.querySelector("h2") : go.current).focus();
+  }, [problem]);
   // Nothing happens in the first moment: a list may have changed under the pointer.
   const steady = useSteady(title);
   const over = useRef(false);
@@ -335,7 +341,7 @@ export function Confirm({
   return html`
     <dialog ref=${dialog} onClose=${close} aria-labelledby="dialog-title">
       <form onSubmit=${run}>
-        <h2 id="dialog-title">${plain(title)}</h2>
+        <h2 id="dialog-title" tabindex="-1">${plain(title)}</h2>
         ${children}
         ${
           typed &&
@@ -356,6 +362,7 @@ export function Confirm({
         <div class="row" style=${{ marginTop: "1rem", justifyContent: "flex-end" }}>
           <button type="button" onClick=${close} autofocus>Leave it</button>
           <button
+            ref=${go}
             class=${danger ? "danger" : "main"}
             disabled=${busy || !steady || wait || (typed && text !== typed)}
           >

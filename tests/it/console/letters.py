@@ -182,6 +182,8 @@ def main():
             as_edited.click()
             why = "it died again since it was read" if end == "nack" else "it is no dead letter any more"
             expect(dialog.get_by_role("alert")).to_contain_text(f"Nothing was done. {stale}: {why}")
+            page.wait_for_timeout(200)
+            assert dialog.evaluate("(one) => one.contains(document.activeElement)"), "the focus left the dialog"
             status, now = api("GET", f"{topic}/messages/{stale}")
             assert status == 404 if end == "ack" else now["payload"].startswith("text "), now
             if end == "wait":

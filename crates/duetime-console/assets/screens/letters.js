@@ -221,7 +221,7 @@ export function Letters({ topic, reason, onChanged, onClose }) {
       html`
       <${Confirm}
         title="Purge ${what} of ${topic}"
-        label="Purge ${ids.length === 1 ? "it" : "them"}"
+        label="Purge ${ids.length === 1 ? "it" : number(ids.length)}"
         danger=${true}
         typed=${topic}
         onClose=${() => setDoing(null)}

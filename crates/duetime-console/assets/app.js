@@ -396,7 +396,7 @@ function App() {
         html`
         <div class="banner bad" role="alert">
           The store does not answer this node: ${state.issue.message}. What is shown is from ${
-            state.at ? time(state.at) : "before"
+            state.at ? `${time(state.at)} or before` : "before"
           }; the page goes on by itself when it answers again.
         </div>
       `

@@ -53,7 +53,7 @@ function ofNodes(state) {
   const look = html`<a class="button" href="#/nodes">Look at it</a>`;
   return [
     ...nodes
-      .filter((node) => node.state !== "serving")
+      .filter((node) => node.state !== "serving" && !(state.issue && node.unhealthy))
       .map((node) => ({
         key: `node ${node.id} ${node.state}`,
         bad: node.state !== "draining",
@@ -237,12 +237,14 @@ const ofPauses = (topics, acts) =>
 export function troubles(state) {
   const topics = state.topics ?? [];
   const acts = may(state, "admin");
+  // That the store does not answer is said above: what nodes, shards and consumers lack by it is the same cause.
+  const unlessAway = (said) => (state.issue ? [] : said);
   const all = [
-    ...ofIssues(state),
-    ...ofServers(topics),
+    ...unlessAway(ofIssues(state)),
+    ...unlessAway(ofServers(topics)),
     ...ofNodes(state),
     ...ofSinks(topics, state.nodes, acts),
-    ...ofConsumers(state, topics),
+    ...unlessAway(ofConsumers(state, topics)),
     ...ofHerds(state),
     ...ofPauses(topics, acts),
   ];

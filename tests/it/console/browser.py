@@ -85,6 +85,20 @@ def until(page, holds, what, within_ms=30_000):
         page.wait_for_timeout(100)
 
 
+def look_further(page, text, within_ms=20_000):
+    """Looks further until the page has this text: a node that is busy ends a look early."""
+    further = page.get_by_role("button", name="Search further")
+
+    def has_text():
+        if text in page.locator("main").text_content():
+            return True
+        if further.is_visible() and further.is_enabled():
+            further.click()
+        return False
+
+    until(page, has_text, f"the page has {text}", within_ms)
+
+
 def put(page, path, change):
     """Changes what the node answers to requests of this path."""
 

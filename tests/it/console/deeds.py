@@ -7,7 +7,7 @@ import urllib.parse
 
 from playwright.sync_api import expect
 
-from browser import asking, chromium, until, window_in
+from browser import asking, chromium, look_further, until, window_in
 
 SEEN_WITHIN_MS = 20_000
 TURNED = "order-\u202e0001-kcab-yap\u202c-77"
@@ -74,7 +74,7 @@ def main():
 
         # As many are cancelled as the dialog says, though more of them come meanwhile.
         page = window("messages/orders?prefix=grow-")
-        expect(page.locator("main")).to_contain_text(f"{GROW} messages")
+        look_further(page, f"{GROW} messages")
         # What is typed and not asked for is not acted on.
         words = ("Deliver", "Cancel", "Reschedule")
         deeds = [page.get_by_role("button", name=f"{word} all of these") for word in words]

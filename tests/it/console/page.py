@@ -13,7 +13,7 @@ import urllib.request
 
 from playwright.sync_api import expect
 
-from browser import asking, axe, chromium, put
+from browser import asking, axe, chromium, look_further, put
 
 SEEN_WITHIN_MS = 20_000
 # So long nothing can be done in a dialog that has opened.
@@ -26,17 +26,6 @@ SCREENS = {
     "messages": ("messages/orders", "shards looked through"), "slo": ("slo", "Budgets"), "audit": ("audit", "entries"),
     "dead": ("dead/orders", "dead letters"), "sinks": ("sinks", "Topics with a sink"), "try": ("try", "What programs do"),
 }
-
-
-def look_further(page, until):
-    """Looks further until the page has this text: a node that is busy ends a look early."""
-    further = page.get_by_role("button", name="Search further")
-    for _ in range(SEEN_WITHIN_MS // 200):
-        if until in page.locator("main").text_content():
-            return
-        if further.is_visible() and further.is_enabled():
-            further.click()
-        page.wait_for_timeout(200)
 
 
 def listed(api, query):

@@ -3,7 +3,6 @@
 //! The one place where the contract is forwarded. To observe, count or refuse calls, implement [`StoreLayer`] and wrap a
 //! store by [`Layered`]. A method that is added to the contract is forwarded here and nowhere else.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::listing::{ListPage, ListRange};
 use crate::lookup::{Lookup, Role};
 use crate::message::StoredMessage;
 use crate::names::{MessageId, TopicName};
-use crate::records::{RecordKind, RecordStore};
+use crate::records::{RecordKind, RecordStore, Records};
 use crate::resize_store::{
     ApplyOutcome, Batch, BatchId, Cursor, DeadlineFloor, Fenced, Frozen, Inspected, ResizeStore, RoutingAuthority,
     ScanPage,
@@ -185,8 +184,7 @@ layered! {
 
 layered! {
     RecordStore {
-        records(kind: RecordKind) -> BTreeMap<String, String>, kind.op("list_plans", "list_sinks"), &[], 0;
-        last_version(kind: RecordKind) -> u64, kind.op("plan_version", "sink_version"), &[], 0;
+        records(kind: RecordKind) -> Records, kind.op("list_plans", "list_sinks"), &[], 0;
         swap_record(kind: RecordKind, name: &str, seen: Option<&str>, new: Option<&str>) -> (),
             kind.op("change_plan", "change_sink"), &[], 0;
     }

@@ -84,7 +84,7 @@ pub use pause::{PauseNote, check_pause_reason};
 pub use previous::Previous;
 pub use put_sinks::{NamedSink, NamedSinks, SinkRecord, SinkRefusal};
 pub use receipt::Receipt;
-pub use records::{RecordKind, RecordStore};
+pub use records::{RecordKind, RecordStore, Records};
 pub use repeat::{Missed, Repeat, RepeatAsk, RepeatError, Rule, Successor};
 pub use resize_store::{ResizeStore, RoutingAuthority};
 pub use resizing::{Mover, ResizeError, ResizeProgress, Resizing};

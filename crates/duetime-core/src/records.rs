@@ -90,15 +90,22 @@ impl RecordKind {
     }
 }
 
-/// Records by their names. What is in them, but for their version, is their reader's business. Who changes them asks: the router.
+/// All records of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Their texts.
+    pub by_name: BTreeMap<String, String>,
+    /// The highest version ([`RecordKind::version_of`]) that any of the kind ever had, those that are gone too; 0: none had
+    /// one.
+    pub last_version: u64,
+}
+
+/// Small records by their names. What is in them, but for their version, is their reader's business. Who changes them asks:
+/// the router.
 #[async_trait]
 pub trait RecordStore: Send + Sync + fmt::Debug + 'static {
     /// All of a kind. O(records).
-    async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError>;
-
-    /// The highest version ([`RecordKind::version_of`]) that any record of the kind ever had, those that are gone too; 0:
-    /// none had one.
-    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError>;
+    async fn records(&self, kind: RecordKind) -> Result<Records, StoreError>;
 
     /// Puts `new` in place of `seen`; `None`: there is no such record, or there is to be none any more. One step, and
     /// kept as safely as the record of a topic.
@@ -106,7 +113,7 @@ pub trait RecordStore: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     ///
     /// [`StoreError::Conflict`]: it is another by now (which may be `new` itself, when an answer was lost), or `new` has a
-    /// version that is not above [`RecordStore::last_version`].
+    /// version that is not above [`Records::last_version`].
     /// [`StoreError::Full`]: there are [`RecordKind::most`] already, or `new` is longer than [`RecordKind::bytes_max`].
     async fn swap_record(
         &self,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::limits::BATCH_ITEMS_MAX;
-use duetime_core::records::{PLAN_BYTES_MAX, RecordKind, RecordStore};
+use duetime_core::records::{PLAN_BYTES_MAX, RecordKind, RecordStore, Records};
 use duetime_core::{Clock, Draw, StoreError, Timestamp, TopicName};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -170,13 +170,13 @@ impl Plans {
         let is_one = |p: &BulkPlan| p.topic == topic.as_str() && p.life == life && p.state != PlanState::Planned;
         let read = |text: String| serde_json::from_str::<BulkPlan>(&text).ok().filter(is_one);
         let mut plans: Vec<BulkPlan> =
-            self.store.records(RecordKind::Plan).await?.into_values().filter_map(read).collect();
+            self.store.records(RecordKind::Plan).await?.by_name.into_values().filter_map(read).collect();
         plans.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         Ok(plans)
     }
 
     async fn read(&self, id: &str) -> Result<Option<HeldPlan>, StoreError> {
-        let Some(seen) = self.store.records(RecordKind::Plan).await?.remove(id) else { return Ok(None) };
+        let Some(seen) = self.store.records(RecordKind::Plan).await?.by_name.remove(id) else { return Ok(None) };
         let plan = serde_json::from_str(&seen);
         let plan = plan.map_err(|error| StoreError::Damaged(format!("plan {id}: {error}")))?;
         Ok(Some(HeldPlan { plan, seen, failing: 0 }))
@@ -268,7 +268,7 @@ impl Plans {
 
     /// Makes space for one more plan of `topic` by the token `by`, where there are as many as may be.
     async fn make_way(&self, topic: &TopicName, by: Option<&str>) -> Result<(), PlanError> {
-        let all = self.store.records(RecordKind::Plan).await?;
+        let all = self.store.records(RecordKind::Plan).await?.by_name;
         let plans: Vec<BulkPlan> = all.values().filter_map(|text| serde_json::from_str(text).ok()).collect();
         let forgotten = match space_for(topic.as_str(), by, &plans, all.len(), self.now()) {
             Space::There => return Ok(()),
@@ -359,7 +359,7 @@ impl Plans {
         let mut complained = false;
         loop {
             match self.store.records(RecordKind::Plan).await {
-                Ok(all) => {
+                Ok(Records { by_name: all, .. }) => {
                     complained = false;
                     self.forget_drafts(&all).await;
                     self.bin.sweep(self.now(), |plan| all.contains_key(plan));

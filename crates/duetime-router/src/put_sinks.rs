@@ -94,7 +94,7 @@ impl PutSinks {
         let records = self.store.records(RecordKind::Sink).await;
         let was_failing = self.failing.swap(records.is_err(), Ordering::Relaxed);
         match records {
-            Ok(records) => self.sinks.take_in(&records).await,
+            Ok(records) => self.sinks.take_in(&records.by_name).await,
             Err(error) => {
                 if !was_failing {
                     warn!(%error, "sinks that were put by the API could not be read again, going on with those known");
@@ -151,8 +151,8 @@ impl PutSinks {
     ) -> Result<(Option<String>, Option<SinkRecord>), PutSinkError> {
         let mut tries = 0;
         loop {
-            let last = self.store.last_version(RecordKind::Sink).await?;
-            let seen = self.store.records(RecordKind::Sink).await?.remove(name);
+            let mut records = self.store.records(RecordKind::Sink).await?;
+            let (last, seen) = (records.last_version, records.by_name.remove(name));
             // One that cannot be read may be put again all the same.
             let version = |text: &String| RecordKind::Sink.version_of(text).unwrap_or(last.max(1));
             let present = seen.as_ref().map_or(0, version);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use duetime_core::StoreError;
-use duetime_core::records::{RecordKind, RecordStore};
+use duetime_core::records::{RecordKind, RecordStore, Records};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::fault::Fault;
@@ -25,7 +25,7 @@ struct Statements {
 }
 
 static OF_PLANS: Statements = Statements {
-    all: "SELECT id, plan FROM bulk_plan WHERE id <> ''",
+    all: "SELECT id, plan FROM bulk_plan",
     one: "SELECT plan FROM bulk_plan WHERE id = ?1",
     count: "SELECT count(*) FROM bulk_plan WHERE id <> ''",
     put: "INSERT OR REPLACE INTO bulk_plan (id, plan) VALUES (?1, ?2)",
@@ -33,7 +33,7 @@ static OF_PLANS: Statements = Statements {
 };
 
 static OF_SINKS: Statements = Statements {
-    all: "SELECT id, record FROM put_sink WHERE id <> ''",
+    all: "SELECT id, record FROM put_sink",
     one: "SELECT record FROM put_sink WHERE id = ?1",
     count: "SELECT count(*) FROM put_sink WHERE id <> ''",
     put: "INSERT OR REPLACE INTO put_sink (id, record) VALUES (?1, ?2)",
@@ -49,15 +49,16 @@ impl Statements {
     }
 }
 
-fn read(conn: &Connection, kind: RecordKind) -> Result<BTreeMap<String, String>, Fault> {
-    let mut select = conn.prepare_cached(Statements::of(kind).all)?;
-    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+fn version_in(text: Option<String>) -> u64 {
+    text.and_then(|last| last.parse().ok()).unwrap_or(0)
 }
 
-fn last_version(conn: &Connection, kind: RecordKind) -> Result<u64, Fault> {
-    let last: Option<String> = conn.query_row(Statements::of(kind).one, [LAST_VERSION], |row| row.get(0)).optional()?;
-    Ok(last.and_then(|last| last.parse().ok()).unwrap_or(0))
+fn read(conn: &Connection, kind: RecordKind) -> Result<Records, Fault> {
+    let mut select = conn.prepare_cached(Statements::of(kind).all)?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut by_name = rows.collect::<rusqlite::Result<BTreeMap<String, String>>>()?;
+    let last_version = version_in(by_name.remove(LAST_VERSION));
+    Ok(Records { by_name, last_version })
 }
 
 fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new: Option<&str>) -> Result<(), Fault> {
@@ -68,7 +69,7 @@ fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new
     }
     // That of one that is removed does not come again either.
     if let Some(version) = new.or(seen).and_then(|text| kind.version_of(text)) {
-        let last = last_version(conn, kind)?;
+        let last = version_in(conn.query_row(table.one, [LAST_VERSION], |row| row.get(0)).optional()?);
         if new.is_some() && version <= last {
             return Err(StoreError::Conflict.into());
         }
@@ -91,12 +92,8 @@ fn swap(conn: &Connection, kind: RecordKind, name: &str, seen: Option<&str>, new
 
 #[async_trait]
 impl RecordStore for EmbeddedStore {
-    async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError> {
+    async fn records(&self, kind: RecordKind) -> Result<Records, StoreError> {
         self.readers.read("read small records", move |conn| read(conn, kind)).await
-    }
-
-    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError> {
-        self.readers.read("read the version of small records", move |conn| last_version(conn, kind)).await
     }
 
     async fn swap_record(
@@ -134,11 +131,11 @@ mod tests {
         conn.execute(OF_SINKS.put, params!["hook", sink(7)]).unwrap();
         let (kind, is_there) = (RecordKind::Sink, sink(7));
         swap(&conn, kind, "hook", Some(&is_there), None).unwrap();
-        assert_eq!(last_version(&conn, kind).unwrap(), 7);
+        assert_eq!(read(&conn, kind).unwrap().last_version, 7);
         let again = swap(&conn, kind, "other", None, Some(&sink(7)));
         assert!(matches!(again, Err(Fault::Refused(StoreError::Conflict))), "{again:?}");
         swap(&conn, kind, "other", None, Some(&sink(8))).unwrap();
         swap(&conn, kind, "other", Some(&sink(8)), None).unwrap();
-        assert_eq!(last_version(&conn, kind).unwrap(), 8, "a removal has no version of its own");
+        assert_eq!(read(&conn, kind).unwrap().last_version, 8, "a removal has no version of its own");
     }
 }

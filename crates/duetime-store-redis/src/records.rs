@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use duetime_core::StoreError;
-use duetime_core::records::{RecordKind, RecordStore};
+use duetime_core::records::{RecordKind, RecordStore, Records};
 use duetime_redis::Sending;
 use redis::{Cmd, Value};
 
@@ -67,24 +67,16 @@ impl RedisStore {
 
 #[async_trait]
 impl RecordStore for RedisStore {
-    async fn records(&self, kind: RecordKind) -> Result<BTreeMap<String, String>, StoreError> {
+    async fn records(&self, kind: RecordKind) -> Result<Records, StoreError> {
         let (key, called) = self.hash_of(kind);
         let mut cmd = redis::cmd("HGETALL");
         cmd.arg(key);
         let read =
             |(name, record)| lossy(name).zip(lossy(record)).ok_or_else(|| unexpected_reply("a record that is no text"));
-        let mut all: BTreeMap<String, String> =
-            pairs(self.look_at_records(called, &cmd).await?).into_iter().map(read).collect::<Result<_, _>>()?;
-        all.remove(LAST_VERSION);
-        Ok(all)
-    }
-
-    async fn last_version(&self, kind: RecordKind) -> Result<u64, StoreError> {
-        let (key, called) = self.hash_of(kind);
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(key).arg(LAST_VERSION);
-        let last = lossy(self.look_at_records(called, &cmd).await?);
-        Ok(last.and_then(|last| last.parse().ok()).unwrap_or(0))
+        let all = pairs(self.look_at_records(called, &cmd).await?).into_iter().map(read);
+        let mut by_name = all.collect::<Result<BTreeMap<String, String>, StoreError>>()?;
+        let last_version = by_name.remove(LAST_VERSION).and_then(|last| last.parse().ok()).unwrap_or(0);
+        Ok(Records { by_name, last_version })
     }
 
     async fn swap_record(

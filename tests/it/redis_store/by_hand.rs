@@ -208,7 +208,7 @@ async fn a_version_of_a_sink_that_was_written_by_hand_never_comes_again_once_it_
     let (kind, written) = (RecordKind::Sink, sink(7));
     ask(&server, &format!("HSET duetime:{{duetime:topics}}:sinks hook {written}")).await.unwrap();
     store.swap_record(kind, "hook", Some(&written), None).await.unwrap();
-    assert_eq!(store.last_version(kind).await.unwrap(), 7);
+    assert_eq!(store.records(kind).await.unwrap().last_version, 7);
     let again = store.swap_record(kind, "other", None, Some(&written)).await;
     assert!(matches!(again, Err(StoreError::Conflict)), "{again:?}");
     store.swap_record(kind, "other", None, Some(&sink(8))).await.unwrap();

@@ -116,7 +116,7 @@ async fn a_plan_that_nobody_agreed_to_is_forgotten() {
     let kept = planned(&api, json!({ "action": "cancel" })).await;
     started(&api, &kept, json!({})).await;
     let store: &dyn RecordStore = &*api.store;
-    assert_eq!(store.records(RecordKind::Plan).await.unwrap().len(), 2);
+    assert_eq!(store.records(RecordKind::Plan).await.unwrap().by_name.len(), 2);
     api.advance("14m");
     assert_eq!(api.get(&path(&draft, "")).await.status, 200);
     api.advance("1m");
@@ -127,7 +127,7 @@ async fn a_plan_that_nobody_agreed_to_is_forgotten() {
     let _runs = runs(api.parts.plans.clone());
     seen(&api, &kept, |plan| plan["state"] == "done").await;
     assert_eq!(
-        store.records(RecordKind::Plan).await.unwrap().into_keys().collect::<Vec<_>>(),
+        store.records(RecordKind::Plan).await.unwrap().by_name.into_keys().collect::<Vec<_>>(),
         [kept["id"].as_str().unwrap()]
     );
 }
@@ -164,7 +164,7 @@ async fn plans_of_one_topic_take_no_place_from_those_of_another() {
             let answer = api.post(&format!("/v1/topics/greedy-{topic}/plans"), &ask.to_string()).await;
             assert_eq!(answer.status, 201, "{}", answer.text);
         }
-        let kept = api.store.records(RecordKind::Plan).await.unwrap();
+        let kept = api.store.records(RecordKind::Plan).await.unwrap().by_name;
         let of_it = kept.values().filter(|plan| plan.contains(&format!("greedy-{topic}")));
         assert!(of_it.count() <= 16, "{kept:?}");
     }

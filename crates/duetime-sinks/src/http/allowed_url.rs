@@ -20,6 +20,12 @@ const UTF_16_FORM_BYTES: usize = 6;
 const TWO_WAYS: &str = "parsers may read it in two ways; write the host and the path in their plain form, the rest \
                         percent-encoded as UTF-8, without a part that is \".\" or \"..\", in any coding";
 
+/// Whether an address begins as one of the web does.
+fn is_web(text: &str) -> bool {
+    let is_one = |scheme: &str| ["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    text.split_once("://").is_some_and(|(scheme, _)| is_one(scheme))
+}
+
 /// A URL that is read in one way only.
 #[derive(Debug)]
 pub(super) struct StrictUrl {
@@ -42,11 +48,10 @@ impl StrictUrl {
                 "a URL has visible ASCII alone, no backslash and no fragment; percent-encode the rest".to_owned()
             );
         }
-        let no_scheme = || "a URL begins with \"https://\" or \"http://\"; write it whole".to_owned();
-        let (scheme, rest) = text.split_once("://").ok_or_else(no_scheme)?;
-        if !["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
-            return Err(no_scheme());
-        }
+        let (scheme, rest) = text
+            .split_once("://")
+            .filter(|_| is_web(text))
+            .ok_or("a URL begins with \"https://\" or \"http://\"; write it whole")?;
         let (place, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if place.contains('@') {
             return Err("it has a user or a password; put credentials into `headers` of the sink".to_owned());
@@ -73,15 +78,12 @@ struct AllowedUrl {
 impl AllowedUrl {
     fn read(text: &str) -> Option<Self> {
         let (target, path) = AllowedTarget::read_with_path(text).ok()?;
-        let is_http = text
-            .split_once("://")
-            .is_some_and(|(scheme, _)| ["http", "https"].iter().any(|known| known.eq_ignore_ascii_case(scheme)));
         let (path, is_beginning) = match path {
             "" | "/" => ("/", true),
             _ => path.strip_suffix("/*").map_or((path, false), |_| (&path[..path.len() - 1], true)),
         };
         let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !b"*?#\\".contains(&b)) && !climbs(path);
-        (is_http && is_plain).then(|| Self { target, path: path.to_owned(), is_beginning })
+        (is_web(text) && is_plain).then(|| Self { target, path: path.to_owned(), is_beginning })
     }
 
     fn has(&self, url: &StrictUrl) -> bool {

@@ -191,9 +191,9 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
             diffs.iter().filter(|diff| !diff.errors.is_empty()).filter_map(Diff::sink).collect();
         for diff in diffs.iter_mut().filter(|diff| diff.is_difference()) {
             let done = match diff.needs_sink().filter(|name| not_put.contains(*name)) {
-                Some(name) => {
-                    Err(anyhow!("its sink {name} was not put, so it is left as it is; see there, and apply again"))
-                }
+                Some(name) => Err(anyhow!(
+                    "its sink {name} was not put, so it stays as it is; mend what is said of the sink, and apply again"
+                )),
                 None => carry_out(&client, diff, &mut left).await,
             };
             if let Err(error) = done {

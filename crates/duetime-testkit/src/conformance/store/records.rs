@@ -25,9 +25,9 @@ pub async fn a_record_is_changed_only_by_who_saw_it_as_it_is(factory: &dyn Store
                 assert!(matches!(late, Err(StoreError::Conflict)), "{seen:?} to {new:?}: {late:?}");
             }
         }
-        assert_eq!(store.records(kind).await.unwrap().get(&name).map(String::as_str), Some("two"));
+        assert_eq!(store.records(kind).await.unwrap().by_name.get(&name).map(String::as_str), Some("two"));
         store.swap_record(kind, &name, Some("two"), None).await.unwrap();
-        assert_eq!(store.records(kind).await.unwrap().get(&name), None);
+        assert_eq!(store.records(kind).await.unwrap().by_name.get(&name), None);
         let gone = store.swap_record(kind, &name, Some("two"), Some("back")).await;
         assert!(matches!(gone, Err(StoreError::Conflict)), "{gone:?}");
     }
@@ -38,7 +38,7 @@ pub async fn records_of_two_kinds_and_one_name_are_two_things(factory: &dyn Stor
     store.swap_record(RecordKind::Sink, &name, None, Some("sink")).await.unwrap();
     store.swap_record(RecordKind::Plan, &name, None, Some("plan")).await.unwrap();
     store.swap_record(RecordKind::Plan, &name, Some("plan"), None).await.unwrap();
-    assert_eq!(store.records(RecordKind::Sink).await.unwrap().get(&name).map(String::as_str), Some("sink"));
+    assert_eq!(store.records(RecordKind::Sink).await.unwrap().by_name.get(&name).map(String::as_str), Some("sink"));
     store.swap_record(RecordKind::Sink, &name, Some("sink"), None).await.unwrap();
 }
 
@@ -56,7 +56,7 @@ pub async fn records_are_bounded_in_length_and_number(factory: &dyn StoreFactory
             assert!(made.len() <= kind.most());
         };
         assert!(matches!(full, StoreError::Full(_)), "{full:?}");
-        assert!(store.records(kind).await.unwrap().len() <= kind.most());
+        assert!(store.records(kind).await.unwrap().by_name.len() <= kind.most());
         // One that is there may still change, and one that is removed makes way for another.
         store.swap_record(kind, &made[0], Some(&long), Some("short")).await.unwrap();
         let longer = store.swap_record(kind, &made[0], Some("short"), Some(&"x".repeat(kind.bytes_max() + 1))).await;
@@ -77,11 +77,11 @@ pub async fn a_version_never_comes_again(factory: &dyn StoreFactory) {
     let (store, kind) = (factory.store().await, RecordKind::Sink);
     let (name, other) = (fresh(), fresh());
     let is_refused = |answer: Result<(), StoreError>| matches!(answer, Err(StoreError::Conflict));
-    let first = store.last_version(kind).await.unwrap() + 1;
+    let first = store.records(kind).await.unwrap().last_version + 1;
     store.swap_record(kind, &name, None, Some(&sink(first))).await.unwrap();
     assert!(is_refused(store.swap_record(kind, &name, Some(&sink(first)), Some(&sink(first))).await));
     store.swap_record(kind, &name, Some(&sink(first)), Some(&sink(first + 4))).await.unwrap();
-    assert_eq!(store.last_version(kind).await.unwrap(), first + 4);
+    assert_eq!(store.records(kind).await.unwrap().last_version, first + 4);
     // Deleted, by whatever name it is put again: who holds one of its versions does not meet another sink by it.
     store.swap_record(kind, &name, Some(&sink(first + 4)), None).await.unwrap();
     for old in [first, first + 1, first + 4] {
@@ -90,10 +90,10 @@ pub async fn a_version_never_comes_again(factory: &dyn StoreFactory) {
             assert!(is_refused(again), "version {old} came again after {}", first + 4);
         }
     }
-    assert_eq!(store.last_version(kind).await.unwrap(), first + 4, "what was refused counts for nothing");
+    assert_eq!(store.records(kind).await.unwrap().last_version, first + 4, "what was refused counts for nothing");
     store.swap_record(kind, &name, None, Some(&sink(first + 5))).await.unwrap();
-    let all = store.records(kind).await.unwrap();
+    let all = store.records(kind).await.unwrap().by_name;
     assert_eq!((all.get(&name), all.get("")), (Some(&sink(first + 5)), None));
     store.swap_record(kind, &name, Some(&sink(first + 5)), None).await.unwrap();
-    assert_eq!(store.last_version(RecordKind::Plan).await.unwrap(), 0, "plans have none");
+    assert_eq!(store.records(RecordKind::Plan).await.unwrap().last_version, 0, "plans have none");
 }

@@ -22,7 +22,7 @@ use crate::breaker::Breaker;
 use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
 use crate::judge::{Failures, Judge};
-use crate::sink_call::{Failure, SinkCall};
+use crate::sink_call::{Failure, SinkCall, polled_before};
 use crate::spans;
 use crate::throughput::Throughput;
 use crate::unsent::Unsent;
@@ -177,8 +177,8 @@ impl Deliverer {
             && let Some(mut call) = self.next_call(&mut late)
         {
             let deadline = call.claims.iter().map(|claim| claim.deadline).min().expect("a call has messages");
-            let left = deadline.saturating_duration_since(Instant::now());
-            let limit = left.saturating_sub(self.work.settle_margin()).min(self.work.config.call_timeout);
+            let end = deadline.checked_sub(self.work.settle_margin()).unwrap_or(deadline);
+            let limit = end.saturating_duration_since(Instant::now()).min(self.work.config.call_timeout);
             let (sink, ask_first) = (self.sink.clone(), self.work.at_most_once());
             let topic = self.work.record.name.clone();
             let not_after = self.work.clock.now().plus(limit);
@@ -191,14 +191,14 @@ impl Deliverer {
                     }
                     sink.deliver(&call.deliveries).await
                 };
-                let delivered = AssertUnwindSafe(delivered).catch_unwind();
-                call.said = match tokio::time::timeout(limit, delivered).await {
-                    Ok(Ok(verdicts)) if verdicts.len() == count => verdicts,
-                    Ok(_) => {
+                let delivered = tokio::time::timeout(limit, AssertUnwindSafe(delivered).catch_unwind());
+                call.said = match polled_before(end, delivered).await {
+                    Some(Ok(Ok(verdicts))) if verdicts.len() == count => verdicts,
+                    Some(Ok(_)) => {
                         warn!(%topic, count, "sink broke off a call");
                         vec![Verdict::NoAnswer { reason: "the sink broke off without a verdict".to_owned() }; count]
                     }
-                    Err(_) => {
+                    Some(Err(_)) | None => {
                         let reason = format!("the sink did not answer within {} ms", limit.as_millis());
                         vec![Verdict::NoAnswer { reason }; count]
                     }

@@ -2,6 +2,10 @@
 //!
 //! Upstream: `deliverer`.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
 use duetime_core::{Delivery, MessageId, Nonce, Verdict};
 use tokio::time::Instant;
 
@@ -38,4 +42,40 @@ pub(crate) struct Failure {
     pub(crate) most: u8,
     pub(crate) claim: ClaimInfo,
     pub(crate) said: Verdict,
+}
+
+/// Runs `call` until it is done, but for no step of it at or after `deadline`, when somebody else may have its messages:
+/// a timer alone leaves a process that stalled the step that was ready before. `None`: the deadline came first.
+pub(crate) async fn polled_before<F: Future>(deadline: Instant, call: F) -> Option<F::Output> {
+    let mut call = pin!(call);
+    std::future::poll_fn(|cx| {
+        if Instant::now() >= deadline {
+            return Poll::Ready(None);
+        }
+        call.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_ready_before_the_process_stalled_is_not_sent_after_the_deadline() {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        assert_eq!(polled_before(deadline, async { "sent" }).await, Some("sent"));
+        let (connected, connecting) = tokio::sync::oneshot::channel();
+        let send = tokio::time::timeout(Duration::from_secs(5), async {
+            connecting.await.unwrap();
+            "sent"
+        });
+        let sending = tokio::spawn(polled_before(deadline, send));
+        tokio::task::yield_now().await;
+        connected.send(()).unwrap();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(sending.await.unwrap(), None);
+    }
 }

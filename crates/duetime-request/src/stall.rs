@@ -31,6 +31,13 @@ impl Generation {
         Self(PROCESS.get().map_or(0, |process| process.count(now())))
     }
 
+    /// One that ended before the process began, for tests of what a stall ends.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn that_has_ended() -> Self {
+        Self(u64::MAX)
+    }
+
     /// Whether the process has stalled since.
     #[must_use]
     pub fn has_ended(self) -> bool {

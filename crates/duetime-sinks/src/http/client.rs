@@ -8,6 +8,9 @@
 //! Where messages name their hosts themselves, these may be any number: when [`KEPT_MAX`] connections are open besides
 //! one for each request in flight, those that are idle are closed.
 //!
+//! A process that stalled may be about to send what somebody else has by then. Each stall begins another pool, whose
+//! requests have connections of their own; nothing is written to one from before.
+//!
 //! Many requests share a connection over HTTP/2, and one that is silent or refuses would take all that come: a request
 //! without an answer takes its connection out of use, so that the next one is sent over another. What is in flight on it
 //! goes on.
@@ -19,6 +22,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use duetime_request::Generation;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, TryFutureExt as _};
 use http_body_util::{BodyExt as _, Full};
@@ -87,6 +91,8 @@ struct TimedConnector {
     within: Duration,
     /// Requests in flight at once.
     requests_max: usize,
+    /// Of the requests that it connects for.
+    generation: Generation,
     /// A permit for each connection that may be open.
     open: Arc<Semaphore>,
 }
@@ -102,10 +108,12 @@ impl Service<Uri> for TimedConnector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         // Without one the client closes what is idle before its next request.
-        let (requests_max, permit) = (self.requests_max, self.open.clone().try_acquire_owned().ok());
+        let permit = self.open.clone().try_acquire_owned().ok();
+        let (requests_max, generation) = (self.requests_max, self.generation);
         let connecting = tokio::time::timeout(self.within, self.tls.call(to));
         let connecting = connecting.map(|connected| connected.unwrap_or_else(|_| Err(ConnectedLate.into())));
-        connecting.map_ok(move |stream| TokioIo::new(Sliced::new(TokioIo::new(stream), requests_max, permit))).boxed()
+        let sliced = move |stream| Sliced::new(TokioIo::new(stream), requests_max, generation, permit);
+        connecting.map_ok(move |stream| TokioIo::new(sliced(stream))).boxed()
     }
 }
 
@@ -127,7 +135,8 @@ impl Interim {
 
 /// The HTTP client of one webhook. Follows no redirect, and asks no proxy.
 pub(super) struct WebhookClient {
-    client: Mutex<Client<TimedConnector, Full<Bytes>>>,
+    /// The pool of the present generation.
+    pool: Mutex<(Generation, Client<TimedConnector, Full<Bytes>>)>,
     builder: Builder,
     connector: TimedConnector,
 }
@@ -159,18 +168,20 @@ impl WebhookClient {
             .http2_keep_alive_while_idle(true);
         let (within, requests_max) = (config.connect_timeout, config.concurrency);
         let open = Arc::new(Semaphore::new(config.concurrency + KEPT_MAX));
-        let connector = TimedConnector { tls, within, requests_max, open };
-        Ok(Self { client: Mutex::new(builder.build(connector.clone())), builder, connector })
+        let generation = Generation::current();
+        let connector = TimedConnector { tls, within, requests_max, generation, open };
+        Ok(Self { pool: Mutex::new((generation, builder.build(connector.clone()))), builder, connector })
     }
 
-    /// The client, another one where too many connections are open: those that are idle end with the pool of the one
-    /// before, once no request is in flight that began with it.
+    /// The client, another one after a stall, and where too many connections are open: those that are idle end with the
+    /// pool of the one before, once no request is in flight that began with it.
     fn client(&self) -> Client<TimedConnector, Full<Bytes>> {
-        let mut client = self.client.lock();
-        if self.connector.open.available_permits() == 0 {
-            *client = self.builder.build(self.connector.clone());
+        let mut pool = self.pool.lock();
+        if pool.0.has_ended() || self.connector.open.available_permits() == 0 {
+            let generation = Generation::current();
+            *pool = (generation, self.builder.build(TimedConnector { generation, ..self.connector.clone() }));
         }
-        client.clone()
+        pool.1.clone()
     }
 
     /// Sends a request and waits for the head of its answer.

@@ -1,5 +1,6 @@
 //! A connection on which a fast sender does not keep the thread: after some bytes, other work has its turn, and over
-//! HTTP/2 it ends when the target sends more frames than it may.
+//! HTTP/2 it ends when the target sends more frames than it may. And one that nothing is written to once the process has
+//! stalled: what was about to be sent before may be somebody else's since.
 //!
 //! What reads a connection goes on for as long as there is more, and a target decides how much that is and how much work it
 //! makes: 4 KiB can be hundreds of interim answers.
@@ -8,6 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use duetime_request::Generation;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
@@ -24,15 +26,31 @@ pub(super) struct Sliced<S> {
     left: usize,
     /// Over HTTP/2.
     budget: Option<FrameBudget>,
+    /// In which requests may be written to it.
+    generation: Generation,
     /// Counts the connection as long as it is open.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: Connection> Sliced<S> {
-    /// `stream` as HTTP has it, without TLS; so many requests are in flight at most.
-    pub(super) fn new(stream: S, requests_max: usize, permit: Option<OwnedSemaphorePermit>) -> Self {
+    /// `stream` as HTTP has it, without TLS, for requests of `generation`; so many are in flight at most.
+    pub(super) fn new(
+        stream: S,
+        requests_max: usize,
+        generation: Generation,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         let budget = stream.connected().is_negotiated_h2().then(|| FrameBudget::new(requests_max));
-        Self { stream, left: SLICE_BYTES, budget, _permit: permit }
+        Self { stream, left: SLICE_BYTES, budget, generation, _permit: permit }
+    }
+}
+
+impl<S> Sliced<S> {
+    fn check_generation(&self) -> io::Result<()> {
+        if self.generation.has_ended() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "this process stalled before it was sent"));
+        }
+        Ok(())
     }
 }
 
@@ -65,6 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_generation()?;
         Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
@@ -78,6 +97,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.check_generation()?;
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
         if let (Poll::Ready(Ok(written)), Some(budget)) = (&written, &mut this.budget) {
             let mut left = *written;
@@ -112,7 +132,7 @@ mod tests {
     async fn other_work_has_its_turn_although_there_is_more_to_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut connection = Sliced::new(listener.accept().await.unwrap().0, 1, None);
+        let mut connection = Sliced::new(listener.accept().await.unwrap().0, 1, Generation::current(), None);
         target.write_all(&[b'x'; 3 * SLICE_BYTES]).await.unwrap();
         let (mut piece, mut read, mut turns) = ([0; 1024], 0, 0);
         while read < 3 * SLICE_BYTES {
@@ -125,5 +145,17 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(turns >= 3, "{turns}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_to_a_connection_from_before_a_stall() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = listener.accept().await.unwrap().0;
+        let mut connection = Sliced::new(stream, 1, Generation::that_has_ended(), None);
+        assert_eq!(connection.write(b"late").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(connection.flush().await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        drop(connection);
+        assert_eq!(target.read(&mut [0; 8]).await.unwrap(), 0);
     }
 }

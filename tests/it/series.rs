@@ -70,7 +70,8 @@ async fn a_series_does_not_expire_at_a_moment_and_topics_that_remove_first_take_
     let both = json!([{"id": "plain"}, {"id": "again", "repeat": {"every": "1h"}}]);
     let answer = done(node, Method::POST, "once/messages", &both).await;
     assert_eq!(answer["results"][0]["outcome"], "scheduled", "{answer}");
-    assert_eq!(answer["results"][1]["error"]["code"], "topic_cannot_repeat", "{answer}");
+    let error = &answer["results"][1]["error"];
+    assert_eq!((&error["code"], &error["field"]), (&json!("topic_cannot_repeat"), &json!("repeat")), "{answer}");
 }
 
 #[tokio::test]

@@ -99,5 +99,5 @@ pub use store::{Deletion, StoreError};
 pub use test_clock::TestClock;
 pub use time::{Clock, Timestamp};
 pub use topic::{TopicRecord, Topics};
-pub use topic_config::{DeliveryMode, OnExpiry, RateLimit, SinkRef, TopicConfig};
+pub use topic_config::{DeliveryMode, OnExpiry, RateLimit, SettingFault, SinkRef, TopicConfig};
 pub use watermark::{Undone, UndoneMessage, UndoneState};

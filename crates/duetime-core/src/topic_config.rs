@@ -196,6 +196,15 @@ pub fn check_visibility(asked: Duration) -> Result<Duration, String> {
     }
 }
 
+/// What makes no sense in the settings of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingFault {
+    /// The setting, then others that it does not go with as they are. Never empty.
+    pub settings: &'static [&'static str],
+    /// A sentence that names them and the fix.
+    pub text: String,
+}
+
 impl TopicConfig {
     /// So many shards, or as many as `max_in_flight` can be divided over.
     #[must_use]
@@ -209,83 +218,88 @@ impl TopicConfig {
     ///
     /// A sentence that names the field and the fix.
     pub fn check(&self) -> Result<(), String> {
-        self.faults().into_iter().next().map_or(Ok(()), |(_, fault)| Err(fault))
+        self.faults().into_iter().next().map_or(Ok(()), |fault| Err(fault.text))
     }
 
-    fn in_flight_fault(&self) -> Option<String> {
+    fn in_flight_fault(&self) -> Option<SettingFault> {
         let max = self.max_in_flight?;
-        let fault = if max == 0 {
-            "max_in_flight must be 1 or more; leave it out for no limit".to_owned()
+        let (settings, text): (&'static [&'static str], String) = if max == 0 {
+            (&["max_in_flight"], "max_in_flight must be 1 or more; leave it out for no limit".to_owned())
         } else if self.delivery == DeliveryMode::AtMostOnce {
-            "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be \
-             counted; leave it out"
-                .to_owned()
+            let text = "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be \
+                        counted; leave it out";
+            (&["max_in_flight", "delivery"], text.to_owned())
         } else if let ShardCount::Fixed(shards) = self.shards
             && shards > max
         {
-            format!(
+            let text = format!(
                 "max_in_flight = {max} is less than shards = {shards}, over which it is divided; set shards to {max} or \
                  fewer"
-            )
+            );
+            (&["max_in_flight", "shards"], text)
         } else {
             return None;
         };
-        Some(fault)
+        Some(SettingFault { settings, text })
     }
 
-    /// All values that make no sense: the field, and a sentence that names it and the fix.
+    /// All that makes no sense.
     #[must_use]
-    pub fn faults(&self) -> Vec<(&'static str, String)> {
+    pub fn faults(&self) -> Vec<SettingFault> {
         let mut found = Vec::new();
-        found.extend(self.retry.check().err().map(|fault| ("retry", fault)));
-        found.extend(check_visibility(self.visibility_timeout).err().map(|fault| ("visibility_timeout", fault)));
+        let mut add = |settings: &'static [&'static str], text: String| found.push(SettingFault { settings, text });
+        if let Err(fault) = self.retry.check() {
+            add(&["retry"], fault);
+        }
+        if let Err(fault) = check_visibility(self.visibility_timeout) {
+            add(&["visibility_timeout"], fault);
+        }
         if check_delay(self.delay).is_err() {
-            found.push(("delay", "delay must be 10 years or less; 0s for none".to_owned()));
+            add(&["delay"], "delay must be 10 years or less; 0s for none".to_owned());
         }
         if self.smear > SMEAR_MAX {
-            found.push(("smear", "smear must be 1h or less; 0s for none".to_owned()));
+            add(&["smear"], "smear must be 1h or less; 0s for none".to_owned());
         }
         if self.on_expiry == OnExpiry::Dead && self.delivery == DeliveryMode::AtMostOnce && self.sink.is_some() {
             let fault = "on_expiry = \"dead\" needs delivery = \"at-least-once\": at most once, a claim for a sink takes the \
                          message out of the store; set on_expiry to \"drop\"";
-            found.push(("on_expiry", fault.to_owned()));
+            add(&["on_expiry", "delivery", "sink"], fault.to_owned());
         }
         if !self.remember.is_zero() && !(REMEMBER_MIN..=REMEMBER_MAX).contains(&self.remember) {
-            found.push(("remember", "remember must be 1s to 31d; 0s for none".to_owned()));
+            add(&["remember"], "remember must be 1s to 31d; 0s for none".to_owned());
         }
         if self.dead_retention.is_some_and(|kept| !(DEAD_RETENTION_MIN..=DUE_AHEAD_MAX).contains(&kept)) {
             let fault = "dead_retention must be 1s to 10 years; leave it out to keep dead letters until they are redriven or \
                          purged";
-            found.push(("dead_retention", fault.to_owned()));
+            add(&["dead_retention"], fault.to_owned());
         }
         if self.dead_max == Some(0) {
-            found.push(("dead_max", "dead_max must be 1 or more; leave it out for no limit".to_owned()));
+            add(&["dead_max"], "dead_max must be 1 or more; leave it out for no limit".to_owned());
         }
         if !(1..=PAYLOAD_BYTES_MAX).contains(&self.max_payload) {
-            found.push(("max_payload", "max_payload must be 1 byte to 16MiB".to_owned()));
+            add(&["max_payload"], "max_payload must be 1 byte to 16MiB".to_owned());
         }
         if self.max_messages == Some(0) {
-            found.push(("max_messages", "max_messages must be 1 or more; leave it out for no limit".to_owned()));
+            add(&["max_messages"], "max_messages must be 1 or more; leave it out for no limit".to_owned());
         }
         if self.max_bytes.is_some_and(|most| most < self.max_payload) {
             let fault = "max_bytes must be at least max_payload; leave it out for no limit".to_owned();
-            found.push(("max_bytes", fault));
+            add(&["max_bytes", "max_payload"], fault);
         }
-        found.extend(self.in_flight_fault().map(|fault| ("max_in_flight", fault)));
         if let Some(limit) = self.rate_limit {
             if !(PER_SECOND_MIN..=PER_SECOND_MAX).contains(&limit.per_second) {
-                let fault = "rate_limit.per_second must be 0.000001 to 10000000".to_owned();
-                found.push(("rate_limit", fault));
+                add(&["rate_limit"], "rate_limit.per_second must be 0.000001 to 10000000".to_owned());
             }
             if limit.burst == 0 {
-                found.push(("rate_limit", "rate_limit.burst must be 1 or more".to_owned()));
+                add(&["rate_limit"], "rate_limit.burst must be 1 or more".to_owned());
             }
         }
         if let ShardCount::Fixed(count) = self.shards
             && !(1..=SHARDS_MAX).contains(&count)
         {
-            found.push(("shards", format!("shards must be 1 to {SHARDS_MAX} or \"auto\"")));
+            add(&["shards"], format!("shards must be 1 to {SHARDS_MAX} or \"auto\""));
         }
+        found.extend(self.in_flight_fault());
         found
     }
 }

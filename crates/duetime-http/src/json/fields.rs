@@ -76,9 +76,12 @@ pub(crate) fn refuse(error: &serde_json::Error) -> Refusal {
     if what.starts_with(TOO_MANY) {
         return Refusal::new("too_many_items", what.to_owned());
     }
-    let field = what.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    let named = |start: &str| what.strip_prefix(start).and_then(|rest| rest.split('`').next());
+    if let Some(field) = named("duplicate field `") {
+        return Refusal::new("invalid_value", format!("{field} is given twice; give it once")).at(field);
+    }
     let refusal = Refusal::new("invalid_value", in_words(what));
-    match field {
+    match named("missing field `") {
         Some(field) => refusal.at(field),
         None => refusal,
     }
@@ -122,6 +125,7 @@ mod tests {
                 "a whole number, 0 or more",
             ),
             (br#"{"receipts": ["a", 5]}"#, Some("receipts[1]"), "integer `5`, expected a string"),
+            (br#"{"receipts": [], "receipts": []}"#, Some("receipts"), "given twice"),
             (b"null", None, "send one"),
             (br#""text""#, None, "send one"),
             (b"[]", None, "send one"),

@@ -150,7 +150,7 @@ impl<'de> serde::Deserialize<'de> for FoundFields<'de> {
                     let value: &RawValue = map.next_value()?;
                     match FIELDS.iter().position(|field| *field == name) {
                         Some(at) if found.values[at].is_none() => found.values[at] = Some(value),
-                        Some(_) => return Err(A::Error::custom(format!("{name} is given twice; give it once"))),
+                        Some(at) => return Err(A::Error::duplicate_field(FIELDS[at])),
                         None if found.refused.is_none() => found.refused = Some(unknown_field(&name, &FIELDS)),
                         None => {}
                     }

@@ -206,7 +206,7 @@ impl From<Refusal> for Problem {
 impl From<&RouteError> for Refusal {
     fn from(error: &RouteError) -> Self {
         let problem = Problem::from(error);
-        Self { code: problem.code, field: None, detail: problem.detail }
+        Self { code: problem.code, field: problem.field, detail: problem.detail }
     }
 }
 

@@ -211,7 +211,7 @@ pub(super) async fn act(
             let outcomes = answers.into_iter().map(|answer| answer.map(outcome)).collect();
             DeadDone { done: count, more: false, replicas, results: Some(results(ids, outcomes)) }
         }
-        _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}")),
+        _ => return Err(Problem::bad("invalid_value", "give either {\"ids\": […]} or {\"all\": true}").at("ids")),
     };
     audit::count(done.done);
     Ok(done)

@@ -301,7 +301,7 @@ pub(crate) async fn reschedule(
     let bytes = body::whole(body, &headers, SMALL_BYTES_MAX).await?;
     let ask: RescheduleIn<'_> = fields::read(&bytes)?;
     let due = read_due(ask.delay, ask.due_at, app.clock.now())?
-        .ok_or_else(|| Problem::bad("missing_due_time", "give delay or due_at: the new due time"))?;
+        .ok_or_else(|| Problem::bad("missing_due_time", "give delay or due_at: the new due time").at("due_at"))?;
     edit(&app, &topic, &id, Edit::Reschedule(id.clone(), due)).await
 }
 
@@ -374,11 +374,11 @@ pub(crate) async fn cancel_many(
     let _turn = memory::turn_for(ask.ids.len()).await;
     if ask.if_versions.as_ref().is_some_and(|versions| versions.len() != ask.ids.len()) {
         let detail = "if_versions must have a version for each of ids, in order";
-        return Err(Problem::bad("invalid_version", detail));
+        return Err(Problem::bad("invalid_version", detail).at("if_versions"));
     }
     if ask.moved && ask.if_versions.is_none() {
         let detail = "moved needs if_versions: what changed since it was copied must stay";
-        return Err(Problem::bad("invalid_version", detail));
+        return Err(Problem::bad("invalid_version", detail).at("moved"));
     }
     let ids = read_ids(&ask.ids, bytes.len()).await?;
     let mut edits = Vec::with_capacity(ids.len());

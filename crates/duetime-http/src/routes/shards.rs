@@ -252,6 +252,8 @@ fn waiting(app: &HttpParts, topic: &TopicName, mut problem: Problem) -> Problem 
 #[schema(as = ShardCount)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShardsIn {
+    // Read so, one that is missing is named like any other field.
+    #[serde(deserialize_with = "ShardCount::deserialize")]
     #[schema(value_type = schema::ShardCountIn)]
     shards: ShardCount,
 }

@@ -356,8 +356,9 @@ async fn dead_letters_are_redriven_and_purged_by_id_or_all() {
     let all = api.post("/v1/topics/orders/dead/redrive", r#"{"all":true}"#).await.json();
     assert_eq!((&all["done"], &all["more"]), (&json!(198), &json!(false)));
     assert_eq!(api.drain().await.len(), 199);
-    for bad in ["", "{}", r#"{"ids":[],"all":true}"#, r#"{"al":true}"#] {
-        assert_eq!(api.post("/v1/topics/orders/dead/redrive", bad).await.problem().0, 400, "{bad}");
+    for (bad, field) in [("", "ids"), ("{}", "ids"), (r#"{"ids":[],"all":true}"#, "ids"), (r#"{"al":true}"#, "al")] {
+        let refused = api.post("/v1/topics/orders/dead/redrive", bad).await;
+        assert_eq!((refused.problem().0, &refused.json()["field"]), (400, &json!(field)), "{bad}");
     }
     let api = api_with_dead(20).await;
     let all = api.call("DELETE", "/v1/topics/orders/dead", "application/json", r#"{"all":true}"#).await.json();

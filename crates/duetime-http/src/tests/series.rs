@@ -62,7 +62,8 @@ async fn a_part_of_a_rule_that_is_refused_is_named_with_the_fix_alone_and_among_
         assert_eq!(results.len(), 1 + refused().len());
     }
     let twice = r#"{"id":"a","repeat":{"every":"1h","every":"2h"}}"#;
-    assert_eq!(api.enqueue(twice).await.problem(), (400, "invalid_value".to_owned()));
+    let twice = api.enqueue(twice).await;
+    assert_eq!((twice.problem().0, &twice.json()["field"]), (400, &json!("repeat.every")), "{}", twice.text);
 }
 
 #[tokio::test]

@@ -114,10 +114,17 @@ async fn another_shard_count_begins_a_resize_and_the_last_request_is_kept_while_
 #[tokio::test]
 async fn a_shard_count_that_makes_no_sense_is_refused() {
     let api = TestApi::with_orders().await;
-    for bad in [r#"{"shards":0}"#, r#"{"shards":4097}"#, r#"{"shards":-1}"#, r#"{"shards":"many"}"#, "{}"] {
+    let bounds = "shards must be 1 to 4096";
+    for (bad, said) in [
+        (r#"{"shards":0}"#, bounds),
+        (r#"{"shards":4097}"#, bounds),
+        (r#"{"shards":-1}"#, bounds),
+        (r#"{"shards":"many"}"#, bounds),
+        ("{}", "missing field"),
+    ] {
         let refused = api.put("/v1/topics/orders/shards", bad).await;
-        assert_eq!(refused.problem().0, 400, "{bad}");
-        assert!(refused.text.contains("shards must be 1 to 4096"), "{}", refused.text);
+        assert_eq!((refused.problem().0, &refused.json()["field"]), (400, &json!("shards")), "{bad}");
+        assert!(refused.text.contains(said), "{}", refused.text);
     }
     assert_eq!(api.put("/v1/topics/nope/shards", r#"{"shards":4}"#).await.problem(), (404, "unknown_topic".to_owned()));
     assert_eq!(api.get("/v1/topics/orders/shards").await.json()["epoch"], 1);

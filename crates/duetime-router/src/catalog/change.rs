@@ -217,11 +217,39 @@ impl TopicChange {
         }
         let config: TopicConfig =
             serde_json::from_value(Value::Object(merged)).map_err(|e| invalid(None, e.to_string()))?;
-        config.check().map_err(|detail| {
-            let named = detail.split([' ', '.']).next().filter(|word| self.has(word)).map(str::to_owned);
-            CatalogError::Invalid { field: named, detail }
-        })?;
-        Ok(config)
+        match config.faults().into_iter().next() {
+            Some(fault) => Err(invalid(Some(self.blamed(fault.settings)), fault.text)),
+            None => Ok(config),
+        }
+    }
+
+    /// The one of these settings to blame: the first that the change names, else the first.
+    fn blamed(&self, settings: &'static [&'static str]) -> &'static str {
+        settings.iter().find(|setting| self.has(setting)).unwrap_or(&settings[0])
+    }
+
+    /// Refuses a sink that cannot be bound, that delivers in place where the store has no streams, or that does not go with
+    /// how the topic is to deliver.
+    pub(crate) fn check_sink(
+        &self,
+        (topic, config): (&TopicName, &TopicConfig),
+        sink: &SinkRef,
+        sinks: &dyn SinkBinder,
+        has_streams: bool,
+    ) -> Result<(), CatalogError> {
+        let bound = sinks.bind(topic, sink)?;
+        let blamed = |settings: &'static [&'static str]| Some(self.blamed(settings));
+        check_delivery(config.delivery, &*bound)
+            .map_err(|fault| invalid(blamed(&["delivery", "sink"]), fault.to_owned()))?;
+        let is_in_place = bound.in_place().is_some();
+        if is_in_place && !has_streams {
+            return Err(invalid(Some("sink"), format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
+        }
+        if is_in_place && config.max_in_flight.is_some() {
+            let fault = format!("max_in_flight: sink {:?} {IN_PLACE_IS_NEVER_IN_FLIGHT}", sink.name);
+            return Err(invalid(blamed(&["max_in_flight", "sink"]), fault));
+        }
+        Ok(())
     }
 }
 
@@ -239,29 +267,6 @@ fn check_watermark(present: &TopicConfig, config: &TopicConfig) -> Result<(), Ca
 
 /// The settings that a sink is checked with.
 pub(crate) const OF_SINK: [&str; 3] = ["sink", "max_in_flight", "delivery"];
-
-/// Refuses a sink that cannot be bound, that delivers in place where the store has no streams, or that does not go with
-/// how the topic delivers.
-pub(crate) fn check_sink(
-    (topic, config): (&TopicName, &TopicConfig),
-    sink: &SinkRef,
-    sinks: &dyn SinkBinder,
-    has_streams: bool,
-) -> Result<(), CatalogError> {
-    let bound = sinks.bind(topic, sink)?;
-    check_delivery(config.delivery, &*bound).map_err(|fault| invalid(Some("delivery"), fault.to_owned()))?;
-    let is_in_place = bound.in_place().is_some();
-    if is_in_place && !has_streams {
-        return Err(invalid(Some("sink"), format!("sink {:?} {IN_PLACE_NEEDS_STREAMS}", sink.name)));
-    }
-    if is_in_place && config.max_in_flight.is_some() {
-        return Err(invalid(
-            Some("max_in_flight"),
-            format!("max_in_flight: sink {:?} {IN_PLACE_IS_NEVER_IN_FLIGHT}", sink.name),
-        ));
-    }
-    Ok(())
-}
 
 /// True if a setting is an object of its own, which is changed field by field. A sink is none: its settings belong to
 /// its name and are replaced together.
@@ -342,21 +347,29 @@ mod tests {
 
     #[test]
     fn a_refusal_names_its_field() {
-        for (text, field) in [
-            (r#"{"max_payload":-5}"#, "max_payload"),
-            (r#"{"visibility_timeout":"soon"}"#, "visibility_timeout"),
-            (r#"{"visibility_timeout":"1ms"}"#, "visibility_timeout"),
-            (r#"{"retry":{"factor":0}}"#, "retry"),
-            (r#"{"retry":{"tries":1}}"#, "retry"),
-            (r#"{"retry":["2m","8days"]}"#, "retry"),
-            (r#"{"retry":["2m","soon"]}"#, "retry"),
-            (r#"{"rate_limit":{"per_second":0}}"#, "rate_limit"),
-            (r#"{"delivery":"twice"}"#, "delivery"),
-            (r#"{"max_messages":0}"#, "max_messages"),
-            (r#"{"max_bytes":"much"}"#, "max_bytes"),
-            (r#"{"dead_to":"a b"}"#, "dead_to"),
+        for (present, text, field) in [
+            ("{}", r#"{"max_payload":-5}"#, "max_payload"),
+            ("{}", r#"{"visibility_timeout":"soon"}"#, "visibility_timeout"),
+            ("{}", r#"{"visibility_timeout":"1ms"}"#, "visibility_timeout"),
+            ("{}", r#"{"retry":{"factor":0}}"#, "retry"),
+            ("{}", r#"{"retry":{"tries":1}}"#, "retry"),
+            ("{}", r#"{"retry":["2m","8days"]}"#, "retry"),
+            ("{}", r#"{"retry":["2m","soon"]}"#, "retry"),
+            ("{}", r#"{"rate_limit":{"per_second":0}}"#, "rate_limit"),
+            ("{}", r#"{"delivery":"twice"}"#, "delivery"),
+            ("{}", r#"{"max_messages":0}"#, "max_messages"),
+            ("{}", r#"{"max_bytes":"much"}"#, "max_bytes"),
+            ("{}", r#"{"dead_to":"a b"}"#, "dead_to"),
+            // Of two that do not go together, the one that the change names.
+            ("{}", r#"{"max_in_flight":6,"delivery":"at-most-once"}"#, "max_in_flight"),
+            (r#"{"max_in_flight":6}"#, r#"{"delivery":"at-most-once"}"#, "delivery"),
+            (r#"{"max_in_flight":6}"#, r#"{"shards":7}"#, "shards"),
+            (r#"{"shards":7}"#, r#"{"max_in_flight":6}"#, "max_in_flight"),
+            (r#"{"max_bytes":"1MiB"}"#, r#"{"max_payload":"2MiB"}"#, "max_payload"),
+            (r#"{"on_expiry":"dead","delivery":"at-most-once"}"#, r#"{"sink":{"name":"shop"}}"#, "sink"),
         ] {
-            let error = change(text).apply(&TopicConfig::default()).unwrap_err();
+            let present = change(present).apply(&TopicConfig::default()).unwrap();
+            let error = change(text).apply(&present).unwrap_err();
             let CatalogError::Invalid { field: named, detail } = error else { panic!("{text}: {error}") };
             assert_eq!(named.as_deref(), Some(field), "{text}: {detail}");
             assert!(detail.contains(field), "{text}: {detail}");

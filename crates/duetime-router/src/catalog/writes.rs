@@ -6,7 +6,7 @@ use duetime_core::store::{Adopt, Adopted, Deletion};
 use duetime_core::{ChangeId, StoreError, TopicConfig, TopicName, TopicRecord};
 use tracing::warn;
 
-use crate::catalog::change::{CatalogPut, OF_SINK, TopicChange, TopicPut, check_sink};
+use crate::catalog::change::{CatalogPut, OF_SINK, TopicChange, TopicPut};
 use crate::catalog::{CONFLICTS_MAX, Catalog, dead_to};
 use crate::error::CatalogError;
 
@@ -100,7 +100,7 @@ impl Catalog {
         if let (Some(sink), Some((sinks, has_streams))) = (&config.sink, self.sinks.get())
             && (present.is_none() || OF_SINK.iter().any(|setting| change.has(setting)))
         {
-            check_sink((name, &config), sink, &**sinks, *has_streams)?;
+            change.check_sink((name, &config), sink, &**sinks, *has_streams)?;
         }
         if let Some(to) = &config.dead_to
             && (present.is_none() || change.has("dead_to"))

@@ -232,8 +232,8 @@ impl ConfigRules<'_> {
 
     /// Checks the settings of a topic in the section `path`; `name`: its own, or one that it may have.
     fn topic(&mut self, path: &[&str], name: Option<TopicName>, topic: &TopicConfig, sinks: &CheckedSinks<'_>) {
-        for (key, fault) in topic.faults() {
-            self.add(&[path, &[key]].concat(), fault);
+        for fault in topic.faults() {
+            self.add(&[path, &fault.settings[..1]].concat(), fault.text);
         }
         let Some(sink) = &topic.sink else { return };
         let path = [path, &["sink"]].concat();

@@ -109,7 +109,7 @@ fn declared(lines: &ConfigLines, name: &str, value: &Value) -> DeclaredTopic {
     let read = read::section::<TopicConfig>(table);
     faults.extend(read.faults);
     let config = read.value.unwrap_or_default();
-    let senseless = config.faults().into_iter().map(|(key, fault)| (vec![key.to_owned()], fault));
+    let senseless = config.faults().into_iter().map(|fault| (vec![fault.settings[0].to_owned()], fault.text));
     let known: Vec<Vec<String>> = faults.iter().map(|(path, _)| path.clone()).collect();
     faults.extend(senseless.filter(|(path, _)| !known.contains(path)));
     let complaint = |(path, text): ConfigFault| {

@@ -67,15 +67,15 @@ impl RecordKind {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Full`].
+    /// [`StoreError::RecordLimit`].
     pub fn check_length(self, new: Option<&str>) -> Result<(), StoreError> {
         let most = self.bytes_max();
         if new.is_none_or(|text| text.len() <= most) {
             return Ok(());
         }
-        Err(StoreError::Full(match self {
+        Err(StoreError::RecordLimit(match self {
             Self::Plan => format!("a bulk plan has {most} bytes at most"),
-            Self::Sink => format!("a sink has {most} bytes at most with its settings"),
+            Self::Sink => format!("a sink has {most} bytes at most with its settings; shorten them"),
         }))
     }
 
@@ -83,9 +83,13 @@ impl RecordKind {
     #[must_use]
     pub fn too_many(self) -> StoreError {
         let most = self.most();
-        StoreError::Full(match self {
-            Self::Plan => format!("there are {most} bulk plans already; delete some that have ended"),
-            Self::Sink => format!("{most} sinks were put by the API already; delete one that no topic needs"),
+        StoreError::RecordLimit(match self {
+            Self::Plan => format!("{most} bulk plans are kept at most; delete some that have ended"),
+            Self::Sink => {
+                format!(
+                    "{most} sinks that were put by the API are kept at most; delete one that no topic delivers through"
+                )
+            }
         })
     }
 }
@@ -114,7 +118,8 @@ pub trait RecordStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// [`StoreError::Conflict`]: it is another by now (which may be `new` itself, when an answer was lost), or `new` has a
     /// version that is not above [`Records::last_version`].
-    /// [`StoreError::Full`]: there are [`RecordKind::most`] already, or `new` is longer than [`RecordKind::bytes_max`].
+    /// [`StoreError::RecordLimit`]: there are [`RecordKind::most`] already, or `new` is longer than
+    /// [`RecordKind::bytes_max`]. [`StoreError::Full`]: the store has no memory for it.
     async fn swap_record(
         &self,
         kind: RecordKind,

@@ -20,6 +20,10 @@ pub enum StoreError {
     /// No memory for another message; nothing was written. The producer must slow down.
     #[error("store is full: {0}")]
     Full(String),
+    /// As many small records of a kind are kept as may be, or one is too long; nothing was written. The text says what to
+    /// do.
+    #[error("{0}")]
+    RecordLimit(String),
     /// The caller's routing record is old, or of a change that the store has forgotten; here is the present one.
     #[error("routing record of epoch {} is the present one", .0.epoch)]
     Stale(Box<Routing>),
@@ -89,9 +93,10 @@ impl StoreError {
     }
 
     /// All that [`Self::kind`] answers: labels that a metric has from the start.
-    pub const KINDS: [&str; 16] = [
+    pub const KINDS: [&str; 17] = [
         "unavailable",
         "full",
+        "record_limit",
         "stale",
         "not_ready",
         "unknown_shard",
@@ -129,6 +134,7 @@ impl StoreError {
         match self {
             Self::Unavailable { .. } => "unavailable",
             Self::Full(_) => "full",
+            Self::RecordLimit(_) => "record_limit",
             Self::Stale(_) => "stale",
             Self::NotReady(_) => "not_ready",
             Self::UnknownShard(_) => "unknown_shard",

@@ -218,6 +218,9 @@ impl From<&StoreError> for Problem {
                 "store_full",
                 "slow down, and let the backlog drain or give the store more room",
             ),
+            StoreError::RecordLimit(said) => {
+                return Self::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", said.as_str());
+            }
             StoreError::Unavailable { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "store_unavailable",

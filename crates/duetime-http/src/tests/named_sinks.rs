@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use duetime_core::{NamedSink, NamedSinks, SinkRecord, SinkRef, SinkRefusal, TopicName};
+use duetime_core::records::SINKS_MAX;
+use duetime_core::{NamedSink, NamedSinks, RecordKind, RecordStore, SinkRecord, SinkRef, SinkRefusal, TopicName};
 use duetime_router::PutSinks;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -140,6 +141,20 @@ async fn a_sink_that_cannot_be_used_or_is_used_is_left_as_it_is() {
     assert!(used.text.contains("orders") && api.get("/v1/sinks/hook").await.json()["topics"] == 1);
     assert_eq!(api.put("/v1/topics/orders", r#"{"sink":null}"#).await.status, 200);
     assert_eq!(api.delete("/v1/sinks/hook").await.status, 200);
+}
+
+#[tokio::test]
+async fn one_sink_more_than_are_kept_is_refused_until_another_is_deleted() {
+    let api = TestApi::new().await;
+    for n in 0..SINKS_MAX {
+        api.store.swap_record(RecordKind::Sink, &format!("hook-{n}"), None, Some("{}")).await.unwrap();
+    }
+    let refused = api.put("/v1/sinks/more", HOOK).await;
+    assert_eq!(refused.problem(), (507, "store_full".to_owned()));
+    let said = "256 sinks that were put by the API are kept at most; delete one that no topic delivers through";
+    assert_eq!(refused.json()["detail"], said);
+    assert_eq!(api.delete("/v1/sinks/hook-0").await.status, 200);
+    assert_eq!(api.put("/v1/sinks/more", HOOK).await.status, 201);
 }
 
 #[tokio::test]

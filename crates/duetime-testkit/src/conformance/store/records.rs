@@ -55,12 +55,12 @@ pub async fn records_are_bounded_in_length_and_number(factory: &dyn StoreFactory
             }
             assert!(made.len() <= kind.most());
         };
-        assert!(matches!(full, StoreError::Full(_)), "{full:?}");
+        assert!(matches!(full, StoreError::RecordLimit(_)), "{full:?}");
         assert!(store.records(kind).await.unwrap().by_name.len() <= kind.most());
         // One that is there may still change, and one that is removed makes way for another.
         store.swap_record(kind, &made[0], Some(&long), Some("short")).await.unwrap();
         let longer = store.swap_record(kind, &made[0], Some("short"), Some(&"x".repeat(kind.bytes_max() + 1))).await;
-        assert!(matches!(longer, Err(StoreError::Full(_))), "{longer:?}");
+        assert!(matches!(longer, Err(StoreError::RecordLimit(_))), "{longer:?}");
         store.swap_record(kind, &made[0], Some("short"), None).await.unwrap();
         for name in &made[1..] {
             store.swap_record(kind, name, Some(&long), None).await.unwrap();

@@ -73,8 +73,32 @@ impl Client {
         if_version: Option<u64>,
         tries: bool,
     ) -> Result<NamedSink, ClientError> {
+        self.put_sink_as(name, config, if_version, &format!("try={tries}")).await
+    }
+
+    /// What the node would answer to the same, trying the sink; nothing is put.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_sink`].
+    pub async fn put_sink_dry_run(
+        &self,
+        name: &str,
+        config: &Map<String, Value>,
+        if_version: Option<u64>,
+    ) -> Result<NamedSink, ClientError> {
+        self.put_sink_as(name, config, if_version, "dry_run=true").await
+    }
+
+    async fn put_sink_as(
+        &self,
+        name: &str,
+        config: &Map<String, Value>,
+        if_version: Option<u64>,
+        how: &str,
+    ) -> Result<NamedSink, ClientError> {
         let only_if = if_version.map(|version| format!("&if_version={version}")).unwrap_or_default();
-        self.send_json(Method::PUT, &format!("/v1/sinks/{}?try={tries}{only_if}", part(name)), config).await
+        self.send_json(Method::PUT, &format!("/v1/sinks/{}?{how}{only_if}", part(name)), config).await
     }
 
     /// Deletes a sink that was put and that no topic delivers through.

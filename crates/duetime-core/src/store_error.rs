@@ -20,8 +20,8 @@ pub enum StoreError {
     /// No memory for another message; nothing was written. The producer must slow down.
     #[error("store is full: {0}")]
     Full(String),
-    /// As many small records of a kind are kept as may be, or one is too long; nothing was written. The text says what to
-    /// do.
+    /// As many small records of a kind are kept as may be, or one is too long; nothing was written. The text says what
+    /// to do.
     #[error("{0}")]
     RecordLimit(String),
     /// The caller's routing record is old, or of a change that the store has forgotten; here is the present one.

@@ -226,8 +226,8 @@ impl TopicConfig {
         let (settings, text): (&'static [&'static str], String) = if max == 0 {
             (&["max_in_flight"], "max_in_flight must be 1 or more; leave it out for no limit".to_owned())
         } else if self.delivery == DeliveryMode::AtMostOnce {
-            let text = "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could be \
-                        counted; leave it out";
+            let text = "max_in_flight needs delivery = \"at-least-once\": at most once, nothing is settled that could \
+                        be counted; leave it out";
             (&["max_in_flight", "delivery"], text.to_owned())
         } else if let ShardCount::Fixed(shards) = self.shards
             && shards > max

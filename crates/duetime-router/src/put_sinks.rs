@@ -51,6 +51,8 @@ pub struct SinkPut {
     pub topics: Vec<(TopicName, SinkRef)>,
     /// Whether it is tried before.
     pub tries: bool,
+    /// Everything is checked, and nothing is written.
+    pub dry_run: bool,
     /// The token that puts it.
     pub by: Option<String>,
 }
@@ -112,8 +114,8 @@ impl PutSinks {
         }
     }
 
-    /// Puts a sink: its record as it was put, and whether there was none of that name. This node has it after its next
-    /// look at the store, and somebody else may have changed it again by then.
+    /// Puts a sink: its record as it was put, or would be, and whether there was none of that name. This node has it
+    /// after its next look at the store, and somebody else may have changed it again by then.
     ///
     /// # Errors
     ///
@@ -125,7 +127,7 @@ impl PutSinks {
             let (by, config) = (put.by.clone(), put.config.clone());
             Some(SinkRecord { version, changed_at_ms: self.clock.now().as_millis(), by, config })
         };
-        let (was, record) = self.swap(&put.name, put.if_version, new).await?;
+        let (was, record) = self.swap(&put.name, put.if_version, put.dry_run, new).await?;
         Ok((record.expect("one is put"), was.is_none()))
     }
 
@@ -136,7 +138,7 @@ impl PutSinks {
     /// As [`Self::put`].
     pub async fn delete(&self, name: &str, if_version: Option<u64>) -> Result<(), PutSinkError> {
         self.check_name(name)?;
-        match self.swap(name, if_version, |_| None).await? {
+        match self.swap(name, if_version, false, |_| None).await? {
             (Some(_), _) => Ok(()),
             (None, _) => Err(PutSinkError::Unknown),
         }
@@ -147,6 +149,7 @@ impl PutSinks {
         &self,
         name: &str,
         if_version: Option<u64>,
+        dry_run: bool,
         new: impl Fn(u64) -> Option<SinkRecord>,
     ) -> Result<(Option<String>, Option<SinkRecord>), PutSinkError> {
         let mut tries = 0;
@@ -164,6 +167,14 @@ impl PutSinks {
                 return Ok((None, None));
             }
             let text = new.as_ref().map(|record| serde_json::to_string(record).expect("plain data"));
+            if dry_run {
+                RecordKind::Sink.check_length(text.as_deref())?;
+                // What was seen is not among the records any more.
+                if seen.is_none() && records.by_name.len() >= RecordKind::Sink.most() {
+                    return Err(RecordKind::Sink.too_many().into());
+                }
+                return Ok((seen, new));
+            }
             match self.store.swap_record(RecordKind::Sink, name, seen.as_deref(), text.as_deref()).await {
                 Ok(()) => return Ok((seen, new)),
                 Err(StoreError::Conflict) if tries < CONFLICTS_MAX => tries += 1,

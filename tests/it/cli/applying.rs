@@ -119,6 +119,9 @@ async fn a_sink_that_is_refused_keeps_nothing_else_from_being_applied() {
          [sinks.far]\ntype = \"http\"\nurl = \"https://far.example\"\n[sinks.good]\ntype = \"log\"\n\
          [topics.lost]\nsink = { name = \"far\" }\n[topics.orders]\nsink = { name = \"good\" }\n",
     );
+    let dry = ["allows no target at https://far.example", "lost: its sink far would not be put"];
+    to(&node, &["apply", &file, "--dry-run"]).refused(1, &dry);
+    to(&node, &["sink", "show", "good"]).refused(1, &["good"]);
     // The node, which is not sent what is secret, would refuse the one; which targets it allows it alone knows.
     let said = to(&node, &["apply", &file, "--yes"])
         .refused(1, &["sink far: ", "allows no target at https://far.example", "lost: its sink far was not put"]);

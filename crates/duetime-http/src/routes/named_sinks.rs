@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
+use crate::audit;
 use crate::auth::Caller;
 use crate::json::fields;
 use crate::json::path::Query;
@@ -220,11 +221,13 @@ pub(crate) async fn get(
 ///
 /// Creates it or replaces all of its settings. It is kept in the store, and all nodes have it within about a second,
 /// without a restart. It is tried before, from the answering node. What is in flight ends through the sink as it was;
-/// secrets are read again. Only where the node's file has it enabled, within what that allows.
+/// secrets are read again. Only where the node's file has it enabled, within what that allows. A dry run has the same
+/// answer, and changes nothing.
 #[utoipa::path(
     put, path = "/v1/sinks/{sink}", tag = "operations", operation_id = "put_sink",
     security(("token" = ["admin"])),
     params(
+        ("dry_run" = inline(Option<bool>), Query, description = "Check it, and put nothing; default false"),
         ("if_version" = inline(Option<u64>), Query, description = "Only if it is this `version` of it; 0: only if there is none"),
         ("try" = inline(Option<bool>), Query, description = "Connect to the target before; default true"),
     ),
@@ -248,14 +251,18 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     body::json_only(&headers)?;
     check_admin(&caller, &sink)?;
-    let query = Query::read(query.as_deref(), &["if_version", "try"])?;
+    let query = Query::read(query.as_deref(), &["dry_run", "if_version", "try"])?;
+    let dry_run = query.flag("dry_run")?;
+    if dry_run {
+        audit::because("dry run");
+    }
     let tries = query.get("try", true, |text| text.parse().map_err(|_| "give true or false".to_owned()))?;
     let if_version = if_version(&query)?;
     let config: Map<String, Value> = fields::read(&body::whole(body, &headers, SINK_BYTES_MAX).await?)?;
     check_name(&sink)?;
     app.catalog.refresh().await?;
     let (topics, by) = (topics_of(&app, &sink), caller.name().map(str::to_owned));
-    let put = SinkPut { name: sink.clone(), config, if_version, topics, tries, by };
+    let put = SinkPut { name: sink.clone(), config, if_version, topics, tries, dry_run, by };
     let put = to_its_end({
         let app = app.clone();
         async move { app.put_sinks.put(&put).await }
@@ -264,7 +271,8 @@ pub(crate) async fn put(
     app.catalog.refresh().await?;
     let is_it = |one: &NamedSink| one.record.as_ref() == Some(&record);
     let found = app.put_sinks.all().into_iter().find(|one| one.name == sink && is_it(one));
-    // Somebody else has changed or deleted it since: what was put is answered, and whoever holds its version is told.
+    // A dry run; or somebody else has changed or deleted it since: what was put is answered, and whoever holds its
+    // version is told.
     let kind = record.config.get("type").and_then(Value::as_str).map(str::to_owned);
     let put = || NamedSink { name: sink, kind, record: Some(record), is_of_file: false, fault: None };
     let view = NamedSinkView::new(found.unwrap_or_else(put), &topics_by_sink(&app, &caller));

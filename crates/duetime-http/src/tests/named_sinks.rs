@@ -130,6 +130,8 @@ async fn a_sink_that_cannot_be_used_or_is_used_is_left_as_it_is() {
         let answer = api.put(path, body).await;
         assert_eq!(answer.problem(), (problem.0, problem.1.to_owned()), "{path} {body}");
         assert_eq!(answer.json()["field"], field, "{path} {body}");
+        let dry = api.put(&format!("{path}{}dry_run=true", if path.contains('?') { "&" } else { "?" }), body).await;
+        assert_eq!(dry.json()["detail"], answer.json()["detail"], "{path} {body}");
     }
     assert_eq!(api.delete("/v1/sinks/shop").await.problem(), (409, "sink_of_file".to_owned()));
     assert_eq!(api.put("/v1/sinks/hook?try=false", r#"{"url":"silent"}"#).await.status, 201);
@@ -144,6 +146,24 @@ async fn a_sink_that_cannot_be_used_or_is_used_is_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_dry_run_is_answered_as_a_put_and_changes_nothing() {
+    let api = TestApi::new().await;
+    let seen = async || api.get("/v1/sinks").await.json();
+    let before = seen().await;
+    let dry = api.put("/v1/sinks/hook?dry_run=true", HOOK).await;
+    assert_eq!(seen().await, before);
+    let made = api.put("/v1/sinks/hook", HOOK).await;
+    assert_eq!((dry.status, dry.json()), (made.status, made.json()));
+    let before = seen().await;
+    let other = r#"{"type":"log"}"#;
+    assert_eq!(api.put("/v1/sinks/hook?dry_run=true&if_version=1", other).await.status, 200);
+    assert_eq!(api.put("/v1/sinks/hook?dry_run=true&if_version=2", other).await.problem().1, "changed");
+    assert_eq!(seen().await, before);
+    let audit = api.get("/v1/audit?operation=put_sink&limit=1").await.json();
+    assert_eq!(audit["entries"][0]["reason"], "dry run", "{audit}");
+}
+
+#[tokio::test]
 async fn one_sink_more_than_are_kept_is_refused_until_another_is_deleted() {
     let api = TestApi::new().await;
     for n in 0..SINKS_MAX {
@@ -153,6 +173,7 @@ async fn one_sink_more_than_are_kept_is_refused_until_another_is_deleted() {
     assert_eq!(refused.problem(), (507, "store_full".to_owned()));
     let said = "256 sinks that were put by the API are kept at most; delete one that no topic delivers through";
     assert_eq!(refused.json()["detail"], said);
+    assert_eq!(api.put("/v1/sinks/more?dry_run=true", HOOK).await.json()["detail"], said);
     assert_eq!(api.delete("/v1/sinks/hook-0").await.status, 200);
     assert_eq!(api.put("/v1/sinks/more", HOOK).await.status, 201);
 }

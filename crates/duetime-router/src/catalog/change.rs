@@ -228,8 +228,8 @@ impl TopicChange {
         settings.iter().find(|setting| self.has(setting)).unwrap_or(&settings[0])
     }
 
-    /// Refuses a sink that cannot be bound, that delivers in place where the store has no streams, or that does not go with
-    /// how the topic is to deliver.
+    /// Refuses a sink that cannot be bound, that delivers in place where the store has no streams, or that does not go
+    /// with how the topic is to deliver.
     pub(crate) fn check_sink(
         &self,
         (topic, config): (&TopicName, &TopicConfig),

@@ -30,7 +30,8 @@ pub struct ApplyArgs {
     /// A file with sections `[topics.NAME]` and `[sinks.NAME]`, such as a node's configuration; its other sections are left
     /// out, and so are sinks where the node takes none by the API.
     file: PathBuf,
-    /// Show what differs and change nothing; exit status 2 where something does.
+    /// Show what differs and change nothing; the node checks the sinks, and tries them. Exit status 2 where something
+    /// differs.
     #[arg(long)]
     dry_run: bool,
     /// Do not ask before anything is changed.
@@ -97,10 +98,12 @@ fn differences(declared: &Declared, present: Vec<Topic>, args: &ApplyArgs) -> an
     Ok(diffs)
 }
 
-/// `left`: messages that may still go with topics that are deleted.
-async fn carry_out(client: &Client, diff: &Diff, left: &mut u64) -> anyhow::Result<()> {
+/// `left`: messages that may still go with topics that are deleted. A dry run asks the node about sinks alone, and
+/// changes nothing.
+async fn carry_out(client: &Client, diff: &Diff, dry_run: bool, left: &mut u64) -> anyhow::Result<()> {
     let topic = match &diff.of {
-        Named::Sink(name) => return sinks::put(client, name, diff).await,
+        Named::Sink(name) => return sinks::put(client, name, diff, dry_run).await,
+        Named::Topic(_) if dry_run => return Ok(()),
         Named::Topic(name) => name,
     };
     match diff.action {
@@ -182,8 +185,8 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
             output::count(doomed, "message")
         );
     }
-    if differs && !args.dry_run {
-        if !args.yes {
+    if differs {
+        if !args.yes && !args.dry_run {
             confirm(&diffs)?;
         }
         let mut left = args.at_most;
@@ -192,9 +195,10 @@ pub async fn run(args: ApplyArgs) -> anyhow::Result<u8> {
         for diff in diffs.iter_mut().filter(|diff| diff.is_difference()) {
             let done = match diff.needs_sink().filter(|name| not_put.contains(*name)) {
                 Some(name) => Err(anyhow!(
-                    "its sink {name} was not put, so it stays as it is; mend what is said of the sink, and apply again"
+                    "its sink {name} {}, so it stays as it is; mend what is said of the sink, and apply again",
+                    if args.dry_run { "would not be put" } else { "was not put" }
                 )),
-                None => carry_out(&client, diff, &mut left).await,
+                None => carry_out(&client, diff, args.dry_run, &mut left).await,
             };
             if let Err(error) = done {
                 not_put.extend(diff.sink());

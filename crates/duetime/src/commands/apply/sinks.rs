@@ -59,9 +59,14 @@ fn compared(declared: &DeclaredSink, present: Option<&NamedSink>, by_api: bool) 
     Diff { changes, whole: wanted.clone(), version, ..diff(action) }
 }
 
-/// Puts a sink, if it is still the one that the file was compared with.
-pub(super) async fn put(client: &Client, name: &str, diff: &Diff) -> anyhow::Result<()> {
-    let put = client.put_sink(name, &diff.whole, diff.version, true).await?;
+/// Puts a sink, if it is still the one that the file was compared with; in a dry run the node checks it, and puts
+/// nothing.
+pub(super) async fn put(client: &Client, name: &str, diff: &Diff, dry_run: bool) -> anyhow::Result<()> {
+    let put = if dry_run {
+        client.put_sink_dry_run(name, &diff.whole, diff.version).await?
+    } else {
+        client.put_sink(name, &diff.whole, diff.version, true).await?
+    };
     match put.problem {
         None => Ok(()),
         Some(problem) => bail!("it was put, and the node cannot use it: {problem}"),

@@ -239,8 +239,13 @@ impl NamedSinks for NodeSinks {
             return Ok(());
         }
         for (topic, sink) in topics {
-            let refused =
-                |fault: String| format!("the topic {:?} could not deliver through it: {fault}", topic.as_str());
+            let refused = |fault: String| {
+                format!(
+                    "the topic {:?} could not deliver through it: {fault}; put it under a new name, and give the topic \
+                     that sink with settings that fit",
+                    topic.as_str()
+                )
+            };
             let bound = target.clone().bind(topic, &sink.settings);
             bound.map_err(|fault| SinkRefusal::Unusable(refused(fault)))?;
         }

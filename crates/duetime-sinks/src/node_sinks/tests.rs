@@ -124,6 +124,7 @@ async fn a_sink_is_not_put_where_a_topic_could_not_deliver_through_it_any_more()
     let config = json!({"type": "log"}).as_object().unwrap().clone();
     let Err(SinkRefusal::Unusable(said)) = sinks.check(&config, &topics, true).await else { panic!() };
     assert!(said.contains("\"orders\"") && said.contains("\"path\""), "{said}");
+    assert!(said.contains("put it under a new name"), "{said}");
     assert_eq!(sinks.check(&config, &topics, false).await, Ok(()));
 }
 

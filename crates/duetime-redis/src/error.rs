@@ -92,7 +92,10 @@ impl Failure {
 
 /// What is said of a call that came too late, and was not carried out.
 pub(crate) fn late(ms: &str) -> String {
-    format!("redis took the call up {ms} ms after its end; see whether it is overloaded, or a clock was set")
+    format!(
+        "redis took the call up {ms} ms after its end; see whether it is overloaded, this process stood still, or a \
+         clock was set"
+    )
 }
 
 /// Slot and address of a redirection.

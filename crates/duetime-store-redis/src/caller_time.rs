@@ -17,7 +17,8 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(NEVER_MS)
 }
 
-/// The caller's time: its clock goes on while a call waits to be sent again.
+/// The caller's time: its clock goes on while a call waits to be sent, or to be sent again. It is made before anything is
+/// done for the call, and once for a batch in parts: the last is sent with the time it is by then, whoever stood still.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallerTime {
     now: Timestamp,
@@ -39,5 +40,19 @@ impl CallerTime {
     pub(crate) fn millis(self) -> i64 {
         let waited = self.began.elapsed();
         if waited > OLD_AFTER { self.now.plus(waited).as_millis() } else { self.now.as_millis() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_sent_after_a_stall_has_the_time_after_it() {
+        let present = CallerTime::new(Timestamp::from_millis(1_000_000));
+        tokio::time::advance(OLD_AFTER).await;
+        assert_eq!(present.millis(), 1_000_000);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(present.millis(), 1_010_500);
     }
 }

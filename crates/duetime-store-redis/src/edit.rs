@@ -22,15 +22,16 @@ pub(crate) async fn change(
     batch: &[Edit],
 ) -> Result<BatchReply<Edited>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(batch.len()), None);
+    let present = CallerTime::new(now);
     for run in batch.chunk_by(Edit::is_one_step) {
         for part in run.chunks(BATCH_ITEMS_MAX) {
             let before = answers.len();
             let reached = match part[0] {
-                Edit::Cancel(_) | Edit::CancelGone(_) => cancel(calls, shard, now, part, &mut answers).await?,
+                Edit::Cancel(_) | Edit::CancelGone(_) => cancel(calls, shard, present, part, &mut answers).await?,
                 Edit::CancelIf { .. } | Edit::TakeOut { .. } => {
-                    cancel_if(calls, shard, now, part, &mut answers).await?
+                    cancel_if(calls, shard, present, part, &mut answers).await?
                 }
-                Edit::Reschedule(..) => reschedule(calls, shard, now, part, &mut answers).await?,
+                Edit::Reschedule(..) => reschedule(calls, shard, present, part, &mut answers).await?,
             };
             replicas = fewest(replicas, reached);
             if answers.len() != before + part.len() {
@@ -44,11 +45,11 @@ pub(crate) async fn change(
 async fn cancel(
     calls: &Calls,
     shard: &Shard,
-    now: Timestamp,
+    present: CallerTime,
     part: &[Edit],
     answers: &mut Vec<Edited>,
 ) -> Result<Option<u32>, StoreError> {
-    let (call, present) = (calls.replies.call(shard), CallerTime::new(now));
+    let call = calls.replies.call(shard);
     let run = |script, notes| {
         let call = &call;
         let fill = move |cmd: &mut Cmd, sending: &Sending| name_ids(cmd, part, notes, &call.named(sending));
@@ -71,13 +72,13 @@ async fn cancel(
 async fn cancel_if(
     calls: &Calls,
     shard: &Shard,
-    now: Timestamp,
+    present: CallerTime,
     part: &[Edit],
     answers: &mut Vec<Edited>,
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_versions(cmd, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.cancel_if, CallerTime::new(now));
+    let script = &calls.scripts.home.cancel_if;
     let doing = "cancel messages that did not change";
     let (reply, reached) = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill).await?;
     read_cancelled_if(part.len(), reply, answers)?;
@@ -87,13 +88,13 @@ async fn cancel_if(
 async fn reschedule(
     calls: &Calls,
     shard: &Shard,
-    now: Timestamp,
+    present: CallerTime,
     part: &[Edit],
     answers: &mut Vec<Edited>,
 ) -> Result<Option<u32>, StoreError> {
     let call = calls.replies.call(shard);
     let fill = |cmd: &mut Cmd, sending: &Sending| name_moments(calls, cmd, shard, part, &call.named(sending));
-    let (script, present) = (&calls.scripts.home.reschedule, CallerTime::new(now));
+    let script = &calls.scripts.home.reschedule;
     let run = calls.on_shard_confirmed("reschedule messages", script, shard, present, Some(&call), fill);
     let (reply, reached) = run.await?;
     read_rescheduled(part.len(), reply, answers)?;

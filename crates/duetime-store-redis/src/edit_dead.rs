@@ -26,11 +26,12 @@ pub(crate) async fn edit_dead(
     edits: &[DeadEdit],
 ) -> Result<BatchReply<DeadEdited>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(edits.len()), None);
+    let present = CallerTime::new(now);
     for part in parts(edits, BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
         let tails = tails(part);
         let fill = |cmd: &mut Cmd, sending: &Sending| name(calls, cmd, shard, (part, &tails), &call.named(sending));
-        let (script, present) = (script_of(&calls.scripts.home, part), CallerTime::new(now));
+        let script = script_of(&calls.scripts.home, part);
         let doing = "change dead letters";
         let run = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill);
         let (reply, reached) = run.await.map_err(|error| call.judged(doing, error))?;
@@ -47,11 +48,11 @@ pub(crate) async fn edit_dead_at_source(
     now: Timestamp,
     edits: &[DeadEdit],
 ) -> Result<Vec<Lookup<DeadEdited>>, StoreError> {
-    let mut all = Vec::with_capacity(edits.len());
+    let (mut all, present) = (Vec::with_capacity(edits.len()), CallerTime::new(now));
     for part in parts(edits, OLD_ITEMS_MAX) {
         let tails = tails(part);
         let fill = |cmd: &mut Cmd, named: &Named| name(calls, cmd, shard, (part, &tails), named);
-        let (script, present) = (script_of(&calls.scripts.source, part), CallerTime::new(now));
+        let script = script_of(&calls.scripts.source, part);
         let doing = "change dead letters at the source shard";
         let (found, reply) = at_source(calls, doing, script, shard, present, part.len(), fill).await?;
         let done = if found.is_any_there() { read_all(reply)? } else { Vec::new() };

@@ -79,12 +79,12 @@ pub(crate) async fn schedule(
     now: Timestamp,
     batch: &[Enqueue],
 ) -> Result<Vec<Enqueued>, StoreError> {
-    let mut answers = Vec::with_capacity(batch.len());
+    let (mut answers, present) = (Vec::with_capacity(batch.len()), CallerTime::new(now));
     for part in batch.chunks(BATCH_ITEMS_MAX) {
         let all = Summary::of(part);
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_batch(calls, cmd, shard, part, &all, &call.named(sending));
-        let (script, present) = (&calls.scripts.home.enqueue, CallerTime::new(now));
+        let script = &calls.scripts.home.enqueue;
         let run = calls.on_shard_confirmed(DOING, script, shard, present, Some(&call), fill);
         let (reply, replicas) = run.await.map_err(|error| call.judged(DOING, error))?;
         read(part.iter(), reply, replicas, &mut answers)?;

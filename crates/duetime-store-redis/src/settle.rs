@@ -69,13 +69,14 @@ pub(crate) async fn settle_claims(
     waits: AckWait,
 ) -> Result<BatchReply<Settled>, StoreError> {
     let (mut answers, mut replicas) = (vec![Settled::Expired; batch.len()], None);
+    let present = CallerTime::new(now);
     // A score that no claim can have proves nothing, whatever message happens to have it.
     let proofs: Vec<usize> = (0..batch.len()).filter(|at| proves(batch[*at].score)).collect();
     for part in parts(&proofs, batch) {
         if part.iter().all(|at| batch[*at].action == Settlement::Ack) {
-            replicas = fewest(replicas, ack(calls, shard, now, batch, part, waits, &mut answers).await?);
+            replicas = fewest(replicas, ack(calls, shard, present, batch, part, waits, &mut answers).await?);
         } else {
-            let reached = settle_mixed(calls, shard, now, batch, part, waits, &mut answers).await?;
+            let reached = settle_mixed(calls, shard, present, batch, part, waits, &mut answers).await?;
             replicas = fewest(replicas, reached);
         }
     }
@@ -85,7 +86,7 @@ pub(crate) async fn settle_claims(
 async fn ack(
     calls: &Calls,
     shard: &Shard,
-    now: Timestamp,
+    present: CallerTime,
     batch: &[Settle],
     part: &[usize],
     waits: AckWait,
@@ -103,7 +104,7 @@ async fn ack(
             }
         }
     };
-    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, CallerTime::new(now), waits, None, fill);
+    let run = settling(calls, ("ack messages", &calls.scripts.ack), shard, present, waits, None, fill);
     let (reply, reached) = run.await?;
     match reply {
         Value::Int(1) => order.iter().for_each(|at| answers[*at] = Settled::Ok),
@@ -115,7 +116,7 @@ async fn ack(
 async fn settle_mixed(
     calls: &Calls,
     shard: &Shard,
-    now: Timestamp,
+    present: CallerTime,
     batch: &[Settle],
     part: &[usize],
     waits: AckWait,
@@ -127,7 +128,7 @@ async fn settle_mixed(
         cmd.arg(part.len());
         part.iter().for_each(|at| name(cmd, &batch[*at]));
     };
-    let (script, present) = (&calls.scripts.home.settle, CallerTime::new(now));
+    let script = &calls.scripts.home.settle;
     let (reply, reached) = settling(calls, ("settle claims", script), shard, present, waits, Some(&call), fill).await?;
     read_outcomes(reply, part, answers)?;
     Ok(reached)
@@ -168,10 +169,11 @@ pub(crate) async fn settle_dead_letters(
     action: DeadAction,
 ) -> Result<BatchReply<bool>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(ids.len()), None);
+    let present = CallerTime::new(now);
     for part in ids.chunks(BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| name_dead(calls, cmd, shard, part, action, &call.named(sending));
-        let (script, present) = (&calls.scripts.home.settle_dead, CallerTime::new(now));
+        let script = &calls.scripts.home.settle_dead;
         let run = calls.on_shard_confirmed("settle dead letters", script, shard, present, Some(&call), fill);
         let (done, reached) = run.await?;
         replicas = fewest(replicas, reached);

@@ -90,14 +90,13 @@ pub(crate) async fn schedule_at_source(
     now: Timestamp,
     batch: &[Enqueue],
 ) -> Result<Vec<Lookup<Enqueued>>, StoreError> {
-    let mut all = Vec::with_capacity(batch.len());
+    let (mut all, present) = (Vec::with_capacity(batch.len()), CallerTime::new(now));
     for part in batch.chunks(BATCH_ITEMS_MAX) {
         let summary = Summary::of(part);
         let fill = |cmd: &mut Cmd, named: &Named| enqueue::name_batch(calls, cmd, shard, part, &summary, named);
         let script = &calls.scripts.source.enqueue;
         let (found, reply) =
-            at_source(calls, "enqueue at the source shard", script, shard, CallerTime::new(now), part.len(), fill)
-                .await?;
+            at_source(calls, "enqueue at the source shard", script, shard, present, part.len(), fill).await?;
         let there = found.there(part);
         let mut answers = Vec::with_capacity(there.len());
         if !there.is_empty() {
@@ -115,7 +114,7 @@ pub(crate) async fn change_at_source(
     now: Timestamp,
     batch: &[Edit],
 ) -> Result<Vec<Lookup<Edited>>, StoreError> {
-    let mut all = Vec::with_capacity(batch.len());
+    let (mut all, present) = (Vec::with_capacity(batch.len()), CallerTime::new(now));
     for run in batch.chunk_by(Edit::is_one_step) {
         for part in run.chunks(OLD_ITEMS_MAX) {
             let mut answers = Vec::new();
@@ -132,7 +131,7 @@ pub(crate) async fn change_at_source(
                 Edit::CancelIf { .. } | Edit::TakeOut { .. } => edit::name_versions(cmd, part, named),
                 Edit::Reschedule(..) => edit::name_moments(calls, cmd, shard, part, named),
             };
-            let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
+            let (found, reply) = at_source(calls, doing, script, shard, present, part.len(), fill).await?;
             let there = found.there(part).len();
             if there > 0 {
                 match part[0] {
@@ -182,9 +181,8 @@ pub(crate) async fn settle_claims_at_source(
     now: Timestamp,
     batch: &[Settle],
 ) -> Result<Vec<Lookup<Settled>>, StoreError> {
-    let mut all = Vec::with_capacity(batch.len());
+    let (mut all, present) = (Vec::with_capacity(batch.len()), CallerTime::new(now));
     for part in batch.chunks(OLD_ITEMS_MAX) {
-        let present = CallerTime::new(now);
         let fill = |cmd: &mut Cmd, named: &Named| {
             named.add(cmd);
             cmd.arg(part.len());
@@ -210,12 +208,12 @@ pub(crate) async fn settle_dead_letters_at_source(
     ids: &[MessageId],
     action: DeadAction,
 ) -> Result<Vec<Lookup<bool>>, StoreError> {
-    let mut all = Vec::with_capacity(ids.len());
+    let (mut all, present) = (Vec::with_capacity(ids.len()), CallerTime::new(now));
     for part in ids.chunks(OLD_ITEMS_MAX) {
         let fill = |cmd: &mut Cmd, named: &Named| settle::name_dead(calls, cmd, shard, part, action, named);
         let script = &calls.scripts.source.settle_dead;
         let doing = "settle dead letters at the source shard";
-        let (found, reply) = at_source(calls, doing, script, shard, CallerTime::new(now), part.len(), fill).await?;
+        let (found, reply) = at_source(calls, doing, script, shard, present, part.len(), fill).await?;
         let done = if found.is_any_there() { ints(reply)? } else { Vec::new() };
         all.extend(found.fill(done.into_iter().map(|done| done == 1).collect())?);
     }

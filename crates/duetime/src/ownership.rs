@@ -113,7 +113,7 @@ pub async fn watch_clock(
     has_own_clock: bool,
     shutdown: CancellationToken,
 ) {
-    let (mut steps, alone) = (StepWatch::new(clock.now()), ownership.mode() == "solo");
+    let (mut steps, alone) = (StepWatch::new(Instant::now(), clock.now()), ownership.mode() == "solo");
     let (mut is_apart, mut is_silent, mut heard) = (false, false, Instant::now());
     loop {
         tokio::select! {
@@ -122,7 +122,7 @@ pub async fn watch_clock(
             () = tokio::time::sleep(if is_silent { AGAIN_EVERY } else { CLOCKS_EVERY }) => {}
         }
         meters.ownership_up(ownership.mode(), ownership.issue().is_none());
-        if let Some(step_ms) = steps.look(clock.now()) {
+        if let Some(step_ms) = steps.look(Instant::now(), clock.now()) {
             let off_ms = steps.off_ms();
             warn!(step_ms, off_ms, "this machine's clock was set; messages fall due by it, set it by NTP");
         }

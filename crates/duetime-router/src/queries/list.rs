@@ -43,14 +43,20 @@ pub enum ListedState {
 
 impl ListedState {
     /// What people and programs call each.
-    pub const WORDS: [&str; 4] = ["scheduled", "due", "in_flight", "retrying"];
+    pub const WORDS: [&str; 4] =
+        [Self::Scheduled.as_str(), Self::Due.as_str(), Self::InFlight.as_str(), Self::Retrying.as_str()];
 
     const ALL: [Self; 4] = [Self::Scheduled, Self::Due, Self::InFlight, Self::Retrying];
 
     /// One of [`ListedState::WORDS`].
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::WORDS[self as usize]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Due => "due",
+            Self::InFlight => "in_flight",
+            Self::Retrying => "retrying",
+        }
     }
 
     /// The one that is called so.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::repo::{files, none, root};
+use crate::repo::{File, files, is, none, root};
 
 /// Each crate with those of ours that it depends on.
 type Known = BTreeMap<String, BTreeSet<String>>;
@@ -118,6 +118,21 @@ fn every_crate_keeps_the_workspaces_lints_and_versions() {
         }
     }
     none("a Cargo.toml goes its own way; it wants", broken);
+}
+
+#[test]
+fn what_is_built_for_no_test_has_none() {
+    let is_without = |text: &str| {
+        manifest(text).get("lib").and_then(|lib| lib.get("test")).and_then(toml::Value::as_bool) == Some(false)
+    };
+    let manifests = files(|path| path.ends_with("/Cargo.toml")).into_iter().filter(|file| is_without(&file.text));
+    let libraries: Vec<String> = manifests.map(|file| file.path.replace("Cargo.toml", "src/")).collect();
+    let has_none = |path: &str| {
+        is(path, "rs") && (path.contains("/src/bin/") || libraries.iter().any(|folder| path.starts_with(folder)))
+    };
+    let is_test = |file: &File| ["#[test]", "#[tokio::test"].iter().any(|mark| file.text.contains(mark));
+    let broken = files(has_none).into_iter().filter(is_test).map(|file| file.path).collect();
+    none("a test that nobody runs: move it, or take `test = false` out of the Cargo.toml", broken);
 }
 
 #[test]

@@ -29,6 +29,8 @@ const CONFIG: &str = "[node]\nshutdown_grace = \"3s\"\n[resize]\nleave_due_withi
 const SETTINGS: &str = "[resize]\nleave_due_within = \"100ms\"\n";
 /// How often a long run goes through all counts.
 const ROUNDS_LONG: usize = 10;
+/// Where a node is killed, another place of the protocol each time.
+const KILLED_AT: [&str; 5] = ["begun", "fenced", "taken", "put", "dropped"];
 /// Nodes without a coordinator.
 const SHARED: &str = "round-robin";
 /// Longest wait for one change of the shard count.
@@ -85,13 +87,11 @@ async fn until_killed(node: &Node, load: &Load, shards: u32) {
 /// 8 → 32 → 8 → 31 → 1 → 16 under load; `killed`: the node, and its mover with it, in the middle of each.
 async fn resized(node: &mut Node, killed: bool) {
     let load = Load::start(vec![node.url()], KEPT, 0).await;
-    // Another place of the protocol each time.
-    let steps = ["begun", "fenced", "taken", "put", "dropped"];
     let rounds = if is_long() { ROUNDS_LONG } else { 1 };
     let counts = [32, 8, 31, 1, 16].repeat(rounds);
     // In a long run, another step for the same count in each round.
     for (n, shards) in counts.into_iter().enumerate() {
-        let step = steps[(n + n / steps.len()) % steps.len()];
+        let step = KILLED_AT[(n + n / KILLED_AT.len()) % KILLED_AT.len()];
         if !killed {
             load.resize(shards).await;
         } else {

@@ -28,7 +28,7 @@ def lines(context, value):
 
 /// Requests that are made up for each operation, beside those of its examples and of its limits.
 fn examples() -> u32 {
-    if is_long() { 100 } else { 10 }
+    if is_long() { 100 } else { 5 }
 }
 
 /// Runs schemathesis against the node: `operations` choose what is called, always on `topic`.

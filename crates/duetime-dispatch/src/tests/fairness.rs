@@ -62,12 +62,12 @@ async fn a_healthy_topic_is_not_late_beside_slow_topics_with_large_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_topics_deleted_under_load_leave_nothing_of_the_budget_behind() {
+async fn topics_deleted_under_load_leave_nothing_of_the_budget_behind() {
     let node = TestNode::with(with_sink(), TestSink::new(4, 16), DispatchConfig::default()).await;
     let sink = TestSink::new(64, 8);
     node.binder.0.lock().insert("other".to_owned(), sink.clone());
-    for n in 0_u64..1_000 {
-        // Some are deleted while calls are under way, some while the store settles.
+    // Some are deleted while calls are under way, some while the store settles: each combination of the three once.
+    for n in 0_u64..3 * 4 * 17 {
         sink.behave(if n % 3 == 0 { slow(ms(20)) } else { each(|_| Verdict::Accepted) });
         *node.store.delay.lock() = ms(n % 4);
         let topic = TopicName::new(&format!("t{n}")).unwrap();

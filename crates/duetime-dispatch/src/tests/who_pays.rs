@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duetime_core::{Delivery, RetryPolicy, ShardCount, TopicConfig, Verdict};
+use duetime_testkit::violation::is_long;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::time::Instant;
@@ -194,8 +195,16 @@ async fn check(trace: Trace) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Traces that are drawn, and in a long run.
+const CASES: u32 = 8;
+const CASES_LONG: u32 = 24;
+
+fn cases() -> u32 {
+    if is_long() { CASES_LONG } else { CASES }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_outage_costs_at_most_one_attempt_and_makes_no_dead_letter_and_a_bad_message_ends(trace in traces()) {

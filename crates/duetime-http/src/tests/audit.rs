@@ -151,7 +151,7 @@ async fn entries_are_filtered_by_kind_operation_and_topic_and_claims_push_out_no
     api.advance("1s");
     api.post("/v1/topics/orders/pause", r#"{"reason":"stock"}"#).await;
     api.post("/v1/topics/orders/resume", "{}").await;
-    for _ in 0..1_100 {
+    for _ in 0..300 {
         api.advance("1s");
         api.post("/v1/topics/orders/claim", r#"{"max":1}"#).await;
     }

@@ -11,7 +11,7 @@ use crate::routes::find::TOPICS_MAX;
 async fn an_id_is_found_in_all_topics_page_by_page_and_nothing_found_is_an_empty_list() {
     let api = TestApi::new().await;
     let name = |n: usize| format!("topic-{n:03}");
-    let topics = 2 * TOPICS_MAX + 5;
+    let topics = TOPICS_MAX + 5;
     for n in 0..topics {
         assert_eq!(api.put(&format!("/v1/topics/{}", name(n)), r#"{"shards":1}"#).await.status, 201);
     }
@@ -32,7 +32,7 @@ async fn an_id_is_found_in_all_topics_page_by_page_and_nothing_found_is_an_empty
         let Some(next) = page["next"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }
-    assert_eq!((pages, found), (3, with.map(name).into()));
+    assert_eq!((pages, found), (2, with.map(name).into()));
     // A topic that is deleted between two pages is no reason to stop.
     assert_eq!(api.delete(&format!("/v1/topics/{}?force=true", name(TOPICS_MAX - 1))).await.status, 200);
     let rest = api.get(&format!("/v1/find?id=a%2Fb&cursor={}", name(TOPICS_MAX - 1))).await.json();

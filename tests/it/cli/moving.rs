@@ -9,6 +9,7 @@ use std::time::Duration;
 use duetime_core::Clock as _;
 use duetime_testkit::WallClock;
 use duetime_testkit::servers::{Node, RedisCluster, RedisServer};
+use duetime_testkit::violation::{is_long, only_in_long};
 use duetime_testkit::wait::{Because, let_pass};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -304,6 +305,9 @@ async fn a_move_from_an_embedded_store_into_redis_under_load_and_kills_loses_not
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_from_redis_into_a_cluster_under_load_and_kills_loses_nothing_and_doubles_nothing() {
+    if !is_long() {
+        return only_in_long("each store is moved from or to each time, by two other moves");
+    }
     let (redis, cluster) = (RedisServer::start().await, RedisCluster::start(3, 0).await);
     let from = Node::start(PROGRAM, &redis.url(), "").await;
     moves_under_load(&from, &Node::start(PROGRAM, &cluster.url(), "").await).await;

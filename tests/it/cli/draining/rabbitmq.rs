@@ -3,7 +3,7 @@
 use duetime_testkit::servers::RabbitMqServer;
 use lapin::options::{
     BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, BasicRejectOptions,
-    QueueDeclareOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -22,22 +22,27 @@ struct Broker {
 }
 
 impl Broker {
-    /// With a queue `waiting` of a kind, whose messages come to `due` after an hour.
-    async fn start(kind: &str) -> Self {
+    async fn start() -> Self {
         let (user, password) = LOGIN;
         let server = RabbitMqServer::start_with(&format!("default_user = {user}\ndefault_pass = {password}")).await;
         let connection =
             Connection::connect(&server.url(user, password), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
-        let broker = Self { server, _connection: connection, channel };
-        broker.declare("due", FieldTable::default()).await;
+        Self { server, _connection: connection, channel }
+    }
+
+    /// Anew, a queue `waiting` of a kind, whose messages come to `due` after an hour.
+    async fn begins(&self, kind: &str) {
+        for queue in ["waiting", "due"] {
+            self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
+        }
+        self.declare("due", FieldTable::default()).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
         arguments.insert("x-message-ttl".into(), AMQPValue::LongUInt(TTL_MS));
         arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
         arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString("due".into()));
-        broker.declare("waiting", arguments).await;
-        broker
+        self.declare("waiting", arguments).await;
     }
 
     async fn declare(&self, queue: &str, arguments: FieldTable) -> u32 {
@@ -81,9 +86,24 @@ fn named(id: &str) -> BasicProperties {
     BasicProperties::default().with_message_id(id.into())
 }
 
+/// One server for all of it, which takes seconds to start.
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_wait_for_their_dead_letter_exchange_keep_ids_contents_and_due_times() {
-    let (broker, node) = (Broker::start("classic").await, topic().await);
+async fn what_waits_in_rabbitmq_is_brought_over_once_and_as_it_was() {
+    let broker = Broker::start().await;
+    messages_that_wait_for_their_dead_letter_exchange_keep_ids_contents_and_due_times(&broker).await;
+    a_command_killed_before_it_enqueues_or_acknowledges_loses_no_message_and_doubles_none_when_it_runs_again(&broker)
+        .await;
+    of_equal_messages_without_an_id_none_that_was_looked_at_is_taken_for_one_that_is_here(&broker).await;
+    a_lost_answer_doubles_no_message_without_an_id(&broker).await;
+    a_message_with_the_id_of_a_delivered_one_or_another_header_is_not_taken_for_it(&broker).await;
+    what_was_rejected_into_the_queue_waits_a_whole_time_from_then(&broker).await;
+    // It leaves messages that it looked at.
+    a_message_that_the_topic_refuses_stays_and_one_with_the_id_of_another_is_not_taken_for_it(&broker).await;
+}
+
+async fn messages_that_wait_for_their_dead_letter_exchange_keep_ids_contents_and_due_times(broker: &Broker) {
+    broker.begins("classic").await;
+    let node = topic().await;
     let url = broker.url(broker.server.port());
     let published = now_ms() / 1000;
     let mut table = FieldTable::default();
@@ -131,9 +151,11 @@ async fn messages_that_wait_for_their_dead_letter_exchange_keep_ids_contents_and
     assert_eq!((&did["tally"]["scheduled"], messages(&node).len()), (&2.into(), 8), "{did}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_killed_before_it_enqueues_or_acknowledges_loses_no_message_and_doubles_none_when_it_runs_again() {
-    let (broker, node, victim) = (Broker::start("classic").await, topic().await, Victim::default());
+async fn a_command_killed_before_it_enqueues_or_acknowledges_loses_no_message_and_doubles_none_when_it_runs_again(
+    broker: &Broker,
+) {
+    broker.begins("classic").await;
+    let (node, victim) = (topic().await, Victim::default());
     for n in 0..600 {
         broker.publish(format!("order {n}").as_bytes(), named(&format!("order-{n}"))).await;
     }
@@ -163,9 +185,9 @@ async fn a_command_killed_before_it_enqueues_or_acknowledges_loses_no_message_an
     assert_eq!(broker.count("due").await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_the_topic_refuses_stays_and_one_with_the_id_of_another_is_not_taken_for_it() {
-    let (broker, node) = (Broker::start("quorum").await, topic().await);
+async fn a_message_that_the_topic_refuses_stays_and_one_with_the_id_of_another_is_not_taken_for_it(broker: &Broker) {
+    broker.begins("quorum").await;
+    let node = topic().await;
     let url = broker.url(broker.server.port());
     to(&node, &["enqueue", "orders", "--payload", "order 1", "--id", "order-1", "--delay", "1h"]).done();
     to(&node, &["enqueue", "orders", "--payload", "of somebody else", "--id", "order-2", "--delay", "1h"]).done();
@@ -198,9 +220,9 @@ async fn a_message_that_the_topic_refuses_stays_and_one_with_the_id_of_another_i
 }
 
 /// The broker says of what somebody has looked at that it was delivered before, as it does of what a drain gave back.
-#[tokio::test(flavor = "multi_thread")]
-async fn of_equal_messages_without_an_id_none_that_was_looked_at_is_taken_for_one_that_is_here() {
-    let (broker, node) = (Broker::start("classic").await, topic().await);
+async fn of_equal_messages_without_an_id_none_that_was_looked_at_is_taken_for_one_that_is_here(broker: &Broker) {
+    broker.begins("classic").await;
+    let node = topic().await;
     let url = broker.url(broker.server.port());
     let publish = async |count: usize| {
         for _ in 0..count {
@@ -221,9 +243,9 @@ async fn of_equal_messages_without_an_id_none_that_was_looked_at_is_taken_for_on
 }
 
 /// The node enqueues, and its answer gets lost.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_doubles_no_message_without_an_id() {
-    let (broker, node) = (Broker::start("classic").await, topic().await);
+async fn a_lost_answer_doubles_no_message_without_an_id(broker: &Broker) {
+    broker.begins("classic").await;
+    let node = topic().await;
     for _ in 0..20 {
         broker.publish(b"tick", BasicProperties::default()).await;
     }
@@ -236,9 +258,9 @@ async fn a_lost_answer_doubles_no_message_without_an_id() {
 }
 
 /// A sender that gives each attempt the id of its order: what is delivered has the id of what still waits.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_with_the_id_of_a_delivered_one_or_another_header_is_not_taken_for_it() {
-    let (broker, node) = (Broker::start("classic").await, topic().await);
+async fn a_message_with_the_id_of_a_delivered_one_or_another_header_is_not_taken_for_it(broker: &Broker) {
+    broker.begins("classic").await;
+    let node = topic().await;
     let url = broker.url(broker.server.port());
     to(&node, &["topic", "set", "orders", "--remember", "1h"]).done();
     for (id, delay) in [("delivered", "0s"), ("cancelled", "1h")] {
@@ -264,9 +286,9 @@ async fn a_message_with_the_id_of_a_delivered_one_or_another_header_is_not_taken
 }
 
 /// A worker rejects what it cannot do yet, and the broker dead-letters it into the queue in which it waits.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_rejected_into_the_queue_waits_a_whole_time_from_then() {
-    let (broker, node) = (Broker::start("classic").await, topic().await);
+async fn what_was_rejected_into_the_queue_waits_a_whole_time_from_then(broker: &Broker) {
+    broker.begins("classic").await;
+    let node = topic().await;
     let mut arguments = FieldTable::default();
     arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
     arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString("waiting".into()));

@@ -32,7 +32,7 @@ const P99_MAX_MS: i64 = 400;
 /// The topic that consumers claim from.
 const TASKS: &str = "tasks";
 /// Why a test is one of the long run.
-const ANOTHER: &str = "a paused master, and one of etcd's nodes that is cut off, are tried each time";
+const ANOTHER: &str = "a paused master of two nodes, and one of etcd's nodes that is cut off, are tried each time";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -200,6 +200,9 @@ async fn the_others_are_on_time(fault: Fault, nodes: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_master_delays_nothing_of_the_others() {
+    if !is_long() {
+        return only_in_long(ANOTHER);
+    }
     the_others_are_on_time(Fault::Paused, 1).await;
 }
 

@@ -1,6 +1,7 @@
 //! What `duetime top` shows, and what its keys do. In the words of the console; asks nobody.
 
 mod lines;
+mod names;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,8 @@ use super::{output, pause};
 const SLOW_AFTER: Duration = Duration::from_secs(2);
 /// Which columns a narrow terminal shows: the first of these that fit, beside the one that is sorted by.
 const WANTED_FIRST: [usize; 14] = [0, 2, 1, 3, 4, 5, 8, 9, 7, 6, 11, 12, 10, 13];
+/// As many of these stay however long the names are: how a topic is.
+const BESIDE_NAMES: usize = 5;
 /// Sinks that are down, and topics that are paused, of which it is said below a table.
 const NOTES_SHOWN: usize = 3;
 /// The column from which the keys go on to sort by others: the oldest due message on top.
@@ -249,13 +252,23 @@ impl Screen {
         }
     }
 
-    /// The columns that fit into so many characters, in their order.
-    fn fitting(&self, width: u16) -> Vec<usize> {
+    /// The columns that fit into so many characters, in their order, and the width of the names, of which the longest
+    /// needs so many.
+    fn fitting(&self, width: u16, needed: u16) -> (Vec<usize>, u16) {
+        let beside = |columns: &[usize]| {
+            let others = columns.iter().filter(|at| **at != 0).map(|at| COLUMNS[*at].1 + 1);
+            width.saturating_sub(others.sum())
+        };
+        let mut kept = WANTED_FIRST[1..=BESIDE_NAMES].to_vec();
+        if !kept.contains(&self.column) {
+            kept.push(self.column);
+        }
+        let names = needed.min(beside(&kept)).max(COLUMNS[0].1);
         let mut left = width;
         let mut shown: Vec<usize> = std::iter::once(self.column).chain(WANTED_FIRST).collect();
         let mut seen = 0_u32;
         shown.retain(|at| {
-            let space = COLUMNS[*at].1 + 1;
+            let space = 1 + if *at == 0 { names } else { COLUMNS[*at].1 };
             let fits = seen & (1 << at) == 0 && space <= left + 1;
             if fits {
                 (seen, left) = (seen | 1 << at, left.saturating_sub(space));
@@ -263,7 +276,8 @@ impl Screen {
             fits
         });
         shown.sort_unstable();
-        shown
+        let names = beside(&shown);
+        (shown, names)
     }
 
     /// Which sinks are down, and then why topics are paused, as far as it is known, in lines of so many characters.
@@ -306,7 +320,17 @@ impl Screen {
     }
 
     fn draw_topics(&self, frame: &mut Frame<'_>, area: ratatui::layout::Rect) {
-        let (lines, shown) = (self.lines(), self.fitting(area.width));
+        let lines = self.lines();
+        let counted = format!("{} of {}", lines.len(), output::count(self.look.topics.len() as u64, "topic"));
+        let needed = |shown: &[usize]| {
+            let named = lines.iter().map(|line| line.name.chars().count() + line.mark(shown).len());
+            u16::try_from(named.chain([counted.len()]).max().unwrap_or(0)).unwrap_or(u16::MAX)
+        };
+        // Without the column of sinks the names say more, and need more; it then fits less still.
+        let (shown, _) = self.fitting(area.width, needed(&[GOES_TO]));
+        let (shown, width) = self.fitting(area.width, needed(&shown));
+        let room = |line: &TopicLine| usize::from(width).saturating_sub(line.mark(&shown).len());
+        let names = names::apart(&lines.iter().map(|line| (line.name.as_str(), room(line))).collect::<Vec<_>>());
         let right = |text: String, column: usize| {
             let side = if TEXTS.contains(&column) { Alignment::Left } else { Alignment::Right };
             Cell::from(Text::from(text).alignment(side))
@@ -315,10 +339,9 @@ impl Screen {
             let mark = if self.is_sorted && *at == self.column { if self.down { "↓" } else { "↑" } } else { "" };
             right(format!("{}{mark}", COLUMNS[*at].0), *at)
         });
-        let rows = lines.iter().map(|line| {
+        let rows = lines.iter().zip(names).map(|(line, name)| {
             let text = |at: usize| match at {
-                // In a narrow terminal nothing else says so.
-                0 if line.is_down && !shown.contains(&GOES_TO) => format!("{}: sink down", line.name),
+                0 => format!("{name}{}", line.mark(&shown)),
                 _ => line.cells[at].clone(),
             };
             let row = Row::new(shown.iter().map(|at| right(text(*at), *at)));
@@ -328,17 +351,14 @@ impl Screen {
         let sum = |column: usize| lines.iter().map(|line| line.keys[column]).sum::<f64>();
         let total = shown.iter().map(|&at| {
             let text = match at {
-                0 => format!("{} of {}", lines.len(), output::count(self.look.topics.len() as u64, "topic")),
+                0 => counted.clone(),
                 2 | 5..=7 | 13 => format!("{:.0}", sum(at)),
                 4 | 9 | 10 => rate(sum(at)),
                 _ => String::new(),
             };
             right(text, at)
         });
-        let widths = shown.iter().map(|at| match (*at, COLUMNS[*at].1) {
-            (0, width) => Constraint::Min(width),
-            (_, width) => Constraint::Length(width),
-        });
+        let widths = shown.iter().map(|at| Constraint::Length(if *at == 0 { width } else { COLUMNS[*at].1 }));
         let table = Table::new(rows, widths)
             .header(Row::new(head).style(bold))
             .footer(Row::new(total).style(bold))

@@ -9,7 +9,8 @@ use crate::commands::topic::{named, sink_of};
 const LATE_S: [f64; 2] = [1.0, 10.0];
 /// The share of deliveries that may be late, as in the console: one of a thousand.
 const LATE_SHARE: f64 = 0.001;
-/// Names and widths, in the order of the console; counts are of messages, and what else a cell counts it says itself.
+/// Names and widths (that of the topics is the least), in the order of the console; counts are of messages, and what
+/// else a cell counts it says itself.
 pub const COLUMNS: [(&str, u16); 14] = [
     ("Topic", 17),
     ("Oldest due", 11),
@@ -45,6 +46,16 @@ pub struct TopicLine {
 }
 
 impl TopicLine {
+    /// What is said behind the name where these columns are shown.
+    pub fn mark(&self, shown: &[usize]) -> &str {
+        // In a narrow terminal nothing else says so.
+        if self.is_down && !shown.contains(&GOES_TO) {
+            ": sink down"
+        } else {
+            self.cells[0].strip_prefix(&self.name).unwrap_or_default()
+        }
+    }
+
     /// Red: somebody is needed; yellow: it may be so.
     pub fn colour(&self) -> Option<Color> {
         if self.severity > 1 {

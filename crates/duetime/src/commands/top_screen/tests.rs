@@ -156,7 +156,7 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
         screen.column = column;
         let narrow = drawn_in(&screen, 80);
         assert!(narrow.contains(&format!("{name}↓")), "{name}: {narrow}");
-        for at in screen.fitting(78) {
+        for at in screen.fitting(78, 0).0 {
             assert!(narrow.contains(COLUMNS[at].0), "{}: {narrow}", COLUMNS[at].0);
         }
         assert!(narrow.contains("Topic") && narrow.contains("Due"), "{narrow}");
@@ -173,6 +173,30 @@ fn no_name_of_a_column_is_cut_in_a_terminal_of_80_characters() {
         ["Node", "State", "Shards", "Since", "Version", "Address"].iter().all(|name| nodes.contains(name)),
         "{nodes}"
     );
+}
+
+#[test]
+fn the_column_of_topics_is_as_wide_as_the_longest_name_beside_what_says_how_they_are() {
+    let mut screen = screen();
+    for topic in &mut screen.look.topics {
+        (topic.sink_issue, topic.config.paused) = (None, false);
+    }
+    let of_tenant = |tenant: u32| format!("orders-of-tenant-{tenant}-in-prod");
+    screen.look.topics[1].name = of_tenant(17);
+    for width in [160, 80] {
+        let text = drawn_in(&screen, width);
+        assert!(text.contains(&format!("{} ", of_tenant(17))), "{width}: {text}");
+        assert!(["Oldest due", "Due", "Late, p99", "Out/s", "Dead"].iter().all(|name| text.contains(name)), "{text}");
+    }
+    // Every column stays where names leave room for it.
+    screen.look.topics[1].name = "o".repeat(20);
+    assert!(drawn(&screen).contains("Shards") && drawn(&screen).contains(&"o".repeat(20)), "{}", drawn(&screen));
+    // A longer one than there is room for shows both ends, and what it differs in.
+    screen.look.topics[1].name = of_tenant(17) + "-of-europe";
+    screen.look.topics[2].name = of_tenant(18) + "-of-europe";
+    let text = drawn_in(&screen, 80);
+    assert!(text.contains("orders-of-tenant-17…") && text.contains("orders-of-tenant-18…"), "{text}");
+    assert_eq!(text.matches("of-europe ").count(), 2, "{text}");
 }
 
 #[test]

@@ -94,6 +94,15 @@ pub struct SinkOutage {
     pub probes: u64,
 }
 
+/// That a sink takes nothing at this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkIssue {
+    /// Its name.
+    pub sink: String,
+    /// A sentence with the reason. Never a credential.
+    pub detail: String,
+}
+
 /// The outcome of an immediate probe of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
@@ -129,8 +138,8 @@ pub trait SinkStates: Send + Sync + std::fmt::Debug + 'static {
     /// What this node knows of the sink of `topic`; `None`: consumers claim, or the node has no such topic yet.
     fn state(&self, topic: &TopicName) -> Option<SinkState>;
 
-    /// Returns a sentence for each sink that takes nothing, and for each topic whose streams in the store take nothing.
-    fn issues(&self) -> Vec<String>;
+    /// One for each sink that takes nothing, and for each topic whose streams in the store take nothing.
+    fn issues(&self) -> Vec<SinkIssue>;
 
     /// When this node took sinks to be down, the latest first; a bounded number since it started.
     fn outages(&self) -> Vec<SinkOutage>;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duetime_core::{ProbeOutcome, SinkOutage, SinkState, SinkStates, TopicName};
+use duetime_core::{ProbeOutcome, SinkIssue, SinkOutage, SinkState, SinkStates, TopicName};
 use parking_lot::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,7 @@ impl SinkStates for EngineSinks {
         })
     }
 
-    fn issues(&self) -> Vec<String> {
+    fn issues(&self) -> Vec<SinkIssue> {
         let bound = self.bound.read();
         let mut issues = Vec::new();
         // One sentence for each sink, however many topics wait for it.
@@ -107,7 +107,8 @@ impl SinkStates for EngineSinks {
         for (topic, sink) in &*bound {
             let why = match &sink.bound {
                 Ok((_, BoundTo::Streams(streams))) => {
-                    issues.extend(streams.reason().map(|reason| format!("topic {:?}: {reason}", topic.as_str())));
+                    let detail = streams.reason().map(|reason| format!("topic {:?}: {reason}", topic.as_str()));
+                    issues.extend(detail.map(|detail| SinkIssue { sink: sink.name.clone(), detail }));
                     continue;
                 }
                 Ok((_, BoundTo::Target(breaker))) => breaker.down().map(|down| down.reason),
@@ -118,10 +119,11 @@ impl SinkStates for EngineSinks {
             }
         }
         let said = |(name, (topics, why)): (&str, (usize, String))| {
-            format!("sink {name:?} takes nothing, {topics} of its topics wait: {why}")
+            let detail = format!("sink {name:?} takes nothing, {topics} of its topics wait: {why}");
+            SinkIssue { sink: name.to_owned(), detail }
         };
         issues.extend(waiting.into_iter().map(said));
-        issues.sort_unstable();
+        issues.sort_unstable_by(|a, b| a.detail.cmp(&b.detail));
         issues
     }
 

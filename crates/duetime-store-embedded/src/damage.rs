@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use duetime_core::{MessageId, TopicName};
+use duetime_core::{MessageId, TopicName, some_of};
 use duetime_metrics::{Meters, StoreIssue};
 use parking_lot::Mutex;
 use tracing::{error, info};
@@ -192,13 +192,10 @@ impl Damages {
             ));
         }
         for (topic, shards) in found.shards.iter().take(NAMED_MAX) {
-            let named: Vec<String> = shards.iter().take(NAMED_MAX).map(u32::to_string).collect();
-            let more = shards.len().saturating_sub(NAMED_MAX);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             all.push(format!(
-                "shards of topic {topic} are damaged on the disk: {}{more}; messages in damaged places are not \
+                "shards of topic {topic} are damaged on the disk: {}; messages in damaged places are not \
                  delivered; {RESCUE}",
-                named.join(", ")
+                some_of(shards, NAMED_MAX)
             ));
         }
         if let Some(error) = &found.checkpoint {

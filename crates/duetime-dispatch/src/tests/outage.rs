@@ -85,7 +85,8 @@ async fn a_sink_for_which_nothing_waits_any_more_is_not_said_to_be_down() {
     node.pass(secs(60)).await;
     assert_eq!(node.counts().breaker_open.get(), 1);
     let issues = node.engine.sinks().issues();
-    assert!(issues.len() == 1 && issues[0].contains("takes nothing, 1 of its topics wait: "), "{issues:?}");
+    let [issue] = &issues[..] else { panic!("{issues:?}") };
+    assert!(issue.sink == "test" && issue.detail.contains("takes nothing, 1 of its topics wait: "), "{issue:?}");
     for id in ids("o", 2) {
         node.cancel(&id).await;
     }
@@ -96,7 +97,7 @@ async fn a_sink_for_which_nothing_waits_any_more_is_not_said_to_be_down() {
     assert_eq!((node.counts().breaker_open.get(), node.counts().oldest_due_age.get()), (0, 0.0));
     let over = node.engine.sinks().outages();
     assert_eq!(over.iter().map(|outage| outage.ended.unwrap().1).collect::<Vec<_>>(), [OutageEnd::NothingDue]);
-    assert_eq!(node.engine.sinks().issues(), [""; 0]);
+    assert!(node.engine.sinks().issues().is_empty());
     // What is due next finds it down still, and that costs it no attempt.
     node.put("next", ms(0)).await;
     node.pass(secs(20)).await;

@@ -18,6 +18,7 @@ pub(crate) struct ReadyFound {
     pub test_clock: Option<String>,
     /// What nodes share the shards by.
     pub sharing: String,
-    /// Whether sinks take nothing, as far as this node knows. That makes no node unready: the others are served.
+    /// Which sinks take nothing, as far as this node knows: ten by name, and how many more; without a token for all
+    /// topics only that there are some. That makes no node unready: the others are served.
     pub sinks: String,
 }

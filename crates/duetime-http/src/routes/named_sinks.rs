@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use duetime_core::names::is_dots;
 use duetime_core::records::SINK_BYTES_MAX;
-use duetime_core::{NamedSink, SinkRef, SinkRefusal, TopicName};
+use duetime_core::{NamedSink, SinkRef, SinkRefusal, TopicName, some_of};
 use duetime_router::{PutSinkError, SinkPut};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -309,10 +309,8 @@ pub(crate) async fn delete(
     let mut topics: Vec<&str> = used_by.iter().map(|(topic, _)| topic.as_str()).collect();
     topics.sort_unstable();
     if !topics.is_empty() {
-        let more = topics.len().saturating_sub(TOPICS_SHOWN);
-        let shown = topics[..topics.len() - more].join(", ");
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let detail = format!("topics deliver through the sink {sink:?}: {shown}{more}; give them another one before");
+        let shown = some_of(&topics, TOPICS_SHOWN);
+        let detail = format!("topics deliver through the sink {sink:?}: {shown}; give them another one before");
         return Err(Problem::new(StatusCode::CONFLICT, "sink_in_use", detail));
     }
     let deleted = to_its_end({

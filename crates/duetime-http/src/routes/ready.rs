@@ -1,13 +1,14 @@
 //! Whether this node is able to serve, and what it found of the things that it depends on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use duetime_core::StoreError;
 use duetime_core::limits::CLOCK_SKEW_MAX;
+use duetime_core::{StoreError, some_of};
 use duetime_router::Reach;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -37,27 +38,48 @@ const STORE_NOT_READY: &str = "the store does not serve this node; send a token 
 /// What is found of the things that a node does not ask while it drains.
 const NOT_ASKED: &str = "not asked: the node is draining";
 
+/// Sinks that `found` names; `issues` has all of them.
+const SINKS_NAMED: usize = 10;
+
+/// Whether names, files and addresses are for who asks.
+fn sees_all(app: &HttpParts, headers: &HeaderMap) -> bool {
+    app.auth.caller(headers).is_ok_and(|caller| caller.sees_all())
+}
+
 /// Why the node is not ready; here nobody asked for anything that could be repeated. The whole text, which may name
 /// files and addresses, is for whoever may see all.
 fn not_ready(app: &HttpParts, headers: &HeaderMap, error: &StoreError) -> Problem {
     let mut problem = Problem::from(error);
     // How far the clocks are apart is in every answer of a node that is ready.
-    let is_shown = matches!(error, StoreError::ClockSkew(_)) || app.auth.caller(headers).is_ok_and(|it| it.sees_all());
+    let is_shown = matches!(error, StoreError::ClockSkew(_)) || sees_all(app, headers);
     problem.detail = if is_shown { error.to_string() } else { STORE_NOT_READY.to_owned() };
     problem
 }
 
 /// What is wrong with topics or shards, for whoever may see all; others learn only that there is something.
 fn issues_for(app: &HttpParts, headers: &HeaderMap, silent: Option<String>) -> Vec<String> {
-    let issues = silent.into_iter().chain(own_issues(app)).chain(app.sinks.issues()).collect::<Vec<_>>();
-    if issues.is_empty() || app.auth.caller(headers).is_ok_and(|caller| caller.sees_all()) {
+    let of_sinks = app.sinks.issues().into_iter().map(|issue| issue.detail);
+    let issues = silent.into_iter().chain(own_issues(app)).chain(of_sinks).collect::<Vec<_>>();
+    if issues.is_empty() || sees_all(app, headers) {
         return issues;
     }
     vec!["topics, shards, the store or a log have issues; send a token for all topics to see them".to_owned()]
 }
 
+/// Which sinks take nothing, for whoever may see all; others learn only that there are some.
+fn sinks_found(app: &HttpParts, headers: &HeaderMap) -> String {
+    let sinks: BTreeSet<String> = app.sinks.issues().into_iter().map(|issue| issue.sink).collect();
+    if sinks.is_empty() {
+        "none is known to be down".to_owned()
+    } else if sees_all(app, headers) {
+        format!("these take nothing: {}", some_of(sinks, SINKS_NAMED))
+    } else {
+        "some take nothing; send a token for all topics to see which".to_owned()
+    }
+}
+
 /// What is known of the things that nobody has to be asked for.
-fn found(app: &HttpParts) -> ReadyFound {
+fn found(app: &HttpParts, headers: &HeaderMap) -> ReadyFound {
     let test_clock = app.test_clock.as_ref();
     ReadyFound {
         store: NOT_ASKED,
@@ -69,10 +91,7 @@ fn found(app: &HttpParts) -> ReadyFound {
             None => format!("{} works", app.ownership.mode()),
             Some(_) => format!("{} does not work, see GET /v1/issues", app.ownership.mode()),
         },
-        sinks: match app.sinks.issues().len() {
-            0 => "none is known to be down".to_owned(),
-            _ => "some take nothing, see the topics".to_owned(),
-        },
+        sinks: sinks_found(app, headers),
     }
 }
 
@@ -89,7 +108,7 @@ fn drains(app: &HttpParts) -> Option<&'static str> {
 ///
 /// It is about this node and what it needs for its work; what harms single topics, servers or sinks is an issue, and the
 /// node serves the others. `found` says of each thing that the node depends on what it found, also where it is not able
-/// to serve. Needs no token; one that is for all topics sees the issues.
+/// to serve. Needs no token; one that is for all topics sees the issues, and which sinks take nothing.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz", security(()),
     responses(
@@ -99,7 +118,7 @@ fn drains(app: &HttpParts) -> Option<&'static str> {
     )
 )]
 pub(crate) async fn readyz(State(app): State<Arc<HttpParts>>, headers: HeaderMap) -> Result<Json<ReadyView>, Problem> {
-    let mut found = found(&app);
+    let mut found = found(&app, &headers);
     if let Some(detail) = drains(&app) {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", detail).found(found));
     }

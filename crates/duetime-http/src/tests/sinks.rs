@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duetime_core::store::{Settle, Settlement};
 use duetime_core::{
-    Clock as _, ClusterNodes, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkOutage, SinkState, SinkStates,
-    Timestamp, TopicName,
+    Clock as _, ClusterNodes, Member, MessageId, OutageEnd, ProbeOutcome, SinkDown, SinkIssue, SinkOutage, SinkState,
+    SinkStates, Timestamp, TopicName,
 };
 use duetime_testkit::claim_request;
 use serde_json::{Value, json};
@@ -34,8 +34,9 @@ impl SinkStates for FixedSinks {
         Some(SinkState { name: "shop".to_owned(), kind, refused: self.refused.clone(), down: self.down.clone() })
     }
 
-    fn issues(&self) -> Vec<String> {
-        self.refused.iter().map(|why| format!("topic \"orders\": {why}")).collect()
+    fn issues(&self) -> Vec<SinkIssue> {
+        let issue = |why: &String| SinkIssue { sink: "shop".to_owned(), detail: format!("topic \"orders\": {why}") };
+        self.refused.iter().map(issue).collect()
     }
 
     fn outages(&self) -> Vec<SinkOutage> {
@@ -243,4 +244,16 @@ async fn a_node_is_degraded_while_streams_in_its_store_take_nothing() {
     let ready = api.get("/readyz").await;
     assert_eq!((ready.status.as_u16(), &ready.json()["status"]), (200, &json!("degraded")));
     assert_eq!(ready.json()["issues"], json!([format!("topic \"orders\": {why}")]));
+}
+
+#[tokio::test]
+async fn sinks_that_take_nothing_are_named_to_whoever_may_see_all() {
+    const SECRET: &str = "looks-at-all-topics";
+    let config = json!({"tokens": [{"name": "all", "secret": SECRET, "scopes": ["view"]}]});
+    let api = TestApi::with(Auth::load(&serde_json::from_value(config).unwrap()).unwrap()).await;
+    let sinks = FixedSinks { refused: Some("10.0.0.7:443 refused".to_owned()), ..FixedSinks::default() };
+    let api = api.again(HttpParts { sinks: Arc::new(sinks), ..api.parts.clone() });
+    let found = async |secret: &str| api.call_as(secret, "GET", "/readyz", "").await.json()["found"]["sinks"].clone();
+    assert_eq!(found(SECRET).await, "these take nothing: shop");
+    assert_eq!(found("").await, "some take nothing; send a token for all topics to see which");
 }

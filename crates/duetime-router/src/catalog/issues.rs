@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use duetime_core::{StoreError, TopicName, TopicRecord};
+use duetime_core::{StoreError, TopicName, TopicRecord, some_of};
 use parking_lot::Mutex;
 
 /// Topics in one sentence of `/readyz`; the log and the metrics name all.
@@ -37,13 +37,6 @@ struct Inside {
 #[derive(Debug, Default)]
 pub struct Issues(Mutex<Inside>);
 
-fn listed<T: ToString>(all: impl Iterator<Item = T>) -> String {
-    let all: Vec<String> = all.map(|one| one.to_string()).collect();
-    let more = all.len().saturating_sub(SHOWN_MAX);
-    let shown = all[..all.len() - more].join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
-}
-
 impl Issues {
     /// What is wrong with the catalog, a stable word and a sentence: topics vanished from it, or it is older than their
     /// shards.
@@ -52,7 +45,7 @@ impl Issues {
         let inside = self.0.lock();
         if !inside.outdated.is_empty() {
             let all = inside.outdated.iter().map(|(topic, messages)| format!("{topic} ({messages} messages)"));
-            let all = listed(all);
+            let all = some_of(all, SHOWN_MAX);
             let detail = format!(
                 "the catalog is older than the shards of topics: {all}; put the later record of each back with POST \
                  /v1/topics/{{topic}}/adopt"
@@ -65,7 +58,7 @@ impl Issues {
             let detail = format!(
                 "topics vanished from the catalog while their shards hold messages: {}; put each back with POST \
                  /v1/topics/{{topic}}/adopt, or give its messages up with DELETE /v1/topics/{{topic}}?force=true",
-                listed(left.iter())
+                some_of(left, SHOWN_MAX)
             );
             return Some(("topic_vanished", detail));
         }
@@ -73,7 +66,7 @@ impl Issues {
             let detail = format!(
                 "the store was emptied: topics are gone with all their messages although nobody deleted them: {}; bring \
                  its data back from a copy, or create each anew with PUT /v1/topics/{{topic}}",
-                listed(inside.vanished.keys())
+                some_of(inside.vanished.keys(), SHOWN_MAX)
             );
             ("topic_emptied", detail)
         })
@@ -85,7 +78,7 @@ impl Issues {
         let inside = self.0.lock();
         let mut all = Vec::new();
         for (topic, shards) in inside.lost.iter().take(SHOWN_MAX) {
-            all.push(format!("shards of topic {topic} are lost: {}", listed(shards.iter())));
+            all.push(format!("shards of topic {topic} are lost: {}", some_of(shards, SHOWN_MAX)));
         }
         for (topic, messages) in inside.stranded.iter().take(SHOWN_MAX) {
             all.push(format!("{messages} messages of topic {topic} are on their way to a shard that it does not have"));
@@ -94,7 +87,7 @@ impl Issues {
             all.push(format!("dead letters of topic {topic} are not forwarded: {why}"));
         }
         if !inside.unreadable.is_empty() {
-            all.push(format!("records of topics cannot be read: {}", listed(inside.unreadable.iter())));
+            all.push(format!("records of topics cannot be read: {}", some_of(&inside.unreadable, SHOWN_MAX)));
         }
         all
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use duetime_client::{SinkIssue, Topic};
+use duetime_core::some_of;
 use serde_json::json;
 
 use super::settings::{self, CLAIMED, Settings};
@@ -221,14 +222,10 @@ fn sinks_down(topics: &[Topic]) -> Vec<String> {
     let line = |(sink, mut down): (&str, Vec<(&Topic, &SinkIssue)>)| {
         down.sort_by_key(|(_, issue)| issue.since.unwrap_or(i64::MAX));
         let (first, issue) = down[0];
-        let names: Vec<&str> = down.iter().take(TOPICS_NAMED).map(|(topic, _)| topic.name.as_str()).collect();
-        let more = match down.len().saturating_sub(TOPICS_NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let names = some_of(down.iter().map(|(topic, _)| &topic.name), TOPICS_NAMED);
         match down.len() {
             1 => format!("{}: sink {sink} is {}", first.name, sink::in_words(issue)),
-            n => format!("sink {sink} of {n} topics ({}{more}) is {}", names.join(", "), sink::in_words(issue)),
+            n => format!("sink {sink} of {n} topics ({names}) is {}", sink::in_words(issue)),
         }
     };
     of_sinks.into_iter().map(line).collect()

@@ -22,6 +22,7 @@ mod moved_whole;
 mod moving;
 mod moving_page;
 mod pausing;
+mod ten_first;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_duetime-under-test");
 

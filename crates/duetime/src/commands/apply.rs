@@ -147,8 +147,7 @@ fn counted<'a>(diffs: impl Iterator<Item = &'a Diff>) -> String {
 fn confirm(diffs: &[Diff]) -> anyhow::Result<()> {
     let what = format!("{} would be changed", counted(diffs.iter().filter(|diff| diff.is_difference())));
     ensure!(std::io::stdin().is_terminal(), "{what}; nobody can be asked here, so say so with --yes");
-    let said = output::ask(&format!("{what}. Go on? [y/N] "))?;
-    ensure!(matches!(said.trim(), "y" | "Y" | "yes"), "nothing was changed");
+    ensure!(output::agreed(&format!("{what}. Go on?"))?, "nothing was changed");
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! `duetime bulk redrive|purge|cancel|due-now|reschedule|list|get|start|stop|undo|delete`
 
+mod ten_first;
+
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -17,7 +19,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Subcommand)]
 pub enum BulkCommand {
     /// Schedules dead letters at once, with all attempts given back.
-    Redrive(DeadArgs),
+    Redrive {
+        #[command(flatten)]
+        dead: DeadArgs,
+        /// With --start: of more than ten redrive ten first, and the others when the topic remembers that all ten were
+        /// delivered. If one died again they stay; if it is not known, you are asked, and without a terminal they stay.
+        #[arg(long, requires = "start")]
+        ten_first: bool,
+    },
     /// Removes dead letters; `duetime bulk undo` puts them back for ten minutes, where the topic remembers.
     Purge {
         #[command(flatten)]
@@ -140,8 +149,8 @@ pub struct LiveArgs {
 /// Runs one.
 pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     match command {
-        BulkCommand::Redrive(args) => dead("redrive", args, false).await,
-        BulkCommand::Purge { dead: args, kept } => dead("purge", args, !kept.no_undo).await,
+        BulkCommand::Redrive { dead: args, ten_first } => dead("redrive", args, (false, ten_first)).await,
+        BulkCommand::Purge { dead: args, kept } => dead("purge", args, (!kept.no_undo, false)).await,
         BulkCommand::Cancel { live: args, kept } => live("cancel", args, (None, !kept.no_undo)).await,
         BulkCommand::DueNow(args) => live("due_now", args, (None, false)).await,
         BulkCommand::Reschedule { at, live: args } => live("reschedule", args, (moment(Some(&at))?, false)).await,
@@ -172,32 +181,40 @@ pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn dead(action: &str, args: DeadArgs, undoable: bool) -> anyhow::Result<bool> {
-    make(args.how, BulkAsk { action: action.to_owned(), reason: args.reason, undoable, ..BulkAsk::default() }).await
+async fn dead(action: &str, args: DeadArgs, (undoable, ten_first): (bool, bool)) -> anyhow::Result<bool> {
+    let ask = BulkAsk { action: action.to_owned(), reason: args.reason, undoable, ..BulkAsk::default() };
+    make(args.how, ask, ten_first).await
 }
 
 async fn live(action: &str, args: LiveArgs, (due_at, undoable): (Option<i64>, bool)) -> anyhow::Result<bool> {
     let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
     let (action, state) = (action.to_owned(), args.state);
-    make(args.how, BulkAsk { action, state, due_from, due_to, due_at, undoable, ..BulkAsk::default() }).await
+    make(args.how, BulkAsk { action, state, due_from, due_to, due_at, undoable, ..BulkAsk::default() }, false).await
 }
 
-async fn make(how: How, ask: BulkAsk) -> anyhow::Result<bool> {
+async fn make(how: How, ask: BulkAsk, ten_first: bool) -> anyhow::Result<bool> {
     let client = how.connection.client()?;
     let ask = BulkAsk { prefix: how.prefix, per_second: Some(how.rate), ..ask };
-    let plan = client.plan_bulk(&how.topic, &ask).await.map_err(|error| of_an_older_node(error, &ask))?;
+    let mut plan = client.plan_bulk(&how.topic, &ask).await.map_err(|error| of_an_older_node(error, &ask))?;
     if how.start {
-        let at_most = match how.at_most {
+        let mut at_most = match how.at_most {
             None if !plan.count_complete => bail!(
                 "nothing is done: {} messages were counted before the count ended, and more may match; say how many may \
                  be acted on, with --at-most N",
                 plan.expected
             ),
             // Nothing matched.
-            None => Some(plan.expected.max(1)),
-            given => given,
+            None => plan.expected.max(1),
+            Some(given) => given,
         };
-        let plan = client.start_bulk(&how.topic, &plan.id, BulkStart { at_most, per_second: None }).await?;
+        if ten_first && ten_first::leaves_others(&plan, at_most) {
+            // It may take longer than a plan waits for its start: the others are counted anew.
+            client.forget_bulk(&how.topic, &plan.id).await?;
+            at_most -= ten_first::redrive(&client, &how.topic, &ask, how.connection.json).await? as u64;
+            plan = client.plan_bulk(&how.topic, &ask).await?;
+        }
+        let agreed = BulkStart { at_most: Some(at_most), per_second: None };
+        let plan = client.start_bulk(&how.topic, &plan.id, agreed).await?;
         return watch(&client, plan, how.connection.json).await;
     }
     show(&plan, how.connection.json)?;

@@ -210,8 +210,8 @@ async fn confirm_purge(these: &ChoiceArgs) -> anyhow::Result<()> {
         "{what} of {:?} would be removed for good; nobody can be asked here, so say so with --yes",
         these.topic
     );
-    let said = output::ask(&format!("{what} of {:?} are removed for good. Go on? [y/N] ", these.topic))?;
-    ensure!(matches!(said.trim(), "y" | "Y" | "yes"), "nothing was purged");
+    let question = format!("{what} of {:?} are removed for good. Go on?", these.topic);
+    ensure!(output::agreed(&question)?, "nothing was purged");
     Ok(())
 }
 

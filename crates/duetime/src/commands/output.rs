@@ -143,12 +143,12 @@ fn lines_of(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Asks on standard error, and reads a line of the answer.
-pub fn ask(question: &str) -> anyhow::Result<String> {
-    eprint!("{}", harmless(question));
+/// Asks on standard error, and reads the answer; true: yes.
+pub fn agreed(question: &str) -> anyhow::Result<bool> {
+    eprint!("{} [y/N] ", harmless(question));
     let mut said = String::new();
     std::io::stdin().read_line(&mut said).context("reading the answer")?;
-    Ok(said)
+    Ok(matches!(said.trim(), "y" | "Y" | "yes"))
 }
 
 /// Says on standard error what is wrong. What producers wrote may be in it, and must not steer a terminal.

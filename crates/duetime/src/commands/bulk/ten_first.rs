@@ -1,0 +1,191 @@
+//! Ten of many dead letters are redriven first, and it is waited for what becomes of them, as in the console.
+//!
+//! Upstream: `bulk`, which redrives the others after that. Downstream: the client.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use duetime_client::{BulkAsk, BulkPlan, Client, ClientError, DeadChoice, TopicConfig};
+use duetime_core::{DeliveryMode, some_of};
+
+use crate::commands::output;
+
+/// Of more than these so many are redriven first.
+const FIRST: usize = 10;
+/// Dead letters that are read at a time where only those of a prefix are wanted.
+const PAGE_MAX: usize = 500;
+/// How often it is asked what became of them.
+const ASKED_EVERY: Duration = Duration::from_secs(2);
+/// Reasons that are said of those that died again, and of those of which it is not known.
+const REASONS_MAX: usize = 3;
+
+/// What became of a letter that was redriven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It waits, or is being delivered.
+    Waits,
+    /// As the topic remembers.
+    Delivered,
+    /// Of which reason, where that is known.
+    Died(String),
+    /// It is not known whether it was delivered; why.
+    Unknown(String),
+}
+
+impl Outcome {
+    fn died(&self) -> Option<&str> {
+        if let Self::Died(why) = self { Some(why) } else { None }
+    }
+
+    fn unknown(&self) -> Option<&str> {
+        if let Self::Unknown(why) = self { Some(why) } else { None }
+    }
+}
+
+/// Whether a plan is about more than the first, of which so many are agreed to.
+pub fn leaves_others(plan: &BulkPlan, agreed: u64) -> bool {
+    let first = FIRST as u64;
+    agreed > first && (plan.expected > first || !plan.count_complete)
+}
+
+/// Why a topic does not say what was delivered.
+fn why_unknown(topic: &TopicConfig) -> Option<&'static str> {
+    if topic.delivery == DeliveryMode::AtMostOnce {
+        Some("the topic delivers at most once")
+    } else if topic.remember.is_zero() {
+        Some("the topic does not remember it, setting `remember`")
+    } else {
+        None
+    }
+}
+
+/// The first ids that a plan would redrive.
+async fn first(client: &Client, topic: &str, ask: &BulkAsk) -> Result<Vec<String>, ClientError> {
+    let prefix = ask.prefix.as_deref().unwrap_or_default();
+    let limit = if prefix.is_empty() { FIRST } else { PAGE_MAX };
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = client.dead_of(topic, ask.reason.as_deref(), cursor.as_deref(), limit).await?;
+        ids.extend(page.messages.into_iter().map(|letter| letter.id).filter(|id| id.starts_with(prefix)));
+        ids.truncate(FIRST);
+        cursor = page.next;
+        if ids.len() == FIRST || cursor.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
+/// What its topic knows of a letter that was redriven.
+async fn outcome(client: &Client, topic: &str, id: &str) -> Result<Outcome, ClientError> {
+    let error = match client.explain(topic, id).await {
+        Ok(found) if found.state == "dead" => {
+            let letter = client.message(topic, id).await.ok();
+            return Ok(Outcome::Died(letter.and_then(|letter| letter.death).map_or_else(String::new, |it| it.reason)));
+        }
+        // The next one of its series, or one that was enqueued since.
+        Ok(found) if found.redrives == 0 => return Ok(Outcome::Unknown("another message has its id".to_owned())),
+        Ok(_) => return Ok(Outcome::Waits),
+        Err(error) if error.is_passing() => return Ok(Outcome::Waits),
+        Err(error) => error,
+    };
+    let Some(gone) = error.problem().filter(|problem| problem.code == "unknown_message") else { return Err(error) };
+    Ok(match gone.became.as_ref().map(|became| became.outcome.as_str()) {
+        Some("delivered") => Outcome::Delivered,
+        // A dead letter that was purged, forwarded or kept for long enough died again, too.
+        Some("dead") => Outcome::Died(String::new()),
+        Some(other) => Outcome::Unknown(other.replace('_', " ")),
+        None => Outcome::Unknown("how it left is not remembered".to_owned()),
+    })
+}
+
+/// Redrives the first of the dead letters that `ask` is about, and waits until it is known what became of each. Returns
+/// how many were redriven where the others may follow: all of them were delivered, or somebody at the terminal said so.
+pub async fn redrive(client: &Client, topic: &str, ask: &BulkAsk, as_json: bool) -> anyhow::Result<usize> {
+    let why_unknown = why_unknown(&client.topic(topic).await?.config);
+    if let Some(why) = why_unknown {
+        ensure!(
+            std::io::stdin().is_terminal(),
+            "nothing is done: that the first {FIRST} are delivered cannot be known ({why}), and nobody can be asked here; \
+             leave out --ten-first"
+        );
+    }
+    let ids = first(client, topic, ask).await?;
+    let results = client.redrive(topic, &DeadChoice::Ids(ids.clone())).await?.results.unwrap_or_default();
+    // What somebody else had redriven already says nothing of the others.
+    let begun = |word: &str| if word == "redriven" { Outcome::Waits } else { Outcome::Unknown(word.to_owned()) };
+    let mut all: Vec<Outcome> = results.iter().map(|result| begun(&result.outcome)).collect();
+    let redriven = waiting(&all);
+    let live = !as_json && std::io::stderr().is_terminal();
+    while waiting(&all) > 0 {
+        tokio::time::sleep(ASKED_EVERY).await;
+        for (id, of) in ids.iter().zip(&mut all).filter(|(_, of)| **of == Outcome::Waits) {
+            let known = outcome(client, topic, id).await;
+            let known = known.context("the first are redriven, and the others stay dead letters")?;
+            *of = match (known, why_unknown) {
+                (Outcome::Delivered, Some(why)) => Outcome::Unknown(why.to_owned()),
+                (known, _) => known,
+            };
+        }
+        if live {
+            eprint!("\rwaiting for the first {FIRST}: {} wait still  ", waiting(&all));
+        }
+    }
+    if live {
+        eprintln!();
+    }
+    may_follow(&all)?;
+    if !as_json {
+        output::line(&format!("{redriven} were redriven first, and the others follow"))?;
+    }
+    Ok(redriven)
+}
+
+fn waiting(all: &[Outcome]) -> usize {
+    all.iter().filter(|of| **of == Outcome::Waits).count()
+}
+
+/// `2 of the first 10 died again (a reason)`, where there are some.
+fn said(all: &[Outcome], what: &str, of: impl Fn(&Outcome) -> Option<&str>) -> Option<String> {
+    let why: Vec<&str> = all.iter().filter_map(of).collect();
+    let reasons: BTreeSet<&str> = why.iter().copied().filter(|reason| !reason.is_empty()).collect();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", some_of(reasons, REASONS_MAX)) };
+    (!why.is_empty()).then(|| format!("{} of the first {} {what}{reasons}", why.len(), all.len()))
+}
+
+/// Refused where one of the first died again, or where it is not known of one and nobody says that the others follow.
+fn may_follow(all: &[Outcome]) -> anyhow::Result<()> {
+    if let Some(died) = said(all, "died again", Outcome::died) {
+        bail!("{died}: the others stay dead letters");
+    }
+    let Some(unknown) = said(all, "are not known to be delivered", Outcome::unknown) else { return Ok(()) };
+    ensure!(std::io::stdin().is_terminal(), "{unknown}: the others stay dead letters, for nobody can be asked here");
+    ensure!(output::agreed(&format!("{unknown}. Redrive the others?"))?, "the others stay dead letters");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_others_follow_only_if_all_of_the_first_were_delivered() {
+        let died = |why: &str| Outcome::Died(why.to_owned());
+        assert!(may_follow(&[]).is_ok() && may_follow(&[Outcome::Delivered]).is_ok());
+        let all = [died("refused"), Outcome::Delivered, died("refused"), Outcome::Unknown("cancelled".to_owned())];
+        let why = may_follow(&all).unwrap_err().to_string();
+        assert_eq!(why, "2 of the first 4 died again (refused): the others stay dead letters");
+        let unknown = said(&all, "are not known to be delivered", Outcome::unknown);
+        assert_eq!(unknown.as_deref(), Some("1 of the first 4 are not known to be delivered (cancelled)"));
+    }
+
+    #[test]
+    fn a_topic_that_does_not_remember_or_delivers_at_most_once_does_not_say_what_was_delivered() {
+        let remember = Duration::from_secs(60);
+        assert!(why_unknown(&TopicConfig::default()).is_some());
+        assert!(why_unknown(&TopicConfig { remember, ..TopicConfig::default() }).is_none());
+        let delivery = DeliveryMode::AtMostOnce;
+        assert!(why_unknown(&TopicConfig { remember, delivery, ..TopicConfig::default() }).is_some());
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use duetime_core::records::SINKS_MAX;
-use duetime_core::{NamedSink, NamedSinks, RecordKind, RecordStore, SinkRecord, SinkRef, SinkRefusal, TopicName};
+use duetime_core::{NamedSink, NamedSinks, RecordKind, SinkRecord, SinkRef, SinkRefusal, TopicName};
 use duetime_router::PutSinks;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};

@@ -138,6 +138,10 @@ impl Producer {
             let placed = answers.as_ref().and_then(|answers| answers.get(n)?.done());
             let safe = placed.filter(|placed| placed.replicas.unwrap_or(0) >= self.replicas);
             let outcome = safe.map(|placed| placed.outcome.clone());
+            if outcome.is_none() {
+                // Nobody waits for what may never have been written.
+                self.arrivals.lock().due_at.remove(id);
+            }
             let what = outcome.map_or(What::Unanswered, |outcome| What::Answered { outcome });
             self.recorder.note(TOPIC, id, what);
         }

@@ -28,6 +28,8 @@ pub(super) struct Sliced<S> {
     budget: Option<FrameBudget>,
     /// In which requests may be written to it.
     generation: Generation,
+    /// Something was written that TLS may still hold.
+    is_unflushed: bool,
     /// Counts the connection as long as it is open.
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -41,7 +43,7 @@ impl<S: Connection> Sliced<S> {
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let budget = stream.connected().is_negotiated_h2().then(|| FrameBudget::new(requests_max));
-        Self { stream, left: SLICE_BYTES, budget, generation, _permit: permit }
+        Self { stream, left: SLICE_BYTES, budget, generation, is_unflushed: false, _permit: permit }
     }
 }
 
@@ -83,8 +85,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_generation()?;
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        // Where nothing is left to be sent, the answer of a request from before a stall is read on.
+        if this.is_unflushed {
+            this.check_generation()?;
+        }
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        this.is_unflushed &= !matches!(flushed, Poll::Ready(Ok(())));
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -99,6 +107,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
         let this = self.get_mut();
         this.check_generation()?;
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
+        this.is_unflushed |= matches!(written, Poll::Ready(Ok(_)));
         if let (Poll::Ready(Ok(written)), Some(budget)) = (&written, &mut this.budget) {
             let mut left = *written;
             for piece in bytes {
@@ -148,14 +157,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_written_to_a_connection_from_before_a_stall() {
+    async fn nothing_is_written_to_a_connection_from_before_a_stall_and_an_answer_is_read() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let mut connection = Sliced::new(stream, 1, Generation::that_has_ended(), None);
+        let mut connection = Sliced::new(stream, 1, Generation::current(), None);
+        connection.write_all(b"whole").await.unwrap();
+        connection.flush().await.unwrap();
+        connection.generation = Generation::that_has_ended();
         assert_eq!(connection.write(b"late").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        connection.flush().await.unwrap();
+        target.write_all(b"answer").await.unwrap();
+        assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 6);
+        // Of a request that TLS holds a part of.
+        connection.is_unflushed = true;
         assert_eq!(connection.flush().await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         drop(connection);
-        assert_eq!(target.read(&mut [0; 8]).await.unwrap(), 0);
+        let mut sent = Vec::new();
+        target.read_to_end(&mut sent).await.unwrap();
+        assert_eq!(sent, b"whole");
     }
 }

@@ -22,6 +22,7 @@ pub(crate) async fn restore_taken(
     taken: &[Frozen],
 ) -> Result<BatchReply<bool>, StoreError> {
     let (mut answers, mut replicas) = (Vec::with_capacity(taken.len()), None);
+    let present = CallerTime::new(now);
     for part in taken.chunks(BATCH_ITEMS_MAX) {
         let call = calls.replies.call(shard);
         let fill = |cmd: &mut Cmd, sending: &Sending| {
@@ -40,7 +41,7 @@ pub(crate) async fn restore_taken(
                 cmd.arg(one.body.as_deref().unwrap_or_default());
             }
         };
-        let (script, present) = (&calls.scripts.restore, CallerTime::new(now));
+        let script = &calls.scripts.restore;
         let doing = "put messages back";
         let put = calls.on_shard_confirmed(doing, script, shard, present, Some(&call), fill).await;
         let (reply, reached) = put.map_err(|error| call.judged(doing, error))?;

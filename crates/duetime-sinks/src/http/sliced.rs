@@ -18,6 +18,8 @@ use super::frames::FrameBudget;
 
 /// What is read before other work has its turn.
 const SLICE_BYTES: usize = 16 << 10;
+/// Of an error: nothing at all was written to the connection. The system says so of none that was made.
+pub(super) const UNWRITTEN: io::ErrorKind = io::ErrorKind::AddrNotAvailable;
 
 /// See the module.
 pub(super) struct Sliced<S> {
@@ -28,6 +30,7 @@ pub(super) struct Sliced<S> {
     budget: Option<FrameBudget>,
     /// In which requests may be written to it.
     generation: Generation,
+    is_written: bool,
     /// Something was written that TLS may still hold.
     is_unflushed: bool,
     /// Counts the connection as long as it is open.
@@ -43,14 +46,15 @@ impl<S: Connection> Sliced<S> {
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let budget = stream.connected().is_negotiated_h2().then(|| FrameBudget::new(requests_max));
-        Self { stream, left: SLICE_BYTES, budget, generation, is_unflushed: false, _permit: permit }
+        Self { stream, left: SLICE_BYTES, budget, generation, is_written: false, is_unflushed: false, _permit: permit }
     }
 }
 
 impl<S> Sliced<S> {
     fn check_generation(&self) -> io::Result<()> {
         if self.generation.has_ended() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "this process stalled before it was sent"));
+            let kind = if self.is_written { io::ErrorKind::ConnectionAborted } else { UNWRITTEN };
+            return Err(io::Error::new(kind, "this process stalled before it was sent"));
         }
         Ok(())
     }
@@ -107,6 +111,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Sliced<S> {
         let this = self.get_mut();
         this.check_generation()?;
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bytes);
+        // One that cannot be written at once may have begun all the same.
+        this.is_written = true;
         this.is_unflushed |= matches!(written, Poll::Ready(Ok(_)));
         if let (Poll::Ready(Ok(written)), Some(budget)) = (&written, &mut this.budget) {
             let mut left = *written;
@@ -161,7 +167,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut target = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let mut connection = Sliced::new(stream, 1, Generation::current(), None);
+        let mut connection = Sliced::new(stream, 1, Generation::that_has_ended(), None);
+        assert_eq!(connection.write(b"late").await.unwrap_err().kind(), UNWRITTEN);
+        connection.generation = Generation::current();
         connection.write_all(b"whole").await.unwrap();
         connection.flush().await.unwrap();
         connection.generation = Generation::that_has_ended();

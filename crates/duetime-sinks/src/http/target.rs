@@ -24,6 +24,7 @@ use super::config::{HttpConfig, HttpSettings, KIND};
 use super::guard::{Guard, GuardedResolver, LOOKUPS_MAX, LOOKUPS_OF_MANY_MAX, LookupsBusy, Refused, TURN_PART};
 use super::request::RequestTemplate;
 use super::sign::Signer;
+use super::sliced::UNWRITTEN;
 use super::verdict;
 use crate::fault::SinkFault;
 use crate::gate::{Gate, GateMember, GateTurn};
@@ -382,12 +383,12 @@ fn is_unreadable(error: &dyn Error) -> bool {
         || causes(error).any(|cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData)
 }
 
-/// Whether the target certainly did not process the request: RFC 9113, 8.7.
+/// Whether the target certainly did not process the request: RFC 9113, 8.7, or nothing was written to the connection.
 pub(super) fn is_unprocessed(error: &dyn Error) -> bool {
     let says_so = |cause: &h2::Error| {
         cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
     };
-    causes(error).any(says_so)
+    causes(error).any(says_so) || causes(error).any(|cause: &io::Error| cause.kind() == UNWRITTEN)
 }
 
 /// Whether the connection was lost before there was an answer. One that cannot be read is an answer.

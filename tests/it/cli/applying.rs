@@ -141,6 +141,17 @@ async fn a_sink_that_is_refused_keeps_nothing_else_from_being_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_may_only_look_is_shown_what_differs() {
+    let by_api = "[sinks_by_api]\nenabled = true\ntargets = [\"log\"]\n";
+    let token = "[[auth.tokens]]\nname = \"eye\"\nsecret = \"eye-0123456789abcdef\"\nscopes = [\"view\"]\n";
+    let node = Node::start_embedded(PROGRAM, &(by_api.to_owned() + token)).await;
+    let file = file(&node, "[sinks.hook]\ntype = \"log\"\n[topics.orders]\nsink = { name = \"hook\" }\n");
+    let shown = to(&node, &["apply", &file, "--dry-run", "--token", "eye-0123456789abcdef"]);
+    assert_eq!(shown.status, 2, "{} {}", shown.out, shown.err);
+    assert!(shown.out.contains("+ sink hook") && shown.out.contains("+ orders"), "{}", shown.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_a_node_takes_no_sinks_those_of_the_file_are_left_out() {
     let node = node().await;
     let file = file(&node, "[sinks.hook]\ntype = \"http\"\nurl = \"https://u:canary@a.example\"\n[topics.orders]\n");

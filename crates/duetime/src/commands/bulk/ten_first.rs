@@ -112,9 +112,9 @@ pub async fn redrive(client: &Client, topic: &str, ask: &BulkAsk, as_json: bool)
         );
     }
     let ids = first(client, topic, ask).await?;
-    let results = client.redrive(topic, &DeadChoice::Ids(ids.clone())).await?.results.unwrap_or_default();
-    // What somebody else had redriven already says nothing of the others.
-    let begun = |word: &str| if word == "redriven" { Outcome::Waits } else { Outcome::Unknown(word.to_owned()) };
+    let results = client.redrive(topic, &DeadChoice::Ids(ids.clone())).await?.results;
+    let results =
+        results.context("the node did not say which of the first it redrove: the others stay dead letters")?;
     let mut all: Vec<Outcome> = results.iter().map(|result| begun(&result.outcome)).collect();
     let redriven = waiting(&all);
     let live = !as_json && std::io::stderr().is_terminal();
@@ -140,6 +140,16 @@ pub async fn redrive(client: &Client, topic: &str, ask: &BulkAsk, as_json: bool)
         output::line(&format!("{redriven} were redriven first, and the others follow"))?;
     }
     Ok(redriven)
+}
+
+/// What the answer to the redrive of a letter says.
+fn begun(word: &str) -> Outcome {
+    match word {
+        "redriven" => Outcome::Waits,
+        // What somebody else had redriven already says nothing of the others.
+        "unknown" => Outcome::Unknown("no dead letter any more".to_owned()),
+        other => Outcome::Unknown(other.to_owned()),
+    }
 }
 
 fn waiting(all: &[Outcome]) -> usize {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use duetime_core::store::{Settle, Settlement};
 use duetime_core::{Delivery, Expiry, Nonce, Sink, Verdict};
 use duetime_metrics::{Event, SinkMeters};
+use duetime_request::Generation;
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -22,11 +23,11 @@ use crate::breaker::Breaker;
 use crate::budget::Permit;
 use crate::config::CALL_BYTES_MAX;
 use crate::judge::{Failures, Judge};
-use crate::sink_call::{Failure, SinkCall, polled_before};
+use crate::sink_call::{Failure, SinkCall, free, polled_before};
 use crate::spans;
 use crate::throughput::Throughput;
 use crate::unsent::Unsent;
-use crate::verdicts::{AttemptCharge, Past, error_kind, is_failure, is_overdue, reason, settlement, unsent};
+use crate::verdicts::{AttemptCharge, Past, error_kind, is_failure, is_silence, reason, settlement, unsent};
 use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
@@ -180,7 +181,7 @@ impl Deliverer {
             let end = deadline.checked_sub(self.work.settle_margin()).unwrap_or(deadline);
             let limit = end.saturating_duration_since(Instant::now()).min(self.work.config.call_timeout);
             let (sink, ask_first) = (self.sink.clone(), self.work.at_most_once());
-            let topic = self.work.record.name.clone();
+            let (topic, generation) = (self.work.record.name.clone(), Generation::current());
             let not_after = self.work.clock.now().plus(limit);
             call.deliveries.iter_mut().for_each(|delivery| delivery.not_after = not_after);
             self.calls.spawn(async move {
@@ -203,7 +204,7 @@ impl Deliverer {
                         vec![Verdict::NoAnswer { reason }; count]
                     }
                 };
-                call.ended = Instant::now();
+                (call.ended, call.stalled) = (Instant::now(), generation.has_ended());
                 call
             });
         }
@@ -225,6 +226,7 @@ impl Deliverer {
             said: Vec::new(),
             began: now,
             ended: now,
+            stalled: false,
         };
         let (mut bytes, mut kills_first) = (0, false);
         while call.claims.len() < self.batch_max
@@ -265,7 +267,7 @@ impl Deliverer {
         } else {
             self.note_accepted(&call);
             // What is claimed at most once cannot wait for a proof.
-            let failed = || call.said.iter().find(|said| self.work.at_most_once() && is_failure(said));
+            let failed = || call.failed().filter(|_| self.work.at_most_once());
             if !self.judge.accepted_since(call.began)
                 && let Some(said) = call.unavailable().or_else(failed)
             {
@@ -293,7 +295,7 @@ impl Deliverer {
         }
         let mut wait = Duration::ZERO;
         let unavailable = calls.iter().find_map(SinkCall::unavailable);
-        let failed = unavailable.or_else(|| calls.iter().flat_map(|call| &call.said).find(|said| is_failure(said)));
+        let failed = unavailable.or_else(|| calls.iter().find_map(SinkCall::failed));
         if calls.iter().any(SinkCall::has_accepted) {
             calls.iter().for_each(|call| self.note_accepted(call));
             self.breaker.answered();
@@ -318,7 +320,7 @@ impl Deliverer {
     /// Settles what is clear, and has the judge hold the rest. `wait`: before what pays nothing is tried again while the
     /// target is down.
     async fn settle(&mut self, call: SinkCall, wait: Duration) {
-        let SinkCall { deliveries, claims, said, began, ended } = call;
+        let SinkCall { deliveries, claims, said, began, ended, stalled } = call;
         let (at_most_once, is_down) = (self.work.at_most_once(), !self.breaker.is_closed());
         let mut errors: Vec<(&'static str, u64)> = Vec::new();
         let (mut delivered, mut dropped, mut why) = (0, 0, None);
@@ -360,7 +362,8 @@ impl Deliverer {
             }
             let most = self.work.record.config.retry.attempts_of(&delivery.headers);
             let Delivery { id, attempt, nonce, .. } = delivery;
-            let pays = if is_failure(&said) { self.judge.failed(nonce, ended) } else { !is_down };
+            let is_judged = is_failure(&said) && !(stalled && is_silence(&said));
+            let pays = if is_judged { self.judge.failed(nonce, ended) } else { !is_down && !is_failure(&said) };
             if matches!(said, Verdict::Accepted | Verdict::Rejected { .. }) {
                 self.judge.forget(nonce);
                 self.unanswered.remove(nonce);
@@ -372,7 +375,7 @@ impl Deliverer {
             let settle_by = claim.deadline.checked_sub(self.work.decision_margin()).unwrap_or(ended);
             let charge = if pays { AttemptCharge::Charged } else { free(&said, &claim, wait) };
             let failure = Failure { id, nonce, attempt, most, claim, said };
-            if !pays && !is_down && is_failure(&failure.said) {
+            if !pays && !is_down && is_judged {
                 self.judge.hold(nonce, ended, settle_by, failure);
             } else {
                 let mut ruled = self.ruled((charge, failure));
@@ -425,6 +428,8 @@ impl Deliverer {
     }
 
     async fn give_back(&mut self, back: Vec<Claimed>) {
+        // A claim whose answer was late lasts longer than is known here: its score says whether it does.
+        let until = Instant::now() + self.work.record.config.visibility_timeout;
         let probes = back.iter().filter(|held| held.claim.probe).count();
         let mut freed = Permit::default();
         let release = |Claimed { delivery, claim }: Claimed| {
@@ -432,7 +437,7 @@ impl Deliverer {
             freed.absorb(guard.split_bytes());
             // That an earlier delivery may have arrived stays.
             let marked = Settlement::Unanswered { wait: Duration::ZERO, charged: false };
-            let how = if suspect { marked } else { Settlement::Release };
+            let (how, deadline) = (if suspect { marked } else { Settlement::Release }, deadline.max(until));
             Unsettled { guard, index, settle: Settle { id: delivery.id, score, action: how }, deadline }
         };
         let pending: Vec<Unsettled> = back.into_iter().map(release).collect();
@@ -490,9 +495,4 @@ impl Deliverer {
         }
         self.release_queued(true).await;
     }
-}
-
-/// The charge for a failure that may be the target's or the message's.
-fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> AttemptCharge {
-    if is_overdue(said, claim.lateness(Instant::now())) { AttemptCharge::Charged } else { AttemptCharge::Free(wait) }
 }

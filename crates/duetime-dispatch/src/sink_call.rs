@@ -5,10 +5,12 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use duetime_core::{Delivery, MessageId, Nonce, Verdict};
 use tokio::time::Instant;
 
+use crate::verdicts::{AttemptCharge, is_failure, is_overdue, is_silence};
 use crate::work::ClaimInfo;
 
 /// One call of the sink, before and after.
@@ -19,6 +21,8 @@ pub(crate) struct SinkCall {
     pub(crate) said: Vec<Verdict>,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
+    /// The process did not run for a while meanwhile.
+    pub(crate) stalled: bool,
 }
 
 impl SinkCall {
@@ -28,7 +32,17 @@ impl SinkCall {
 
     /// Why the target as a whole cannot be used, if it was found so.
     pub(crate) fn unavailable(&self) -> Option<&Verdict> {
-        self.said.iter().find(|said| matches!(said, Verdict::Unavailable { .. }))
+        self.of_target().find(|said| matches!(said, Verdict::Unavailable { .. }))
+    }
+
+    /// A failure that may be the target's.
+    pub(crate) fn failed(&self) -> Option<&Verdict> {
+        self.of_target().find(|said| is_failure(said))
+    }
+
+    /// The verdicts that a stall of this process does not explain.
+    fn of_target(&self) -> impl Iterator<Item = &Verdict> {
+        self.said.iter().filter(|said| !(self.stalled && is_silence(said)))
     }
 }
 
@@ -42,6 +56,11 @@ pub(crate) struct Failure {
     pub(crate) most: u8,
     pub(crate) claim: ClaimInfo,
     pub(crate) said: Verdict,
+}
+
+/// The charge for a failure that may be the target's or the message's.
+pub(crate) fn free(said: &Verdict, claim: &ClaimInfo, wait: Duration) -> AttemptCharge {
+    if is_overdue(said, claim.lateness(Instant::now())) { AttemptCharge::Charged } else { AttemptCharge::Free(wait) }
 }
 
 /// Runs `call` until it is done, but for no step of it at or after `deadline`, when somebody else may have its messages:
@@ -59,8 +78,6 @@ pub(crate) async fn polled_before<F: Future>(deadline: Instant, call: F) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -77,5 +94,18 @@ mod tests {
         connected.send(()).unwrap();
         tokio::time::advance(Duration::from_secs(6)).await;
         assert_eq!(sending.await.unwrap(), None);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_a_stall_of_the_process_explains_is_not_the_targets() {
+        let said = |said: Vec<Verdict>, stalled| {
+            let (began, ended) = (Instant::now(), Instant::now());
+            SinkCall { deliveries: Vec::new(), claims: Vec::new(), said, began, ended, stalled }
+        };
+        let silence = || vec![Verdict::NoAnswer { reason: "no answer in time".to_owned() }];
+        let away = || vec![Verdict::Unavailable { reason: "no connection in time".to_owned() }];
+        assert!(said(silence(), false).failed().is_some() && said(silence(), true).failed().is_none());
+        assert!(said(away(), false).unavailable().is_some() && said(away(), true).unavailable().is_none());
+        let answer = Verdict::Retry { reason: "503".to_owned(), after: None };
+        assert_eq!(said(vec![answer.clone()], true).failed(), Some(&answer), "it was heard");
     }
 }

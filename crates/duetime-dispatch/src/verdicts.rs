@@ -82,6 +82,11 @@ pub(crate) fn is_failure(said: &Verdict) -> bool {
     matches!(said, Verdict::Retry { .. } | Verdict::Refused { .. } | Verdict::NoAnswer { .. })
 }
 
+/// Whether it is that nothing was heard of the target, which a stall of this process explains as well.
+pub(crate) fn is_silence(said: &Verdict) -> bool {
+    matches!(said, Verdict::NoAnswer { .. } | Verdict::Unavailable { .. })
+}
+
 /// Whether the message pays even if nobody else is accepted: it was due long ago, and its target answers for it.
 pub(crate) fn is_overdue(said: &Verdict, lateness: Duration) -> bool {
     matches!(said, Verdict::Retry { .. } | Verdict::Refused { .. }) && lateness > UNPAID_LATENESS_MAX

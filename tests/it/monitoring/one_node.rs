@@ -1,7 +1,7 @@
 //! Faults of a node that is alone, and the alerts for them.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +11,6 @@ use bytes::Bytes;
 use duetime_testkit::servers::{Node, RedisServer};
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use super::lab::MEMORY;
 use super::runbook::walk;
@@ -43,11 +41,6 @@ const ANNOUNCED_BYTES: usize = 32 << 20;
 /// Requests that are sent at once while these are held, and what each would need.
 const REQUESTS: usize = 4;
 const REQUEST_BYTES: usize = 8 << 20;
-/// Topics whose target is silent, and messages of each: together seven eighths of the bytes that a node may have in
-/// flight. None waits to be claimed, which would be another alert's.
-const SLOW_TOPICS: usize = 8;
-const SLOW_MESSAGES: usize = 14;
-const SLOW_BYTES: usize = 2 << 20;
 
 async fn with_a_topic(store: &str, config: &str) -> Node {
     let node = Node::start(PROGRAM, store, config).await;
@@ -151,60 +144,6 @@ async fn requests_that_a_node_has_no_memory_for_call_somebody() {
     walk("DuetimeRequestsFail", &node, None, &[], "status=\"503\"").await;
     drop(held);
     watch.is_quiet_again(Some("DuetimeRequestsFail")).await;
-}
-
-/// A target that takes connections and never answers, until its task ends.
-async fn silent_target() -> (SocketAddr, JoinSet<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, mut task) = (listener.local_addr().unwrap(), JoinSet::new());
-    task.spawn(async move {
-        let mut open = Vec::new();
-        while let Ok((connection, _)) = listener.accept().await {
-            open.push(connection);
-        }
-    });
-    (address, task)
-}
-
-fn slow_topic(node: &Node, n: usize) -> String {
-    format!("{}/v1/topics/slow-{n}", node.url())
-}
-
-/// Messages that the target of the topic holds.
-async fn fill(node: &Node, n: usize, payload: &str) {
-    let client = client();
-    for _ in 0..SLOW_MESSAGES {
-        let sent = client.post(slow_topic(node, n) + "/messages").json(&json!({ "payload": payload }));
-        assert_eq!(sent.send().await.unwrap().status(), 201);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn targets_that_hold_what_a_node_may_have_in_flight_call_somebody() {
-    let (address, target) = silent_target().await;
-    // A call lasts for as long as a node waits for any.
-    let config = format!(
-        "[sinks.slow]\ntype = \"http\"\nurl = \"http://{address}/\"\nallow = [\"127.0.0.1\"]\ntimeout = \"2m\"\n"
-    );
-    let node = Node::start_embedded(PROGRAM, &config).await;
-    let settings =
-        json!({"shards": 2, "sink": {"name": "slow"}, "visibility_timeout": "10m", "max_payload": SLOW_BYTES});
-    for n in 0..SLOW_TOPICS {
-        assert_eq!(client().put(slow_topic(&node, n)).json(&settings).send().await.unwrap().status(), 201);
-    }
-    let watch = Watch::start(LOOKS, &[("duetime", &[&node], SCALE_OF_HOURS)]).await;
-    watch.is_quiet_again(None).await;
-    let payload = "x".repeat(SLOW_BYTES);
-    join_all((0..SLOW_TOPICS).map(|n| fill(&node, n, &payload))).await;
-    watch.calls("DuetimeInFlightBudgetFull").await;
-    walk("DuetimeInFlightBudgetFull", &node, None, &[], "duetime_in_flight_budget_held{unit=\"bytes\"} 2").await;
-    // Nothing is to be delivered late at the end, and the target is gone only for topics that are.
-    for n in 0..SLOW_TOPICS {
-        let deleted = client().delete(slow_topic(&node, n) + "?force=true").send().await.unwrap();
-        assert!(deleted.status().is_success(), "{}", deleted.status());
-    }
-    drop(target);
-    watch.is_quiet_but_for(Some("DuetimeInFlightBudgetFull"), &["DuetimeSinkDown"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

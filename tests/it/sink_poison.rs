@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 3;
 const AHEAD: Duration = Duration::from_millis(300);
 /// Of the others: so many at a time, so often, this far apart.
 const GOOD: usize = 20;
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 50;
 const APART: Duration = Duration::from_millis(200);
 /// Almost all of them arrive within this, which is a bound of a bucket of the metric.
 const LATE_MAX: Duration = Duration::from_secs(5);

@@ -197,6 +197,21 @@ async fn what_can_no_longer_be_sent_in_time_is_given_back_and_costs_no_attempt()
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_claim_brings_that_the_server_carried_out_late_costs_no_attempt() {
+    let retry = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
+    let node = TestNode::new(TopicConfig { visibility_timeout: secs(3), retry, ..with_sink() }).await;
+    node.put_all(&ids("o", 20), secs(1)).await;
+    // The server stands still as it is asked: counted from then, the claims are over when they come.
+    *node.store.delay.lock() = secs(4);
+    node.pass(secs(2)).await;
+    *node.store.delay.lock() = Duration::ZERO;
+    node.pass(secs(6)).await;
+    assert_eq!(node.counts().counted(Event::Dead), 0);
+    assert_eq!(node.sink.times().len(), 20);
+    assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rate_limit_holds_over_all_shards() {
     let limit = RateLimit { per_second: 50.0, burst: 10 };
     let node = TestNode::new(TopicConfig { rate_limit: Some(limit), ..with_sink() }).await;

@@ -208,7 +208,11 @@ fn with_no_trace(mut response: Response<Body>) -> Response<Body> {
 /// The answer to a request that took too long, or as long as its client waits for it. What it began in the store may
 /// still be done, nothing else of it is begun.
 fn too_late(limit: Duration) -> Problem {
-    let detail = format!("no answer within {} s; whether it was done is unknown, repeat it", limit.as_secs());
+    let detail = format!(
+        "no answer within {} s; whether it was done is unknown: repeat it, or wait for the store's response_timeout (5s \
+         unless it is set) before you ask for the opposite",
+        limit.as_secs()
+    );
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail)
 }
 

@@ -89,7 +89,8 @@ async fn a_sink_is_slow(lab: &Lab) {
     // What `duetime rates` says of calls between 5 and 10 seconds.
     lab.walk("DuetimeLatenessBudgetBurnsFast", 0, &[("TOPIC", "hooks")], "7500").await;
     lab.hook.answer(|_| Answer::status(200));
-    lab.watch.is_quiet_again(Some("DuetimeLatenessBudgetBurnsFast")).await;
+    // At the pace of such a target what is ahead will be late too: a ticket may say so.
+    lab.watch.is_quiet_but_for(Some("DuetimeLatenessBudgetBurnsFast"), &["DuetimeHerdAhead"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ pub(crate) mod fields;
 pub(crate) mod found;
 pub(crate) mod message_in;
 pub(crate) mod ndjson;
+pub(crate) mod once_map;
 pub(crate) mod path;
 pub(crate) mod problem;
 pub(crate) mod repeat;

@@ -3,10 +3,11 @@
 use axum::Json;
 use duetime_core::store::Adopted;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::json::fields;
+use crate::json::once_map::OnceMap;
 use crate::json::problem::{Problem, Refusal};
 use crate::json::setting_schema::TopicChangeSchema;
 use crate::routes::command::Asked;
@@ -61,8 +62,8 @@ struct AdoptSchema {
         (status = 409, description = "It is being deleted or was, or its settings are not known"),
     )
 )]
-pub(crate) async fn post(asked: Asked<Map<String, Value>, SETTINGS_BYTES_MAX>) -> Result<Json<AdoptView>, Problem> {
-    let Asked { app, caller, topic, ask: mut given, .. } = asked;
+pub(crate) async fn post(asked: Asked<OnceMap, SETTINGS_BYTES_MAX>) -> Result<Json<AdoptView>, Problem> {
+    let Asked { app, caller, topic, ask: OnceMap(mut given), .. } = asked;
     if let Some(name) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(fields::unknown_field(name, &FIELDS).into());
     }

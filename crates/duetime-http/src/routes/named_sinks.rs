@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use crate::audit;
 use crate::auth::Caller;
 use crate::json::fields;
+use crate::json::once_map::OnceMap;
 use crate::json::path::Query;
 use crate::json::problem::Problem;
 use crate::routes::topics::to_its_end;
@@ -258,7 +259,7 @@ pub(crate) async fn put(
     }
     let tries = query.get("try", true, |text| text.parse().map_err(|_| "give true or false".to_owned()))?;
     let if_version = if_version(&query)?;
-    let config: Map<String, Value> = fields::read(&body::whole(body, &headers, SINK_BYTES_MAX).await?)?;
+    let OnceMap(config) = fields::read(&body::whole(body, &headers, SINK_BYTES_MAX).await?)?;
     check_name(&sink)?;
     app.catalog.refresh().await?;
     let (topics, by) = (topics_of(&app, &sink), caller.name().map(str::to_owned));

@@ -6,11 +6,12 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use duetime_core::check_pause_reason;
 use duetime_router::{RouteError, TopicChange};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::audit;
 use crate::json::fields;
+use crate::json::once_map::OnceMap;
 use crate::json::problem::Problem;
 use crate::routes::command::CommandRequest;
 use crate::routes::sinks::SinkIssueView;
@@ -34,7 +35,7 @@ pub(crate) struct PauseSchema {
 /// The reason that a body gives, if any; the audit log has it.
 pub(crate) async fn read_reason(headers: &HeaderMap, body: Body) -> Result<Option<String>, Problem> {
     body::json_only(headers)?;
-    let mut given: Map<String, Value> = fields::read(&body::whole(body, headers, PAUSE_BODY_BYTES_MAX).await?)?;
+    let OnceMap(mut given) = fields::read(&body::whole(body, headers, PAUSE_BODY_BYTES_MAX).await?)?;
     if let Some(name) = given.keys().find(|name| *name != "reason") {
         return Err(fields::unknown_field(name, &["reason"]).into());
     }

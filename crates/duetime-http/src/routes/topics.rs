@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use crate::auth::{Caller, Scope};
 use crate::json::fields;
+use crate::json::once_map::OnceMap;
 use crate::json::path::{Query, Topic};
 use crate::json::problem::{Problem, Refusal};
 use crate::json::setting_schema::TopicChangeSchema;
@@ -79,7 +80,7 @@ pub(crate) async fn get(
 }
 
 fn read_change(bytes: &[u8]) -> Result<TopicChange, Refusal> {
-    change_of(fields::read(bytes)?)
+    change_of(fields::read::<OnceMap>(bytes)?.0)
 }
 
 /// Reads a change that names declared settings, and no others.

@@ -67,6 +67,21 @@ async fn the_others_stay_where_one_of_the_ten_died_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_others_stay_where_the_ten_wait_still_at_the_end_of_first_within() {
+    let node = with_letters("1h").await;
+    let args = [&REDRIVE[..], &["--first-within", "3s", "--json"]].concat();
+    to(&node, &args).refused(
+        1,
+        &[
+            "waiting at most 3s for what becomes of the first 10",
+            "10 of the first 10 wait still when --first-within is over: the others stay dead letters",
+            "given to the next consumer that claims",
+        ],
+    );
+    assert_eq!(dead(&node), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_nothing_is_redriven_of_a_topic_that_does_not_remember() {
     let node = with_letters("0s").await;
     to(&node, &REDRIVE).refused(1, &["nothing is done", "does not remember", "--ten-first"]);

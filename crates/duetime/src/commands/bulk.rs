@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use duetime_client::{BulkAsk, BulkPlan, BulkStart, BulkUndo, Client, ClientError};
+use duetime_core::units::parse_duration;
 
 use super::output;
 use crate::connection::{NodeArgs, moment};
@@ -26,6 +27,10 @@ pub enum BulkCommand {
         /// delivered. If one died again they stay; if it is not known, you are asked, and without a terminal they stay.
         #[arg(long, requires = "start")]
         ten_first: bool,
+        /// With --ten-first: how long it is waited for what becomes of the ten; after that the others stay dead letters.
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = ten_first::WITHIN,
+            requires = "ten_first")]
+        first_within: Duration,
     },
     /// Removes dead letters; `duetime bulk undo` puts them back for ten minutes, where the topic remembers.
     Purge {
@@ -149,8 +154,10 @@ pub struct LiveArgs {
 /// Runs one.
 pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     match command {
-        BulkCommand::Redrive { dead: args, ten_first } => dead("redrive", args, (false, ten_first)).await,
-        BulkCommand::Purge { dead: args, kept } => dead("purge", args, (!kept.no_undo, false)).await,
+        BulkCommand::Redrive { dead: args, ten_first, first_within } => {
+            dead("redrive", args, (false, ten_first.then_some(first_within))).await
+        }
+        BulkCommand::Purge { dead: args, kept } => dead("purge", args, (!kept.no_undo, None)).await,
         BulkCommand::Cancel { live: args, kept } => live("cancel", args, (None, !kept.no_undo)).await,
         BulkCommand::DueNow(args) => live("due_now", args, (None, false)).await,
         BulkCommand::Reschedule { at, live: args } => live("reschedule", args, (moment(Some(&at))?, false)).await,
@@ -181,18 +188,22 @@ pub async fn run(command: BulkCommand) -> anyhow::Result<bool> {
     }
 }
 
-async fn dead(action: &str, args: DeadArgs, (undoable, ten_first): (bool, bool)) -> anyhow::Result<bool> {
+async fn dead(
+    action: &str,
+    args: DeadArgs,
+    (undoable, first_within): (bool, Option<Duration>),
+) -> anyhow::Result<bool> {
     let ask = BulkAsk { action: action.to_owned(), reason: args.reason, undoable, ..BulkAsk::default() };
-    make(args.how, ask, ten_first).await
+    make(args.how, ask, first_within).await
 }
 
 async fn live(action: &str, args: LiveArgs, (due_at, undoable): (Option<i64>, bool)) -> anyhow::Result<bool> {
     let (due_from, due_to) = (moment(args.due_from.as_deref())?, moment(args.due_to.as_deref())?);
     let (action, state) = (action.to_owned(), args.state);
-    make(args.how, BulkAsk { action, state, due_from, due_to, due_at, undoable, ..BulkAsk::default() }, false).await
+    make(args.how, BulkAsk { action, state, due_from, due_to, due_at, undoable, ..BulkAsk::default() }, None).await
 }
 
-async fn make(how: How, ask: BulkAsk, ten_first: bool) -> anyhow::Result<bool> {
+async fn make(how: How, ask: BulkAsk, first_within: Option<Duration>) -> anyhow::Result<bool> {
     let client = how.connection.client()?;
     let ask = BulkAsk { prefix: how.prefix, per_second: Some(how.rate), ..ask };
     let mut plan = client.plan_bulk(&how.topic, &ask).await.map_err(|error| of_an_older_node(error, &ask))?;
@@ -207,10 +218,12 @@ async fn make(how: How, ask: BulkAsk, ten_first: bool) -> anyhow::Result<bool> {
             None => plan.expected.max(1),
             Some(given) => given,
         };
-        if ten_first && ten_first::leaves_others(&plan, at_most) {
+        if let Some(within) = first_within
+            && ten_first::leaves_others(&plan, at_most)
+        {
             // It may take longer than a plan waits for its start: the others are counted anew.
             client.forget_bulk(&how.topic, &plan.id).await?;
-            at_most -= ten_first::redrive(&client, &how.topic, &ask, how.connection.json).await? as u64;
+            at_most -= ten_first::redrive(&client, &how.topic, &ask, within, how.connection.json).await? as u64;
             plan = client.plan_bulk(&how.topic, &ask).await?;
         }
         let agreed = BulkStart { at_most: Some(at_most), per_second: None };

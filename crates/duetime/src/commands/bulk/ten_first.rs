@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use duetime_client::{BulkAsk, BulkPlan, Client, ClientError, DeadChoice, TopicConfig};
-use duetime_core::{DeliveryMode, some_of};
+use duetime_core::{DeliveryMode, some_of, units};
+use tokio::time::Instant;
 
 use crate::commands::output;
 
@@ -18,14 +19,18 @@ const FIRST: usize = 10;
 const PAGE_MAX: usize = 500;
 /// How often it is asked what became of them.
 const ASKED_EVERY: Duration = Duration::from_secs(2);
+/// How often it is said, where nobody looks at a terminal, that they are waited for.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+/// How long it is waited for what becomes of them, unless `--first-within` says otherwise.
+pub const WITHIN: &str = "10m";
 /// Reasons that are said of those that died again, and of those of which it is not known.
 const REASONS_MAX: usize = 3;
 
 /// What became of a letter that was redriven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It waits, or is being delivered.
-    Waits,
+    /// It waits, or is being delivered; for what, in a sentence.
+    Waits(String),
     /// As the topic remembers.
     Delivered,
     /// Of which reason, where that is known.
@@ -35,6 +40,10 @@ enum Outcome {
 }
 
 impl Outcome {
+    fn waits(&self) -> Option<&str> {
+        if let Self::Waits(next) = self { Some(next) } else { None }
+    }
+
     fn died(&self) -> Option<&str> {
         if let Self::Died(why) = self { Some(why) } else { None }
     }
@@ -86,8 +95,8 @@ async fn outcome(client: &Client, topic: &str, id: &str) -> Result<Outcome, Clie
         }
         // The next one of its series, or one that was enqueued since.
         Ok(found) if found.redrives == 0 => return Ok(Outcome::Unknown("another message has its id".to_owned())),
-        Ok(_) => return Ok(Outcome::Waits),
-        Err(error) if error.is_passing() => return Ok(Outcome::Waits),
+        Ok(found) => return Ok(Outcome::Waits(found.next)),
+        Err(error) if error.is_passing() => return Ok(Outcome::Waits(error.to_string())),
         Err(error) => error,
     };
     let Some(gone) = error.problem().filter(|problem| problem.code == "unknown_message") else { return Err(error) };
@@ -100,9 +109,16 @@ async fn outcome(client: &Client, topic: &str, id: &str) -> Result<Outcome, Clie
     })
 }
 
-/// Redrives the first of the dead letters that `ask` is about, and waits until it is known what became of each. Returns
-/// how many were redriven where the others may follow: all of them were delivered, or somebody at the terminal said so.
-pub async fn redrive(client: &Client, topic: &str, ask: &BulkAsk, as_json: bool) -> anyhow::Result<usize> {
+/// Redrives the first of the dead letters that `ask` is about, and waits, no longer than `within`, until it is known what
+/// became of each. Returns how many were redriven where the others may follow: all of them were delivered, or somebody at
+/// the terminal said so.
+pub async fn redrive(
+    client: &Client,
+    topic: &str,
+    ask: &BulkAsk,
+    within: Duration,
+    as_json: bool,
+) -> anyhow::Result<usize> {
     let why_unknown = why_unknown(&client.topic(topic).await?.config);
     if let Some(why) = why_unknown {
         ensure!(
@@ -118,34 +134,63 @@ pub async fn redrive(client: &Client, topic: &str, ask: &BulkAsk, as_json: bool)
     let mut all: Vec<Outcome> = results.iter().map(|result| begun(&result.outcome)).collect();
     let redriven = waiting(&all);
     let live = !as_json && std::io::stderr().is_terminal();
-    while waiting(&all) > 0 {
-        tokio::time::sleep(ASKED_EVERY).await;
-        for (id, of) in ids.iter().zip(&mut all).filter(|(_, of)| **of == Outcome::Waits) {
-            let known = outcome(client, topic, id).await;
-            let known = known.context("the first are redriven, and the others stay dead letters")?;
-            *of = match (known, why_unknown) {
-                (Outcome::Delivered, Some(why)) => Outcome::Unknown(why.to_owned()),
-                (known, _) => known,
-            };
-        }
-        if live {
-            eprint!("\rwaiting for the first {FIRST}: {} wait still  ", waiting(&all));
-        }
+    if !live {
+        let within = units::show_duration(within);
+        eprintln!("waiting at most {within} for what becomes of the first {}; the others stay until then", all.len());
+    }
+    // At the end of that they wait still.
+    if let Ok(watched) = tokio::time::timeout(within, watch(client, topic, &ids, &mut all, live)).await {
+        watched.context("the first are redriven, and the others stay dead letters")?;
     }
     if live {
         eprintln!();
     }
-    may_follow(&all)?;
+    if let Some(why) = why_unknown {
+        for of in all.iter_mut().filter(|of| **of == Outcome::Delivered) {
+            *of = Outcome::Unknown(why.to_owned());
+        }
+    }
+    may_follow(&ids, &all)?;
     if !as_json {
         output::line(&format!("{redriven} were redriven first, and the others follow"))?;
     }
     Ok(redriven)
 }
 
+/// Asks after those that wait until none does, and says meanwhile that some do.
+async fn watch(
+    client: &Client,
+    topic: &str,
+    ids: &[String],
+    all: &mut [Outcome],
+    live: bool,
+) -> Result<(), ClientError> {
+    let mut said_at = Instant::now();
+    while waiting(all) > 0 {
+        tokio::time::sleep(ASKED_EVERY).await;
+        for (id, of) in ids.iter().zip(all.iter_mut()).filter(|(_, of)| of.waits().is_some()) {
+            *of = outcome(client, topic, id).await?;
+        }
+        let wait = format!("waiting for the first {}: {} wait still", all.len(), waiting(all));
+        if live {
+            eprint!("\r{wait}  ");
+        } else if said_at.elapsed() >= SAID_EVERY {
+            eprintln!("{}", output::harmless(&format!("{wait}{}", what_for(ids, all))));
+            said_at = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+/// A line for each that waits: for what.
+fn what_for(ids: &[String], all: &[Outcome]) -> String {
+    ids.iter().zip(all).filter_map(|(id, of)| of.waits().map(|next| format!("\n  {id}: {next}"))).collect()
+}
+
 /// What the answer to the redrive of a letter says.
 fn begun(word: &str) -> Outcome {
     match word {
-        "redriven" => Outcome::Waits,
+        "redriven" => Outcome::Waits("It was redriven.".to_owned()),
         // What somebody else had redriven already says nothing of the others.
         "unknown" => Outcome::Unknown("no dead letter any more".to_owned()),
         other => Outcome::Unknown(other.to_owned()),
@@ -153,7 +198,7 @@ fn begun(word: &str) -> Outcome {
 }
 
 fn waiting(all: &[Outcome]) -> usize {
-    all.iter().filter(|of| **of == Outcome::Waits).count()
+    all.iter().filter_map(Outcome::waits).count()
 }
 
 /// `2 of the first 10 died again (a reason)`, where there are some.
@@ -164,11 +209,15 @@ fn said(all: &[Outcome], what: &str, of: impl Fn(&Outcome) -> Option<&str>) -> O
     (!why.is_empty()).then(|| format!("{} of the first {} {what}{reasons}", why.len(), all.len()))
 }
 
-/// Refused where one of the first died again, or where it is not known of one and nobody says that the others follow.
-fn may_follow(all: &[Outcome]) -> anyhow::Result<()> {
-    if let Some(died) = said(all, "died again", Outcome::died) {
-        bail!("{died}: the others stay dead letters");
-    }
+/// Refused where one of the first died again or waits still, or where it is not known of one and nobody says that the
+/// others follow.
+fn may_follow(ids: &[String], all: &[Outcome]) -> anyhow::Result<()> {
+    let died = said(all, "died again", Outcome::died);
+    let count = waiting(all);
+    let wait =
+        (count > 0).then(|| format!("{count} of the first {} wait still when --first-within is over", all.len()));
+    let why: Vec<String> = died.into_iter().chain(wait).collect();
+    ensure!(why.is_empty(), "{}: the others stay dead letters{}", why.join(", and "), what_for(ids, all));
     let Some(unknown) = said(all, "are not known to be delivered", Outcome::unknown) else { return Ok(()) };
     ensure!(std::io::stdin().is_terminal(), "{unknown}: the others stay dead letters, for nobody can be asked here");
     ensure!(output::agreed(&format!("{unknown}. Redrive the others?"))?, "the others stay dead letters");
@@ -182,12 +231,28 @@ mod tests {
     #[test]
     fn the_others_follow_only_if_all_of_the_first_were_delivered() {
         let died = |why: &str| Outcome::Died(why.to_owned());
-        assert!(may_follow(&[]).is_ok() && may_follow(&[Outcome::Delivered]).is_ok());
+        let ids: Vec<String> = (0..4).map(|n| format!("m-{n}")).collect();
+        assert!(may_follow(&[], &[]).is_ok() && may_follow(&ids[..1], &[Outcome::Delivered]).is_ok());
         let all = [died("refused"), Outcome::Delivered, died("refused"), Outcome::Unknown("cancelled".to_owned())];
-        let why = may_follow(&all).unwrap_err().to_string();
+        let why = may_follow(&ids, &all).unwrap_err().to_string();
         assert_eq!(why, "2 of the first 4 died again (refused): the others stay dead letters");
         let unknown = said(&all, "are not known to be delivered", Outcome::unknown);
         assert_eq!(unknown.as_deref(), Some("1 of the first 4 are not known to be delivered (cancelled)"));
+    }
+
+    #[test]
+    fn what_each_of_the_first_that_waits_still_waits_for_is_said() {
+        let ids = ["a", "b", "c"].map(str::to_owned);
+        let waits = |next: &str| Outcome::Waits(next.to_owned());
+        let why = may_follow(&ids, &[Outcome::Delivered, waits("Its sink is down."), waits("Paused.")]).unwrap_err();
+        assert_eq!(
+            why.to_string(),
+            "2 of the first 3 wait still when --first-within is over: the others stay dead letters\n  \
+             b: Its sink is down.\n  c: Paused."
+        );
+        let why = may_follow(&ids, &[Outcome::Died("refused".to_owned()), Outcome::Delivered, waits("Paused.")]);
+        let why = why.unwrap_err().to_string();
+        assert!(why.starts_with("1 of the first 3 died again (refused), and 1 of the first 3 wait still"), "{why}");
     }
 
     #[test]

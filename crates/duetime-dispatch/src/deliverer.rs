@@ -27,7 +27,7 @@ use crate::sink_call::{Failure, SinkCall, free, polled_before};
 use crate::spans;
 use crate::throughput::Throughput;
 use crate::unsent::Unsent;
-use crate::verdicts::{AttemptCharge, Past, error_kind, is_failure, is_silence, reason, settlement, unsent};
+use crate::verdicts::{AttemptCharge, Past, error_kind, is_failure, is_of_target, reason, settlement, unsent};
 use crate::work::{ClaimInfo, Claimed, Shutdown, ToSettler, Unsettled, Work};
 
 /// Hands messages to the topic's sink, several calls at once, and passes the verdicts on.
@@ -193,16 +193,15 @@ impl Deliverer {
                     sink.deliver(&call.deliveries).await
                 };
                 let delivered = tokio::time::timeout(limit, AssertUnwindSafe(delivered).catch_unwind());
+                let unanswered = |reason: String| vec![Verdict::NoAnswer { reason }; count];
                 call.said = match polled_before(end, delivered).await {
                     Some(Ok(Ok(verdicts))) if verdicts.len() == count => verdicts,
                     Some(Ok(_)) => {
                         warn!(%topic, count, "sink broke off a call");
-                        vec![Verdict::NoAnswer { reason: "the sink broke off without a verdict".to_owned() }; count]
+                        unanswered("the sink broke off without a verdict".to_owned())
                     }
-                    Some(Err(_)) | None => {
-                        let reason = format!("the sink did not answer within {} ms", limit.as_millis());
-                        vec![Verdict::NoAnswer { reason }; count]
-                    }
+                    Some(Err(_)) => unanswered(format!("the sink did not answer within {} ms", limit.as_millis())),
+                    None => unanswered("this process did not run until the claim was over".to_owned()),
                 };
                 (call.ended, call.stalled) = (Instant::now(), generation.has_ended());
                 call
@@ -362,7 +361,7 @@ impl Deliverer {
             }
             let most = self.work.record.config.retry.attempts_of(&delivery.headers);
             let Delivery { id, attempt, nonce, .. } = delivery;
-            let is_judged = is_failure(&said) && !(stalled && is_silence(&said));
+            let is_judged = is_failure(&said) && is_of_target(&said, stalled);
             let pays = if is_judged { self.judge.failed(nonce, ended) } else { !is_down && !is_failure(&said) };
             if matches!(said, Verdict::Accepted | Verdict::Rejected { .. }) {
                 self.judge.forget(nonce);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use duetime_core::{Delivery, MessageId, Nonce, Verdict};
 use tokio::time::Instant;
 
-use crate::verdicts::{AttemptCharge, is_failure, is_overdue, is_silence};
+use crate::verdicts::{AttemptCharge, is_failure, is_of_target, is_overdue};
 use crate::work::ClaimInfo;
 
 /// One call of the sink, before and after.
@@ -40,9 +40,9 @@ impl SinkCall {
         self.of_target().find(|said| is_failure(said))
     }
 
-    /// The verdicts that a stall of this process does not explain.
+    /// The verdicts that are a word on the target.
     fn of_target(&self) -> impl Iterator<Item = &Verdict> {
-        self.said.iter().filter(|said| !(self.stalled && is_silence(said)))
+        self.said.iter().filter(|said| is_of_target(said, self.stalled))
     }
 }
 

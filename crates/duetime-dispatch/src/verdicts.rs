@@ -82,9 +82,9 @@ pub(crate) fn is_failure(said: &Verdict) -> bool {
     matches!(said, Verdict::Retry { .. } | Verdict::Refused { .. } | Verdict::NoAnswer { .. })
 }
 
-/// Whether it is that nothing was heard of the target, which a stall of this process explains as well.
-pub(crate) fn is_silence(said: &Verdict) -> bool {
-    matches!(said, Verdict::NoAnswer { .. } | Verdict::Unavailable { .. })
+/// Whether it is a word on the target or the message. That nothing was heard is none if this process stalled meanwhile.
+pub(crate) fn is_of_target(said: &Verdict, stalled: bool) -> bool {
+    !(stalled && matches!(said, Verdict::NoAnswer { .. } | Verdict::Unavailable { .. }))
 }
 
 /// Whether the message pays even if nobody else is accepted: it was due long ago, and its target answers for it.

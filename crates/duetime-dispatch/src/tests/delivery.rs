@@ -202,10 +202,10 @@ async fn what_a_claim_brings_that_the_server_carried_out_late_costs_no_attempt()
     let node = TestNode::new(TopicConfig { visibility_timeout: secs(3), retry, ..with_sink() }).await;
     node.put_all(&ids("o", 20), secs(1)).await;
     // The server stands still as it is asked: counted from then, the claims are over when they come.
-    *node.store.delay.lock() = secs(4);
+    *node.store.claim_delay.lock() = secs(4);
     node.pass(secs(2)).await;
-    *node.store.delay.lock() = Duration::ZERO;
-    node.pass(secs(6)).await;
+    *node.store.claim_delay.lock() = Duration::ZERO;
+    node.pass(secs(10)).await;
     assert_eq!(node.counts().counted(Event::Dead), 0);
     assert_eq!(node.sink.times().len(), 20);
     assert!(node.sink.calls.lock().iter().flatten().all(|delivery| delivery.attempt == 1));

@@ -178,6 +178,8 @@ pub struct WiredStore {
     pub delay: Mutex<Duration>,
     /// The answer of every claim takes this long to come back.
     pub claim_answer_delay: Mutex<Duration>,
+    /// Every claim waits this long before it is carried out.
+    pub claim_delay: Mutex<Duration>,
     /// The next so many of these calls panic.
     pub panics: Mutex<HashMap<&'static str, usize>>,
     /// Calls on one shard take this long.
@@ -202,6 +204,7 @@ impl WiredStore {
             lose_settle_answers: AtomicUsize::new(0),
             delay: Mutex::default(),
             claim_answer_delay: Mutex::default(),
+            claim_delay: Mutex::default(),
             panics: Mutex::default(),
             slow_shard: Mutex::default(),
             deaf: AtomicBool::new(false),
@@ -262,8 +265,11 @@ fn takes_one(counter: &AtomicUsize) -> bool {
 impl ClaimStore for WiredStore {
     async fn claim(&self, shard: &Shard, now: Timestamp, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.wire("claim").await?;
+        let waits = *self.claim_delay.lock();
+        tokio::time::sleep(waits).await;
         self.reach("claim", std::slice::from_ref(shard), GIVEN_UP_AFTER).await?;
-        let claim = self.inner.claim(shard, now, request).await?;
+        // What a server refuses as too old after it stood still is sent again, with the time it is by then.
+        let claim = self.inner.claim(shard, now.plus(waits), request).await?;
         let slow = self.slow_shard.lock().filter(|(index, _)| *index == shard.index).map(|(_, by)| by);
         let delay = slow.unwrap_or(*self.claim_answer_delay.lock());
         tokio::time::sleep(delay).await;

@@ -27,7 +27,7 @@ use super::sign::Signer;
 use super::sliced::UNWRITTEN;
 use super::verdict;
 use crate::fault::SinkFault;
-use crate::gate::{Gate, GateMember, GateTurn};
+use crate::gate::{Full, Gate, GateMember, GateTurn};
 use crate::settings;
 use crate::target::Target;
 
@@ -106,7 +106,7 @@ impl HttpTarget {
             Ok(url) => url,
             Err(reason) => return Verdict::Rejected { reason },
         };
-        let _turn = match turn(topic).await {
+        let _turn = match self.turn(topic, std::slice::from_ref(message)).await {
             Ok(turn) => turn,
             Err(full) => return full,
         };
@@ -167,7 +167,7 @@ impl HttpTarget {
         messages: &[Delivery],
     ) -> Vec<Verdict> {
         let of_all = |verdict: Verdict| vec![verdict; messages.len()];
-        let _turn = match turn(topic).await {
+        let _turn = match self.turn(topic, messages).await {
             Ok(turn) => turn,
             Err(full) => return of_all(full),
         };
@@ -201,6 +201,18 @@ impl HttpTarget {
             }
             Err(reason) => of_all(Verdict::Retry { reason, after: None }),
         }
+    }
+
+    /// A turn for one request, or that there is none while at least half of the time of `messages` is left: a call that
+    /// begins as its time ends may arrive, and nobody hears of it.
+    async fn turn(&self, topic: &GateMember, messages: &[Delivery]) -> Result<GateTurn, Verdict> {
+        let now = self.clock.now();
+        let left = messages.iter().map(|message| message.not_after.since(now)).min().unwrap_or_default();
+        let entered = tokio::time::timeout(left / 2, topic.enter(1)).await;
+        entered.unwrap_or(Err(Full { after: Duration::ZERO })).map_err(|full| {
+            let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
+            Verdict::NotSent { reason, after: full.after }
+        })
     }
 
     /// Sends a request, and once more over another connection where the first was cut.
@@ -362,14 +374,6 @@ impl Post<'_> {
             Content::Batch(messages, _) => messages,
         }
     }
-}
-
-/// A turn for one request, or that there is none.
-async fn turn(topic: &GateMember) -> Result<GateTurn, Verdict> {
-    topic.enter(1).await.map_err(|full| {
-        let reason = "the limits `concurrency` and `per_second` of the sink are used up".to_owned();
-        Verdict::NotSent { reason, after: full.after }
-    })
 }
 
 /// The causes of an error that are a `T`.
